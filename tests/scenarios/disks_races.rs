@@ -292,7 +292,7 @@ fn tier2_a_device_that_was_attached_anew_is_another_one() {
             let error = claimed.err().context("it was claimed")?;
             if again.is_ok() {
                 refused += 1;
-                ensure!(error.to_string().contains("attached anew"), "{error}");
+                ensure!(error.to_string().contains("attached again"), "{error}");
             }
         }
         ensure!(refused > 0, "its number was never free");

@@ -230,7 +230,10 @@ fn tier2_nameservers_that_stop_answering_after_the_change_are_rolled_back() {
                 world.guest.stage(&recover()).unwrap();
             } else {
                 let error = outcome.error.clone().unwrap_or_default();
-                assert!(error.contains("put back what was there before"), "{outcome:?}");
+                assert!(
+                    error.contains("restored the previous configuration"),
+                    "{outcome:?}"
+                );
                 points = outcome.points.len();
             }
             world

@@ -1,9 +1,9 @@
-//! The effects on the guest: the only crate of the agent that opens files, runs commands, makes system calls, and talks to
-//! netlink, D-Bus and nameservers. It decides nothing: what to do is decided in `virtfleet-agent-core`.
-//! It depends on no other crate of the agent but that one.
+//! Effects on the guest: the agent's only crate that opens files, runs commands, makes system
+//! calls, and communicates over netlink, D-Bus and DNS. Decisions are made in
+//! `virtfleet-agent-core`, the only other crate of the agent that this one depends on.
 //!
-//! The scrape path reads through [`Reread`] (files that stay open) and [`slurp`]; everything that is read once is read with
-//! [`read_bounded`] and its siblings, which never block in `open`.
+//! The scrape path reads through [`Reread`] (files that stay open) and [`read_once`]. Other files
+//! are read with [`read_bounded`] and its siblings, which never block in `open`.
 
 mod command;
 pub mod disks;
@@ -28,7 +28,7 @@ pub use disks::{
     health::{Asked, DiskHealth},
     identifiers::{identified, references},
     journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore, UNDO_DIRECTORY},
-    mount_probe::{MountProbe, Outcome, Target},
+    mount_probe::{MountProbe, MountTarget, StatfsOutcome},
     observe::{
         MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,
         owner_of, swapped,
@@ -45,7 +45,7 @@ pub use files::{
         exists, is_directory, is_present, is_readable, link_name, modified_seconds, read_directory,
         real_path, try_exists,
     },
-    reread::{Folder, Reread, RereadError, slurp},
+    reread::{Folder, Reread, RereadError, read_once},
     roots::Roots,
     stamped::Stamped,
     state_file::{AGENT_GROUP, write_for_agent},

@@ -1,8 +1,9 @@
-//! Reconcile requests: a file in `/run/virtfleet/ask` makes systemd start `virtfleet-reconcile.service`, as long as there is
-//! any (`PathExistsGlob=` is level-triggered, so no request is lost). Only names count; contents are never read.
+//! Reconcile requests: a file in `/run/virtfleet/ask` makes systemd start
+//! `virtfleet-reconcile.service`, as long as any file exists (`PathExistsGlob=` is level-triggered,
+//! so no request is lost). Only the names matter; the contents are never read.
 //!
-//! The unprivileged agent may write here, so the content is untrusted: nothing is opened or followed, and the number of files
-//! handled in one reconcile run is bounded.
+//! The unprivileged agent can write here, so the directory is untrusted: no file is opened, no link
+//! is followed, and the number of files handled in one reconcile run is bounded.
 
 use std::{
     fs::{self, OpenOptions},
@@ -16,19 +17,19 @@ use virtfleet_agent_core::pass::trigger_names;
 
 use crate::Roots;
 
-/// The directory, by its path in the guest.
+/// Path of the directory in the guest.
 pub const REQUEST_DIRECTORY: &str = "/run/virtfleet/ask";
 /// Maximum number of requests that one reconcile run takes; the rest starts the next run.
 const MAX_REQUESTS: usize = 1024;
 
-/// Who requests a reconcile; its name is the file's.
+/// Source of a reconcile request; its name is the file's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Requester {
-    /// The agent, or a stage that could not get the lock.
+    /// The agent, or a stage that could not acquire the lock.
     Agent,
     /// The agent's DNS watch.
     Dns,
-    /// A change of queues that has not finished.
+    /// An unfinished change of queues.
     Nic,
 }
 
@@ -44,13 +45,13 @@ impl Requester {
 
 /// Why a request could not be queued.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot ask for a reconcile: cannot make {}", path.display())]
+#[error("cannot request a reconcile run: cannot create {}", path.display())]
 pub struct RequestError {
     path: PathBuf,
     source: io::Error,
 }
 
-/// Requests a reconcile run. A request that is already queued is enough.
+/// Requests a reconcile run. Has no effect if the requester already has a queued request.
 ///
 /// # Errors
 /// The file cannot be created, e.g. because the directory is missing.
@@ -67,7 +68,7 @@ pub fn request_reconcile(roots: &Roots, requester: Requester) -> Result<(), Requ
         .map_err(|source| RequestError { path, source })
 }
 
-/// Withdraws a request whose reason is gone, so that it does not start further runs.
+/// Withdraws a request whose reason no longer applies.
 pub fn withdraw_request(roots: &Roots, requester: Requester) {
     // A file that cannot be removed costs one more reconcile run.
     fs::remove_file(roots.root(REQUEST_DIRECTORY).join(requester.name())).ok();
@@ -76,14 +77,14 @@ pub fn withdraw_request(roots: &Roots, requester: Requester) {
 /// The requests that a reconcile run took.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TakenRequests {
-    /// The names, as they are recorded.
+    /// Names of the requests, for the record.
     pub names: Vec<String>,
-    /// Why a request could not be removed; it starts the next run again.
+    /// Why a request could not be removed. It starts another run.
     pub stuck: Option<String>,
 }
 
-/// Takes all requests: reads the names, then removes the files. Called before the run begins, so that a request made
-/// meanwhile starts another run.
+/// Takes all requests: reads the names, then removes the files. Call it before the run begins, so
+/// that a request created meanwhile starts another run.
 pub fn take_requests(roots: &Roots) -> TakenRequests {
     let directory = roots.root(REQUEST_DIRECTORY);
     let mut taken = TakenRequests::default();
@@ -98,7 +99,7 @@ pub fn take_requests(roots: &Roots) -> TakenRequests {
     };
     for entry in entries.take(MAX_REQUESTS).flatten() {
         let path = entry.path();
-        // Neither call follows a symbolic link.
+        // Neither call follows symbolic links.
         let removed = fs::remove_file(&path).or_else(|error| match error.kind() {
             ErrorKind::IsADirectory => fs::remove_dir(&path),
             ErrorKind::NotFound => Ok(()),
@@ -106,7 +107,9 @@ pub fn take_requests(roots: &Roots) -> TakenRequests {
         });
         if let Err(error) = removed {
             let path = path.display().to_string().escape_debug().to_string();
-            taken.stuck = Some(format!("{path} cannot be removed, and so asks again: {error}"));
+            taken.stuck = Some(format!(
+                "{path} cannot be removed, so it requests another run: {error}"
+            ));
         }
         names.push(entry.file_name().to_string_lossy().into_owned());
     }
@@ -135,7 +138,7 @@ mod tests {
         assert_eq!(
             take_requests(&roots),
             TakenRequests::default(),
-            "no directory, no request"
+            "without the directory there is no request"
         );
         let at = roots.root(REQUEST_DIRECTORY);
         fs::create_dir_all(&at).unwrap();
@@ -155,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_taken_away_is_told() {
+    fn a_request_that_cannot_be_removed_is_reported() {
         let (_dir, roots) = roots();
         let at = roots.root(REQUEST_DIRECTORY);
         fs::create_dir_all(at.join("full/x")).unwrap();
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn one_pass_takes_a_bounded_number() {
+    fn one_run_takes_a_bounded_number() {
         let (_dir, roots) = roots();
         let at = roots.root(REQUEST_DIRECTORY);
         fs::create_dir_all(&at).unwrap();
@@ -181,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_directory_nobody_can_be_asked() {
+    fn without_the_directory_no_request_is_possible() {
         let (_dir, roots) = roots();
         let error = request_reconcile(&roots, Requester::Agent)
             .unwrap_err()

@@ -1,4 +1,4 @@
-//! Numbers out of sysfs, for collectors.
+//! Numbers in sysfs, for collectors.
 
 use std::str::FromStr;
 
@@ -6,21 +6,23 @@ use super::CollectError;
 
 use virtfleet_agent_host::{Attribute, AttributeBuffer};
 
-/// The number that an attribute holds; none when it cannot be read now: its device went away, its driver has no answer.
+/// The number in an attribute. `None` if it cannot be read now: the device is gone, or its driver
+/// has no value.
 ///
-/// Errors: it holds something else.
+/// # Errors
+/// The attribute does not contain a number.
 pub(super) fn number<N: FromStr>(
     file: &mut Attribute,
     buffer: &mut AttributeBuffer,
 ) -> Result<Option<N>, CollectError> {
     match file.number(buffer) {
         Ok(None) => Err(CollectError::failed(format!(
-            "{} holds no number",
+            "{} does not contain a number",
             file.path().display()
         ))),
         Ok(number) => Ok(number),
         Err(error) => {
-            tracing::trace!(%error, "left out");
+            tracing::trace!(%error, "attribute left out");
             Ok(None)
         }
     }

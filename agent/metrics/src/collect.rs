@@ -1,4 +1,4 @@
-//! What a collector is, what it is built from, and how it fails.
+//! The collector trait, the context that collectors are built from, and collector errors.
 
 use std::{
     borrow::Cow,
@@ -19,31 +19,36 @@ use virtfleet_wire::{
 
 use crate::RegistryError;
 
-/// Reads one corner of the guest and writes its families.
+/// Reads one area of the guest and writes its metric families.
 pub trait Collector: Send {
-    /// Appends this collector's families to `page`, each family at once. What was written before an error is taken back
-    /// by the caller, but for [`CollectError::Partly`].
+    /// Appends this collector's families to `page`, each family in one piece. On an error the
+    /// caller removes what was written, except for [`CollectError::Partly`].
+    ///
+    /// # Errors
+    /// There is no data, or reading or parsing failed ([`CollectError`]).
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError>;
 
-    /// Told before each collection: what the collectors before this one have written. Whoever implements it only reads.
+    /// Called before each collection with the page of the preceding collectors. Implementations
+    /// only read it.
     fn behind(&mut self, _page: &Page) {}
 }
 
-/// Why a collector wrote nothing, or not all.
+/// Why a collector wrote nothing, or not everything.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// This guest has no such data; that is no fault. The scrape says success 0, as node_exporter does.
+    /// This guest has no such data, which is not a fault. The scrape reports success 0, as
+    /// node_exporter does.
     #[error("no data: {0}")]
     NoData(Cow<'static, str>),
-    /// Something that should work does not.
+    /// Something that should work has failed.
     #[error("{what}")]
     Failed {
         /// What failed, with the file or the call.
         what: String,
-        /// Why, where something below said so.
+        /// The underlying error, if any.
         source: Option<Box<dyn Error + Send + Sync>>,
     },
-    /// Some of it does not work. What was written is true, and stays on the page.
+    /// Part of it failed. What was written is valid and stays on the page.
     #[error("{0}")]
     Partly(String),
 }
@@ -53,29 +58,24 @@ impl CollectError {
     pub fn no_data(reason: impl Into<Cow<'static, str>>) -> Self {
         Self::NoData(reason.into())
     }
-    /// Something failed, and nothing below says more.
+    /// A failure without an underlying error.
     pub fn failed(what: impl Into<String>) -> Self {
         Self::Failed {
             what: what.into(),
             source: None,
         }
     }
-    /// Something failed because of `source`.
+    /// A failure caused by `source`.
     pub fn because(what: impl Into<String>, source: impl Error + Send + Sync + 'static) -> Self {
         Self::Failed {
             what: what.into(),
             source: Some(Box::new(source)),
         }
     }
-    /// A file does not hold what it should.
+    /// The content of a file is malformed.
     pub fn parse(path: &Path) -> impl FnOnce(ParseError) -> Self {
         let path: PathBuf = path.to_owned();
-        move |error| {
-            Self::because(
-                format!("{} is not as the kernel writes it", path.display()),
-                error,
-            )
-        }
+        move |error| Self::because(format!("cannot parse {}", path.display()), error)
     }
 }
 
@@ -99,33 +99,34 @@ impl From<CachedStateError> for CollectError {
     }
 }
 
-/// What collectors are built from.
+/// The parameters of collectors.
 #[derive(Clone)]
 pub struct Context {
-    /// Where the guest's trees are.
+    /// Roots of the guest's file trees.
     pub roots: Roots,
-    /// The settings' `metrics` section. Collectors are built with `collectors` naming each, as it is.
+    /// The settings' `metrics` section. When collectors are built, `collectors` lists each of them
+    /// with its effective state.
     pub settings: MetricsSettings,
-    /// Who is asked for a filesystem's space.
+    /// Filesystem usage (statfs) provider.
     pub statfs: Arc<dyn Statfs>,
-    /// Who is asked about the machine.
+    /// Machine queries (uname, wall clock).
     pub machine: Arc<dyn Machine>,
-    /// Who is asked about the network, by netlink and ioctl.
+    /// Network queries over netlink and ioctl.
     pub network: Arc<dyn NetworkCalls>,
-    /// Who is asked about queues of network interfaces.
+    /// Queries of the queues of network interfaces.
     pub nics: Arc<dyn NicCalls>,
-    /// Who is asked about the clock.
+    /// Clock queries.
     pub clock: Arc<dyn ClockCalls>,
-    /// Who is asked about services.
+    /// Service queries.
     pub services: Arc<dyn ServiceCalls>,
-    /// What the watch over DNS hears.
+    /// Probe results of the nameserver watch.
     pub dns: DnsHistory,
-    /// The settings' section `nic`, by which queues are judged.
+    /// The settings' section `nic`, which determines the findings about queues.
     pub nic: NicSettings,
 }
 
 impl Context {
-    /// With the kernel that runs us.
+    /// A context with the running kernel.
     pub fn new(roots: Roots, settings: MetricsSettings) -> Self {
         Self {
             nics: nic_calls(&roots),
@@ -142,7 +143,7 @@ impl Context {
     }
 }
 
-/// Builds a collector; nothing is read before its first scrape, so that only settings can be wrong.
+/// Builds a collector. Nothing is read before its first scrape, so only the settings can be wrong.
 pub type Build = fn(&Context) -> Result<Box<dyn Collector>, RegistryError>;
 
 /// When a collector is on without being named.
@@ -159,28 +160,28 @@ pub enum DefaultOn {
 /// A setting of a collector that node_exporter has as a flag, `--collector.NAME.SUFFIX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flag {
-    /// Behind the collector's name, e.g. `device-exclude`; with a name of its own before a point where node_exporter has
-    /// another for the collector.
+    /// Suffix after the collector's name, e.g. `device-exclude`. If node_exporter uses another name
+    /// for the collector, `NAME.SUFFIX`.
     pub suffix: &'static str,
-    /// The key under the collector's settings, e.g. `deviceExclude`.
+    /// Key in the collector's settings, e.g. `deviceExclude`.
     pub key: &'static str,
-    /// What the setting holds.
+    /// Type of the setting.
     pub holds: Holds,
 }
 
-/// What a flag's setting holds.
+/// Type of a flag's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holds {
-    /// One text; the last flag wins.
+    /// One text; the last flag has precedence.
     Text,
-    /// Texts; each flag adds one.
+    /// A list of texts; each flag adds one.
     Texts,
-    /// Yes; a flag without a value.
+    /// A boolean; a flag without a value.
     Switch,
 }
 
 impl Flag {
-    /// A flag with one text, mostly a regular expression.
+    /// A flag with one text, usually a regular expression.
     pub const fn text(suffix: &'static str, key: &'static str) -> Self {
         Self {
             suffix,
@@ -188,7 +189,7 @@ impl Flag {
             holds: Holds::Text,
         }
     }
-    /// A flag that may be given several times.
+    /// A flag that may be repeated.
     pub const fn texts(suffix: &'static str, key: &'static str) -> Self {
         Self {
             suffix,
@@ -206,18 +207,18 @@ impl Flag {
     }
 }
 
-/// A line of a registration table.
+/// An entry of a registration table.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// The collector's name, as in `--collector.NAME`, `collect[]=NAME` and the label `collector`.
+    /// Name of the collector, as in `--collector.NAME`, `collect[]=NAME` and the label `collector`.
     pub name: &'static str,
-    /// Whether it runs unless the settings say otherwise.
+    /// Whether it runs if the settings do not name it.
     pub default_on: DefaultOn,
-    /// One line for help texts.
+    /// One-line description for help texts.
     pub about: &'static str,
-    /// Its constructor.
+    /// Constructor.
     pub build: Build,
-    /// Its settings that are flags, too.
+    /// Settings that are also flags.
     pub flags: &'static [Flag],
 }
 
@@ -232,7 +233,7 @@ impl Entry {
             flags: &[],
         }
     }
-    /// A collector that runs in the profile `dashboards`, or when it is named.
+    /// A collector that runs in the profile `dashboards` or when it is named.
     pub const fn dashboards(name: &'static str, about: &'static str, build: Build) -> Self {
         Self {
             default_on: DefaultOn::Dashboards,
@@ -246,12 +247,12 @@ impl Entry {
             ..Self::on(name, about, build)
         }
     }
-    /// The same with flags.
+    /// The same entry with flags.
     #[must_use]
     pub const fn with(self, flags: &'static [Flag]) -> Self {
         Self { flags, ..self }
     }
-    /// Whether it runs in `profile` unless it is named.
+    /// True if it runs in `profile` without being named.
     pub fn runs_in(&self, profile: MetricsProfile) -> bool {
         match self.default_on {
             DefaultOn::Always => true,

@@ -1,14 +1,15 @@
-//! Guest metrics: one collector a file, one registration table a room, one page.
+//! Guest metrics: one file per collector, one registration table per group, one page.
 //!
 //! ```text
-//! Roots ─▶ collector ─▶ parser (agent/core) ─▶ families ─▶ page     one owner thread calls Registry::scrape
+//! Roots ─▶ collector ─▶ parser (agent/core) ─▶ families ─▶ page
 //! ```
-//! Families, labels, units and meaning are node_exporter's (1.12); `docs/collectors.md` lists them. Adding a collector is
-//! one file in a room, one line in the room's `ENTRIES`, and one row in the room's page under `docs/collectors`; a test holds all three together.
+//! Families, labels, units and meaning are those of node_exporter 1.12; `docs/collectors.md` lists
+//! them. To add a collector, add a file in a group, an entry in the group's `ENTRIES`, and a row in
+//! the group's page under `docs/collectors`; a test verifies that all three agree.
 
 #![expect(
     clippy::unnecessary_wraps,
-    reason = "constructors have one type, because some of them find settings wrong"
+    reason = "all constructors have the same type, and some of them reject settings"
 )]
 
 mod attributes;
@@ -36,7 +37,7 @@ pub use virtfleet_agent_core::{
     settings::RegistryError,
 };
 
-const ROOMS: &[&[Entry]] = &[
+const GROUPS: &[&[Entry]] = &[
     processor::ENTRIES,
     memory::ENTRIES,
     storage::ENTRIES,
@@ -50,29 +51,29 @@ const ROOMS: &[&[Entry]] = &[
     node::LAST,
 ];
 
-/// Every collector, room by room: the order of the page.
+/// All collectors, group by group, in the order of the page.
 pub static COLLECTORS: &[Entry] = &joined();
 
 const COUNT: usize = {
-    let (mut count, mut room) = (0, 0);
-    while room < ROOMS.len() {
-        count += ROOMS[room].len();
-        room += 1;
+    let (mut count, mut group) = (0, 0);
+    while group < GROUPS.len() {
+        count += GROUPS[group].len();
+        group += 1;
     }
     count
 };
 
 const fn joined() -> [Entry; COUNT] {
-    let mut all = [ROOMS[0][0]; COUNT];
-    let (mut next, mut room) = (0, 0);
-    while room < ROOMS.len() {
+    let mut all = [GROUPS[0][0]; COUNT];
+    let (mut next, mut group) = (0, 0);
+    while group < GROUPS.len() {
         let mut at = 0;
-        while at < ROOMS[room].len() {
-            all[next] = ROOMS[room][at];
+        while at < GROUPS[group].len() {
+            all[next] = GROUPS[group][at];
             next += 1;
             at += 1;
         }
-        room += 1;
+        group += 1;
     }
     all
 }

@@ -1,10 +1,12 @@
-//! Names of families that are made of what a driver calls its counters, by node_exporter's rule (`_*[^0-9A-Za-z_]+_*`).
+//! Family names derived from a driver's counter names, by node_exporter's rule
+//! (`_*[^0-9A-Za-z_]+_*`).
 
-/// A name as a part of a metric's name: each run of characters that may not stand in one, with the underscores around it, is one
-/// underscore. An underscore that was put in is not taken back by the next run: `a._.b` is `a__b`.
+/// Converts a name to a part of a metric name: each run of invalid characters, with the adjacent
+/// underscores, becomes one underscore. An inserted underscore is not merged with the next run:
+/// `a._.b` becomes `a__b`.
 pub(super) fn sanitized(name: &str) -> String {
     let mut clean = String::with_capacity(name.len());
-    // What was put in is not taken back.
+    // An inserted underscore stays.
     let mut kept = 0;
     let bad = |char: &char| !char.is_ascii_alphanumeric() && *char != '_';
     let mut chars = name.chars().peekable();
@@ -27,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_metrics() {
+    fn invalid_characters_are_replaced() {
         for (name, found) in [
             ("package", "package"),
             ("a_b", "a_b"),

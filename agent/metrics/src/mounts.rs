@@ -1,21 +1,21 @@
-//! The mounts of the guest, for collectors: as its init sees them, by the paths that the guest knows, each asked where we
-//! find it.
+//! The guest's mounts for collectors: the mounts of PID 1, with the paths of the guest, and the
+//! path at which each can be probed.
 
 use std::{collections::HashMap, ffi::OsStr, os::unix::ffi::OsStrExt as _, path::Path, sync::Arc};
 
 use virtfleet_agent_core::procfs::mountinfo::Mount;
-use virtfleet_agent_host::{Reread, RereadError, Roots, Target};
+use virtfleet_agent_host::{MountTarget, Reread, RereadError, Roots};
 
-/// Mountinfo as the init process sees it; ours may be narrowed by the unit's hardening.
+/// mountinfo of PID 1. The agent's own may be restricted by its unit's hardening.
 #[derive(Debug)]
 pub(super) struct MountInfo {
     init: Reread,
-    /// For guests that hide other processes.
+    /// Fallback for guests that hide other users' processes.
     own: Reread,
 }
 
 impl MountInfo {
-    /// Nothing is read before the first [`MountInfo::refresh`].
+    /// Does not read the file before the first [`MountInfo::refresh`].
     pub(super) fn new(roots: &Roots) -> Self {
         Self {
             init: Reread::new(roots.proc("1/mountinfo")),
@@ -23,7 +23,7 @@ impl MountInfo {
         }
     }
 
-    /// Reads it anew: the file that could be read, and its bytes.
+    /// Reads the file: returns the path that could be read, and its bytes.
     pub(super) fn refresh(&mut self) -> Result<(&Path, &[u8]), RereadError> {
         let file = match self.init.refresh() {
             Err(error) if error.is_missing() || error.is_denied() => {
@@ -39,7 +39,7 @@ impl MountInfo {
     }
 }
 
-/// The mount point as the guest sees it, where the guest's root filesystem is not ours.
+/// The mount point in the guest, if the guest's root filesystem is not `/`.
 pub(super) fn shown<'mount>(roots: &Roots, mount: &'mount Mount<'_>) -> &'mount [u8] {
     let path = Path::new(OsStr::from_bytes(&mount.mount_point));
     match path.strip_prefix(&roots.rootfs) {
@@ -50,44 +50,44 @@ pub(super) fn shown<'mount>(roots: &Roots, mount: &'mount Mount<'_>) -> &'mount 
     }
 }
 
-/// Which mounts may be asked at their mount points: what something else is mounted over is not, as the way to it ends in the
-/// other, which says its own numbers or hangs.
+/// Mounts that can be probed at their mount points. A covered mount cannot: its path leads to the
+/// covering mount, which has other numbers or may hang.
 #[derive(Debug)]
 pub(super) struct Topmost<'mounts>(HashMap<&'mounts [u8], u32>);
 
 impl<'mounts> Topmost<'mounts> {
-    /// `all`: in the kernel's order, in which the later lies above the earlier.
+    /// `all`: in the kernel's order; a later mount covers an earlier one.
     pub(super) fn new(all: &'mounts [Mount<'_>]) -> Self {
         Self(all.iter().map(|mount| (&*mount.mount_point, mount.id)).collect())
     }
 
-    /// Whether nothing is mounted over this one.
+    /// True if no other mount covers this one.
     pub(super) fn is(&self, mount: &Mount<'_>) -> bool {
         self.0.get(&*mount.mount_point) == Some(&mount.id)
     }
 }
 
-/// The paths to ask, each once.
+/// The paths to probe, without duplicates.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
-    pub(super) all: Vec<Target>,
+    pub(super) all: Vec<MountTarget>,
     by_path: HashMap<Arc<Path>, usize>,
 }
 
 impl Targets {
-    /// The place of a mount among [`Targets::all`]. Of mounts on top of each other, only the last can be asked.
+    /// Index of a mount in [`Targets::all`]. Of stacked mounts, only the last can be probed.
     pub(super) fn place(&mut self, roots: &Roots, mount: &Mount<'_>) -> usize {
         let path: Arc<Path> = roots
             .root(Path::new(OsStr::from_bytes(shown(roots, mount))))
             .into();
         let place = *self.by_path.entry(Arc::clone(&path)).or_insert(self.all.len());
-        let asked = Target {
+        let target = MountTarget {
             mount_id: mount.id,
             path,
         };
         match self.all.get_mut(place) {
-            Some(earlier) => *earlier = asked,
-            None => self.all.push(asked),
+            Some(earlier) => *earlier = target,
+            None => self.all.push(target),
         }
         place
     }
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_root_filesystems_prefix_is_taken_off() {
+    fn the_root_filesystems_prefix_is_stripped() {
         for (rootfs, path, shown) in [
             ("/", "/", "/"),
             ("/", "/boot", "/boot"),
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn of_mounts_on_top_of_each_other_the_last_is_asked_below_the_root() {
+    fn the_last_of_stacked_mounts_is_probed_below_the_root() {
         let roots = Roots {
             rootfs: "/host".into(),
             ..Roots::default()

@@ -1,5 +1,5 @@
-//! Runs the collectors that are on, one after the other, and keeps one that fails, hangs or says too much from hurting the
-//! page.
+//! Runs the enabled collectors in sequence, and isolates one that fails, hangs or writes too many
+//! series.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -17,10 +17,10 @@ use super::{
     COLLECTORS, CollectError, Context, Entry, Filter, FilterError, RegistryError, runner::Runner, slot::Slot,
 };
 
-/// Series that a collector may write, unless the settings say otherwise.
+/// Default maximum number of series per collector.
 const MAX_SERIES: usize = 10_000;
 
-/// The collectors that are on. It is owned by one thread, which scrapes for everyone.
+/// The enabled collectors. Owned by one thread, which scrapes for all clients.
 pub struct Registry {
     table: &'static [Entry],
     context: Context,
@@ -30,7 +30,7 @@ pub struct Registry {
     outcomes: Vec<Line>,
 }
 
-/// What the page says of a collector in the scrape under way.
+/// Data about a collector in the current scrape.
 struct Line {
     index: usize,
     seconds: f64,
@@ -39,8 +39,11 @@ struct Line {
 }
 
 impl Registry {
-    /// The collectors of [`COLLECTORS`] that are on: by default, by `settings.collectors`, or, which wins, by `overrides`
-    /// (the command line).
+    /// Creates the registry with the collectors of [`COLLECTORS`] that are enabled by default, by
+    /// `settings.collectors`, or by `overrides` (the command line), which has precedence.
+    ///
+    /// # Errors
+    /// A setting of a collector is invalid, or a name is unknown.
     pub fn new(
         roots: &Roots,
         settings: &MetricsSettings,
@@ -53,7 +56,10 @@ impl Registry {
         )
     }
 
-    /// The same with another table or another kernel.
+    /// The same with another table or kernel.
+    ///
+    /// # Errors
+    /// As [`Registry::new`].
     pub fn with_table(
         table: &'static [Entry],
         mut context: Context,
@@ -62,7 +68,8 @@ impl Registry {
         let known: Vec<&'static str> = table.iter().map(|entry| entry.name).collect();
         check_names(&known, &context.settings, overrides)?;
         let deadline = deadline(&context.settings)?;
-        // Settled before any is built: what one writes may hang on another.
+        // Determined before any collector is built, because the output of one may depend on
+        // another.
         let profile = context.settings.profile;
         let switched = &mut context.settings.collectors;
         for entry in table {
@@ -72,8 +79,8 @@ impl Registry {
         }
         let mut slots = Vec::new();
         for entry in table {
-            // A collector that is off is built, too, so that its settings are checked when they are written and not
-            // when somebody turns it on. Building reads nothing and starts nothing.
+            // Disabled collectors are built too, so that their settings are always checked.
+            // Building reads and starts nothing.
             let collector = (entry.build)(&context)?;
             if context.settings.collectors[entry.name] {
                 slots.push(Slot::new(entry, collector, limit(&context.settings, entry.name)));
@@ -89,17 +96,17 @@ impl Registry {
         })
     }
 
-    /// The names of all collectors, on or off, in the order of the page.
+    /// Names of all collectors, on or off, in the order of the page.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
         self.table.iter().map(|entry| entry.name)
     }
 
-    /// The names of the collectors that are on, in the order of the page.
+    /// Names of the enabled collectors in the order of the page.
     pub fn enabled(&self) -> impl Iterator<Item = &'static str> {
         self.slots.iter().map(|slot| slot.entry.name)
     }
 
-    /// Why the last scrape of a collector failed; none when it succeeded or had no data to give.
+    /// Why the last scrape of a collector failed. `None` if it succeeded or had no data.
     pub fn reason(&self, name: &str) -> Option<&str> {
         self.slots
             .iter()
@@ -108,11 +115,12 @@ impl Registry {
             .as_deref()
     }
 
-    /// Appends one scrape to `page`: the families of the collectors that `filter` asks for, then for each of them
-    /// `node_scrape_collector_duration_seconds` and `node_scrape_collector_success`. A collector that fails or panics
-    /// leaves nothing but its success 0. The page is the caller's to clear.
+    /// Appends one scrape to `page`: the families of the collectors that `filter` selects, then for
+    /// each of them `node_scrape_collector_duration_seconds` and `node_scrape_collector_success`. A
+    /// collector that fails or panics leaves only its success 0. The caller clears the page.
     ///
-    /// Errors: the filter asks for what cannot be; the page is as it was.
+    /// # Errors
+    /// The filter is invalid; the page is unchanged.
     pub fn scrape(&mut self, filter: &Filter, page: &mut Page) -> Result<(), FilterError> {
         self.check(filter)?;
         for (index, collector) in self.runner.late() {
@@ -125,25 +133,25 @@ impl Registry {
                 match slot.job(index, &self.context) {
                     Ok(job) => jobs.push_back(job),
                     Err(error) => {
-                        slot.fails(&error);
+                        slot.record_failure(&error);
                         self.outcomes.push(Line::failed(index, Duration::ZERO));
                     }
                 }
             }
         }
-        let round = self.runner.play(jobs, self.deadline, page);
+        let round = self.runner.run(jobs, self.deadline, page);
         for (index, waited) in round.hung {
             let text = format!(
-                "no answer within {:?}; the page goes out without it",
+                "no result within {:?}; the page is sent without it",
                 self.deadline
             );
-            self.slots[index].fails(&CollectError::failed(text));
+            self.slots[index].record_failure(&CollectError::failed(text));
             self.outcomes.push(Line::failed(index, waited));
         }
-        for played in round.played {
-            let (index, seconds) = (played.index, played.took.as_secs_f64());
-            let dropped = played.dropped;
-            let success = self.slots[index].settle(played);
+        for finished in round.finished {
+            let (index, seconds) = (finished.index, finished.took.as_secs_f64());
+            let dropped = finished.dropped;
+            let success = self.slots[index].settle(finished);
             self.outcomes.push(Line {
                 index,
                 seconds,
@@ -152,16 +160,16 @@ impl Registry {
             });
         }
         self.outcomes.sort_unstable_by_key(|line| line.index);
-        self.tell(page);
+        self.write_collector_metrics(page);
         Ok(())
     }
 
-    /// Appends what the page says of the collectors themselves.
-    fn tell(&self, page: &mut Page) {
+    /// Appends the metrics about the collectors.
+    fn write_collector_metrics(&self, page: &mut Page) {
         let name = |line: &Line| self.slots[line.index].entry.name;
         let mut family = page.family(
             "node_scrape_collector_duration_seconds",
-            "How long a collector took in this scrape.",
+            "Duration of a collector in this scrape.",
             MetricType::Gauge,
         );
         for line in &self.outcomes {
@@ -177,7 +185,7 @@ impl Registry {
         }
         let mut family = page.family(
             "virtfleet_agent_series_dropped",
-            "Series of a collector that this scrape left out, because there are more than it may write.",
+            "Series of a collector that were dropped in this scrape because they exceed its limit.",
             MetricType::Gauge,
         );
         for line in self.outcomes.iter().filter(|line| line.dropped > 0) {
@@ -185,7 +193,7 @@ impl Registry {
         }
         let mut family = page.family(
             "virtfleet_agent_collector_failed",
-            "A collector that failed in this scrape, always 1. One that has nothing to tell on this guest has not.",
+            "A collector that failed in this scrape, always 1. A collector without data on this guest has not failed.",
             MetricType::Gauge,
         );
         for line in &self.outcomes {
@@ -228,7 +236,7 @@ impl Line {
     }
 }
 
-/// Series that a collector may write.
+/// Maximum number of series of a collector.
 pub(super) fn limit(settings: &MetricsSettings, name: &str) -> usize {
     let set = settings.max_series_of.get(name).copied();
     set.or(settings.max_series)

@@ -1,12 +1,14 @@
-//! Plays collectors on a thread of its own, so that one that hangs in the kernel costs its own series and nothing else.
+//! Runs collectors in a separate thread, so that one that hangs in the kernel costs only its own
+//! series.
 //!
 //! ```text
-//! Runner::play ── jobs ──▶ thread: one after the other ── page, done ──▶ Runner::play returns
-//!                              │ a job takes longer than the deadline
-//!                              └▶ left alone with its collector; a new thread goes on with the rest
+//! Runner::run ── jobs ──▶ thread: one after the other ── page, done ──▶ Runner::run returns
+//!                           │ a job takes longer than the deadline
+//!                           └▶ it is abandoned with its thread; a new thread continues
 //! ```
-//! Both sides meet in one `State` behind a lock. A round wakes each side once, however many collectors it has. A thread
-//! that was left alone gives its collector back when the kernel lets it go, and ends.
+//! Both sides share one `State` behind a lock. A round wakes each side once, independent of the
+//! number of collectors. An abandoned thread returns its collector when the kernel call ends, and
+//! exits.
 
 use std::{
     collections::VecDeque,
@@ -20,57 +22,59 @@ use virtfleet_wire::exposition::Page;
 
 use super::{CollectError, Collector};
 
-/// What a round may take beyond the deadline of one collector: a page comes even when several hang at once.
-const BEYOND: Duration = Duration::from_millis(1500);
-/// The stack of a thread that collects: parsers are flat.
-const STACK: usize = 512 << 10;
+/// Maximum duration of a round beyond the deadline of one collector: a page is sent even if several
+/// hang.
+const ROUND_MARGIN: Duration = Duration::from_millis(1500);
+/// Stack size of the collector thread in bytes; parsers are not recursive.
+const STACK_BYTES: usize = 512 << 10;
 
-/// A collector to be played once.
+/// One run of a collector.
 pub(super) struct Job {
-    /// Its place in the registry.
+    /// Index in the registry.
     pub(super) index: usize,
     pub(super) collector: Box<dyn Collector>,
-    /// Series that it may write.
+    /// Maximum number of series.
     pub(super) limit: usize,
 }
 
-/// How it went.
-pub(super) enum Outcome {
+/// Result of a run.
+pub(super) enum RunOutcome {
     /// Its families are on the page.
     Written,
-    /// Those of [`CollectError::Partly`] are as well.
+    /// The run failed. The families of [`CollectError::Partly`] are on the page.
     Failed(CollectError),
 }
 
-/// A collector that was played.
-pub(super) struct Played {
+/// A finished run.
+pub(super) struct FinishedRun {
     pub(super) index: usize,
-    /// None after a panic.
+    /// `None` after a panic.
     pub(super) collector: Option<Box<dyn Collector>>,
-    pub(super) outcome: Outcome,
-    /// Series of its families that are not on the page.
+    pub(super) outcome: RunOutcome,
+    /// Number of its series that were dropped.
     pub(super) dropped: usize,
     pub(super) took: Duration,
 }
 
-/// A round of all jobs.
+/// Result of running all jobs.
 #[derive(Default)]
 pub(super) struct Round {
-    /// What was played, in order.
-    pub(super) played: Vec<Played>,
-    /// Those that took too long, and how long they were waited for. Their collectors come back with [`Runner::late`].
+    /// The finished runs in order.
+    pub(super) finished: Vec<FinishedRun>,
+    /// The collectors that exceeded the deadline, and how long each was waited for. They are
+    /// returned later by [`Runner::late`].
     pub(super) hung: Vec<(usize, Duration)>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Counts the threads; only the newest one works.
+    /// Number of the current thread; older threads are abandoned.
     thread: u64,
     jobs: VecDeque<Job>,
-    /// The job under way, and since when.
+    /// The job in progress and its start.
     current: Option<(usize, Instant)>,
     page: Page,
-    played: Vec<Played>,
+    finished: Vec<FinishedRun>,
     late: Vec<(usize, Option<Box<dyn Collector>>)>,
     closed: bool,
 }
@@ -78,20 +82,20 @@ struct State {
 #[derive(Default)]
 struct Shared {
     state: Mutex<State>,
-    /// There are jobs, or nothing will come any more.
+    /// Signaled when there are jobs, or on shutdown.
     work: Condvar,
-    /// All jobs are done.
+    /// Signaled when all jobs are done.
     done: Condvar,
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Whatever can panic under the lock is caught there.
+        // Code that can panic under the lock catches the panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// See the module. The thread starts with the first round and ends with this value.
+/// Runs collectors. The thread starts with the first round and ends when this is dropped.
 pub(super) struct Runner {
     shared: Arc<Shared>,
     running: bool,
@@ -105,24 +109,26 @@ impl Runner {
         }
     }
 
-    /// Collectors that were left alone in an earlier round and have come back since; none for one that panicked.
+    /// Collectors that were abandoned in an earlier round and have returned since; `None` for one
+    /// that panicked.
     pub(super) fn late(&self) -> Vec<(usize, Option<Box<dyn Collector>>)> {
         std::mem::take(&mut self.shared.lock().late)
     }
 
-    /// Plays all jobs and appends what they write to `page`, in their order. None may take longer than `deadline`.
-    pub(super) fn play(&mut self, jobs: VecDeque<Job>, deadline: Duration, page: &mut Page) -> Round {
+    /// Runs all jobs and appends their families to `page` in order. Each may take at most
+    /// `deadline`.
+    pub(super) fn run(&mut self, jobs: VecDeque<Job>, deadline: Duration, page: &mut Page) -> Round {
         let mut round = Round::default();
         if jobs.is_empty() {
             return round;
         }
         self.shared.lock().jobs = jobs;
-        let end = Instant::now() + deadline + BEYOND;
+        let end = Instant::now() + deadline + ROUND_MARGIN;
         loop {
             if !self.running
                 && let Err(error) = self.start()
             {
-                self.give_back(&mut round, &format!("no thread can be started: {error}"));
+                self.fail_remaining(&mut round, &format!("cannot start a thread: {error}"));
                 break;
             }
             self.shared.work.notify_one();
@@ -130,19 +136,19 @@ impl Runner {
                 break;
             }
             if Instant::now() >= end {
-                self.give_back(&mut round, "no time was left for it in this scrape");
+                self.fail_remaining(&mut round, "no time left in this scrape");
                 break;
             }
         }
         let mut state = self.shared.lock();
-        round.played.append(&mut state.played);
+        round.finished.append(&mut state.finished);
         page.append(&state.page);
         state.page.clear();
         round
     }
 
-    /// Waits until all jobs are done, or one takes longer than `deadline`, or than what is left until `end`, and is left
-    /// alone: then there is more to wait for.
+    /// Waits until all jobs are done (false), or until one exceeds `deadline` or the remaining time
+    /// until `end` and is abandoned (true).
     fn wait(&mut self, deadline: Duration, end: Instant, round: &mut Round) -> bool {
         let mut state = self.shared.lock();
         loop {
@@ -176,19 +182,19 @@ impl Runner {
         let number = shared.lock().thread;
         std::thread::Builder::new()
             .name("collector".to_owned())
-            .stack_size(STACK)
+            .stack_size(STACK_BYTES)
             .spawn(move || work(&shared, number))?;
         self.running = true;
         Ok(())
     }
 
-    /// What is still to be played is not, and each collector says why.
-    fn give_back(&mut self, round: &mut Round, why: &str) {
+    /// Returns the remaining jobs as failed with this reason.
+    fn fail_remaining(&mut self, round: &mut Round, why: &str) {
         let jobs = std::mem::take(&mut self.shared.lock().jobs);
-        round.played.extend(jobs.into_iter().map(|job| Played {
+        round.finished.extend(jobs.into_iter().map(|job| FinishedRun {
             index: job.index,
             collector: Some(job.collector),
-            outcome: Outcome::Failed(CollectError::failed(why)),
+            outcome: RunOutcome::Failed(CollectError::failed(why)),
             dropped: 0,
             took: Duration::ZERO,
         }));
@@ -202,7 +208,7 @@ impl Drop for Runner {
     }
 }
 
-/// What the thread with this number does until it is no longer the newest.
+/// Main loop of the thread with this number. Ends when the thread is no longer the current one.
 fn work(shared: &Shared, number: u64) {
     let mut scratch = Page::new();
     let mut state = shared.lock();
@@ -214,26 +220,26 @@ fn work(shared: &Shared, number: u64) {
         };
         let begun = Instant::now();
         state.current = Some((job.index, begun));
-        let told = catch_unwind(AssertUnwindSafe(|| job.collector.behind(&state.page)));
+        let prepared = catch_unwind(AssertUnwindSafe(|| job.collector.behind(&state.page)));
         drop(state);
-        let mut played = match told {
-            Ok(()) => play(job, &mut scratch),
+        let mut finished = match prepared {
+            Ok(()) => run(job, &mut scratch),
             Err(_) => panicked(job.index, &mut scratch),
         };
-        played.took = begun.elapsed();
+        finished.took = begun.elapsed();
         state = shared.lock();
         if state.thread != number {
-            state.late.push((played.index, played.collector));
+            state.late.push((finished.index, finished.collector));
             return;
         }
         state.current = None;
         state.page.append(&scratch);
-        state.played.push(played);
+        state.finished.push(finished);
     }
 }
 
-/// Plays a collector onto an empty page, which stays empty when it fails as a whole.
-fn play(job: Job, page: &mut Page) -> Played {
+/// Runs a collector on an empty page, which stays empty if the collector fails completely.
+fn run(job: Job, page: &mut Page) -> FinishedRun {
     page.clear();
     let Job {
         index,
@@ -250,21 +256,21 @@ fn play(job: Job, page: &mut Page) -> Played {
     let Ok((dropped, done)) = result else {
         return panicked(index, page);
     };
-    Played {
+    FinishedRun {
         index,
         collector: Some(collector),
-        outcome: done.map_or_else(Outcome::Failed, |()| Outcome::Written),
+        outcome: done.map_or_else(RunOutcome::Failed, |()| RunOutcome::Written),
         dropped,
         took: Duration::ZERO,
     }
 }
 
-fn panicked(index: usize, page: &mut Page) -> Played {
+fn panicked(index: usize, page: &mut Page) -> FinishedRun {
     page.clear();
-    Played {
+    FinishedRun {
         index,
         collector: None,
-        outcome: Outcome::Failed(CollectError::failed("it panicked")),
+        outcome: RunOutcome::Failed(CollectError::failed("it panicked")),
         dropped: 0,
         took: Duration::ZERO,
     }

@@ -1,4 +1,4 @@
-//! The registry refuses exactly those settings that the check of settings refuses.
+//! The registry rejects exactly the settings that the settings check rejects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use virtfleet_wire::{
 
 use super::{COLLECTORS, Registry};
 
-/// Settings of `metrics` in which one value is wrong, for every value that is a text or a list.
-fn with_one_value_wrong() -> Vec<MetricsSettings> {
+/// `metrics` settings with one invalid value, for every value that is a text or a list.
+fn with_one_invalid_value() -> Vec<MetricsSettings> {
     let defaults = serde_json::to_value(MetricsSettings::default()).unwrap();
     let mut all = Vec::new();
     for (section, values) in defaults.as_object().unwrap() {
@@ -29,13 +29,13 @@ fn with_one_value_wrong() -> Vec<MetricsSettings> {
     all
 }
 
-/// What is checked without collectors is what they are built from.
+/// The settings check without collectors and the constructors of collectors must agree.
 #[test]
-fn the_registry_refuses_what_the_check_refuses_and_nothing_else() {
+fn the_registry_rejects_exactly_what_the_check_rejects() {
     let names: BTreeSet<_> = COLLECTORS.iter().map(|entry| entry.name).collect();
     let known: Vec<_> = names.into_iter().collect();
     assert_eq!(virtfleet_agent_core::settings::COLLECTOR_NAMES, known);
-    let all = with_one_value_wrong();
+    let all = with_one_invalid_value();
     let mut refused = BTreeSet::new();
     for settings in all {
         let built = Registry::new(&Roots::default(), &settings, &BTreeMap::new()).err();

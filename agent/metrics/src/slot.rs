@@ -1,4 +1,4 @@
-//! A collector that is on, from scrape to scrape: where it is, why it failed, how much it may write.
+//! An enabled collector between scrapes: its location, last failure and limit of series.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -6,25 +6,25 @@ use virtfleet_agent_core::settings::chain;
 
 use super::{
     CollectError, Collector, Context, Entry,
-    runner::{Job, Outcome, Played},
+    runner::{FinishedRun, Job, RunOutcome},
 };
 
-/// Where a collector is.
-enum Seat {
-    Here(Box<dyn Collector>),
-    /// On the thread that plays it; after the scrape: it hangs there.
-    Away,
-    /// It panicked. What a panic leaves behind is not trusted.
-    Gone,
+/// Location of a collector.
+enum Location {
+    Idle(Box<dyn Collector>),
+    /// In the runner's thread; after the scrape: it hangs there.
+    Running,
+    /// It panicked, so its state is not trusted.
+    Panicked,
 }
 
-/// See the module.
+/// An enabled collector.
 pub(super) struct Slot {
     pub(super) entry: &'static Entry,
-    seat: Seat,
-    /// Series that it may write.
+    location: Location,
+    /// Maximum number of series.
     limit: usize,
-    /// Why the last scrape failed, so that a lasting failure is logged once.
+    /// Error of the last scrape, so that a lasting failure is logged once.
     pub(super) failing: Option<String>,
     /// Whether the last scrape dropped series.
     dropping: bool,
@@ -34,46 +34,47 @@ impl Slot {
     pub(super) fn new(entry: &'static Entry, collector: Box<dyn Collector>, limit: usize) -> Self {
         Self {
             entry,
-            seat: Seat::Here(collector),
+            location: Location::Idle(collector),
             limit,
             failing: None,
             dropping: false,
         }
     }
 
-    /// The job for this scrape; none when the collector still hangs in an earlier one, or cannot be built again.
+    /// The job for this scrape.
+    ///
+    /// # Errors
+    /// The collector still hangs in an earlier scrape, or cannot be rebuilt after a panic.
     pub(super) fn job(&mut self, index: usize, context: &Context) -> Result<Job, CollectError> {
-        if matches!(self.seat, Seat::Gone) {
+        if matches!(self.location, Location::Panicked) {
             let built = catch_unwind(AssertUnwindSafe(|| (self.entry.build)(context).ok()));
             if let Ok(Some(collector)) = built {
-                self.seat = Seat::Here(collector);
+                self.location = Location::Idle(collector);
             }
         }
-        match std::mem::replace(&mut self.seat, Seat::Away) {
-            Seat::Here(collector) => Ok(Job {
+        match std::mem::replace(&mut self.location, Location::Running) {
+            Location::Idle(collector) => Ok(Job {
                 index,
                 collector,
                 limit: self.limit,
             }),
-            Seat::Away => Err(CollectError::failed("an earlier scrape still waits for it")),
-            Seat::Gone => {
-                self.seat = Seat::Gone;
-                Err(CollectError::failed(
-                    "it panicked before and cannot be built again",
-                ))
+            Location::Running => Err(CollectError::failed("it still hangs in an earlier scrape")),
+            Location::Panicked => {
+                self.location = Location::Panicked;
+                Err(CollectError::failed("it panicked and cannot be rebuilt"))
             }
         }
     }
 
-    /// The collector has come back, in time or late.
+    /// Takes the collector back, in time or late.
     pub(super) fn back(&mut self, collector: Option<Box<dyn Collector>>) {
-        self.seat = collector.map_or(Seat::Gone, Seat::Here);
+        self.location = collector.map_or(Location::Panicked, Location::Idle);
     }
 
-    /// Takes it back and says whether it succeeded.
-    pub(super) fn settle(&mut self, played: Played) -> bool {
-        self.back(played.collector);
-        let (whole, dropped) = (matches!(played.outcome, Outcome::Written), played.dropped);
+    /// Takes the collector back and returns whether it succeeded.
+    pub(super) fn settle(&mut self, finished: FinishedRun) -> bool {
+        self.back(finished.collector);
+        let (whole, dropped) = (matches!(finished.outcome, RunOutcome::Written), finished.dropped);
         if whole || dropped > 0 {
             let drops = dropped > 0;
             if drops && !self.dropping {
@@ -82,31 +83,32 @@ impl Slot {
                     collector,
                     dropped,
                     limit,
-                    "series are left out; metrics.maxSeries or metrics.maxSeriesOf allows more"
+                    "series were dropped; increase metrics.maxSeries or metrics.maxSeriesOf"
                 );
             }
             self.dropping = drops;
         }
-        match played.outcome {
-            Outcome::Written => {
-                self.works();
+        match finished.outcome {
+            RunOutcome::Written => {
+                self.record_success();
                 true
             }
-            Outcome::Failed(error) => {
-                self.fails(&error);
+            RunOutcome::Failed(error) => {
+                self.record_failure(&error);
                 false
             }
         }
     }
 
-    fn works(&mut self) {
+    fn record_success(&mut self) {
         if self.failing.take().is_some() {
             tracing::info!(collector = self.entry.name, "collector works again");
         }
     }
 
-    /// A failure is worth a warning when it begins or changes; that it lasts shows in the success series.
-    pub(super) fn fails(&mut self, error: &CollectError) {
+    /// Logs a warning only when a failure begins or changes; the success series shows a lasting
+    /// failure.
+    pub(super) fn record_failure(&mut self, error: &CollectError) {
         let collector = self.entry.name;
         if let CollectError::NoData(reason) = error {
             tracing::debug!(collector, %reason, "no data");
@@ -115,9 +117,9 @@ impl Slot {
         }
         let text = chain(error);
         if self.failing.as_ref() == Some(&text) {
-            tracing::debug!(collector, error = text, "collector still fails");
+            tracing::debug!(collector, error = text, "collector still failing");
         } else {
-            tracing::warn!(collector, error = text, "collector fails");
+            tracing::warn!(collector, error = text, "collector failed");
             self.failing = Some(text);
         }
     }

@@ -30,19 +30,20 @@ pub enum CachedStateError {
 }
 
 impl<T: StateRecord> CachedState<T> {
-    /// Reads nothing before the first [`CachedState::get`].
+    /// Creates the cache. No file is read before the first [`CachedState::get`].
     pub fn new(roots: &Roots, definition: &'static StateFile<T>) -> Self {
         Self {
             definition,
             file: Stamped::new(roots.root(definition.path)),
-            boot_id: Reread::new(roots.proc("sys/kernel/random/boot_id")).made_at_once(),
+            boot_id: Reread::new(roots.proc("sys/kernel/random/boot_id")).single_record(),
         }
     }
 
-    /// The record of this boot. `None` if there is no file, or one of another boot: root has not reconciled in this boot.
+    /// The record of this boot. `None` if the file is missing or of another boot: root has not
+    /// reconciled in this boot.
     ///
     /// # Errors
-    /// The file cannot be read or parsed, or the boot id cannot be read; a later call tries again.
+    /// The file cannot be read or parsed, or the boot id cannot be read. The next call tries again.
     pub fn get(&mut self) -> Result<Option<&T>, CachedStateError> {
         let mut unknown = None;
         let read = self.file.get(|bytes| match self.boot_id.text() {
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn a_boot_id_that_could_not_be_read_is_read_again() {
+    fn an_unreadable_boot_id_is_read_again() {
         let (_dir, roots) = roots();
         let mut state = CachedState::new(&roots, &FILE);
         assert_eq!(get(&mut state), Ok(None), "neither is there");
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn another_boot_has_no_state_and_nonsense_is_an_error() {
+    fn a_file_of_another_boot_is_no_state_and_malformed_json_is_an_error() {
         let (_dir, roots) = roots();
         write(&roots.proc("sys/kernel/random/boot_id"), "b2\n");
         let file = roots.root(FILE.path);

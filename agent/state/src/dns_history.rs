@@ -1,4 +1,4 @@
-//! What nameservers answered to the watch: the last few of each, and how often what.
+//! Recent probe results of each nameserver and counts of their outcomes.
 
 use std::{
     collections::BTreeMap,
@@ -8,45 +8,46 @@ use std::{
 
 use virtfleet_agent_core::dns::answers::{Answer, Outcome};
 
-/// Answers that are kept of each nameserver.
-const KEPT: usize = 10;
+/// Maximum number of results that are kept for each nameserver.
+const MAX_ANSWERS: usize = 10;
 
-/// Shared between the watch, which adds, and whoever shows it.
+/// Probe results, shared between the nameserver watch (writer) and the report and metrics
+/// (readers).
 #[derive(Debug, Clone, Default)]
 pub struct DnsHistory(Arc<Mutex<Vec<Heard>>>);
 
-/// One nameserver.
+/// Probe results of one nameserver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Heard {
-    /// Whom.
+    /// Address of the nameserver.
     pub nameserver: IpAddr,
-    /// The last ten, the newest last.
-    pub answers: Vec<Once>,
-    /// How often what came, since the agent started; the words of [`Outcome::word`].
+    /// The last ten results, newest last.
+    pub answers: Vec<RecordedAnswer>,
+    /// Number of results for each outcome ([`Outcome::word`]) since the agent started.
     pub outcomes: BTreeMap<&'static str, u64>,
 }
 
-/// One answer.
+/// Result of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Once {
-    /// When, `CLOCK_BOOTTIME`.
+pub struct RecordedAnswer {
+    /// Arrival of the answer, or the timeout: `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
-    /// What came: a word of [`Outcome::word`].
+    /// Outcome, as in [`Outcome::word`].
     pub outcome: &'static str,
-    /// Whether it is true: nobody has the name.
+    /// The answer is the expected one: the probed name does not exist.
     pub good: bool,
-    /// How long it took, in microseconds; none when nothing came.
+    /// Response time in microseconds. `None` if no answer arrived.
     pub micros: Option<u64>,
 }
 
 impl Heard {
-    /// The newest answer.
-    pub fn last(&self) -> Option<&Once> {
+    /// The newest result.
+    pub fn last(&self) -> Option<&RecordedAnswer> {
         self.answers.last()
     }
 }
 
-/// Whether it is what a good nameserver says of a name that nobody has.
+/// True for the outcomes that a working nameserver returns for a name that does not exist.
 pub fn is_good(outcome: &Outcome) -> bool {
     matches!(
         outcome,
@@ -55,15 +56,15 @@ pub fn is_good(outcome: &Outcome) -> bool {
 }
 
 impl DnsHistory {
-    /// All of it.
+    /// A copy of the history of all nameservers.
     pub fn heard(&self) -> Vec<Heard> {
         self.lock().clone()
     }
 
-    /// Adds an answer; `at_boottime_ns` is `CLOCK_BOOTTIME` at its arrival.
+    /// Records an answer. `at_boottime_ns` is `CLOCK_BOOTTIME` at its arrival.
     pub fn add(&self, answer: &Answer, at_boottime_ns: u64) {
         let outcome = &answer.outcome;
-        let once = Once {
+        let recorded = RecordedAnswer {
             at_boottime_ns,
             outcome: outcome.word(),
             good: is_good(outcome),
@@ -73,7 +74,7 @@ impl DnsHistory {
         let mut all = self.lock();
         let index = all
             .iter()
-            .position(|heard| heard.nameserver == nameserver)
+            .position(|history| history.nameserver == nameserver)
             .unwrap_or_else(|| {
                 all.push(Heard {
                     nameserver,
@@ -82,18 +83,18 @@ impl DnsHistory {
                 });
                 all.len() - 1
             });
-        let heard = &mut all[index];
-        *heard.outcomes.entry(once.outcome).or_default() += 1;
-        if heard.answers.len() == KEPT {
-            heard.answers.remove(0);
+        let history = &mut all[index];
+        *history.outcomes.entry(recorded.outcome).or_default() += 1;
+        if history.answers.len() == MAX_ANSWERS {
+            history.answers.remove(0);
         }
-        heard.answers.push(once);
+        history.answers.push(recorded);
     }
 
-    /// Forgets all but these.
+    /// Removes the history of every nameserver that is not in `nameservers`.
     pub fn keep(&self, nameservers: &[IpAddr]) {
         self.lock()
-            .retain(|heard| nameservers.contains(&heard.nameserver));
+            .retain(|history| nameservers.contains(&history.nameserver));
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Heard>> {

@@ -1,4 +1,5 @@
-//! A JSON file below `/run/virtfleet/state` that root writes and others read.
+//! JSON state files below `/run/virtfleet/state`. Root writes them; the unprivileged agent reads
+//! them.
 
 use std::{fmt, marker::PhantomData};
 
@@ -75,7 +76,8 @@ pub enum WriteStateError {
 }
 
 impl<T> StateFile<T> {
-    /// A file at `path` (absolute in the guest) of at most `max_bytes`; `what` names its content in errors.
+    /// Defines a file of at most `max_bytes` at `path` (absolute in the guest). `what` names its
+    /// content in errors.
     pub const fn new(path: &'static str, what: &'static str, format: u32, max_bytes: usize) -> Self {
         Self {
             path,
@@ -96,7 +98,7 @@ impl<T: StateRecord> StateFile<T> {
         Self::of_boot(self.read_any_boot(roots)?, boot_id)
     }
 
-    /// Reads the record, of whatever boot it is.
+    /// Reads the record of any boot.
     ///
     /// # Errors
     /// The file is missing, unreadable or too large, malformed, or of another format.
@@ -135,11 +137,12 @@ impl<T: StateRecord> StateFile<T> {
         }
     }
 
-    /// Replaces the file atomically, readable by root and by the agent's group ([`write_for_agent`]). Root only.
-    /// Returns false if there is no such group, and only root can read the file.
+    /// Replaces the file atomically, readable by root and the agent's group ([`write_for_agent`]).
+    /// Requires root. Returns false if the group does not exist; then only root can read the file.
     ///
     /// # Errors
-    /// The record cannot be encoded, or the file cannot be replaced; then the previous content stays.
+    /// The record cannot be encoded, or the file cannot be replaced; then the previous content
+    /// stays.
     pub fn write(&self, roots: &Roots, record: &T) -> Result<bool, WriteStateError> {
         let mut json = serde_json::to_vec(record).map_err(|source| WriteStateError::Encode {
             path: self.path,

@@ -1,4 +1,4 @@
-//! The state files.
+//! Definitions of the state files.
 
 use virtfleet_agent_core::{
     disks::state::{self as disks, DisksState},
@@ -13,7 +13,7 @@ use crate::file::{StateFile, StateRecord};
 /// Results of the last reconcile run of each stage.
 pub static GUEST_RECORD: StateFile<GuestRecord> = StateFile::new(
     "/run/virtfleet/state/guest.json",
-    "a record of passes",
+    "a record of reconcile runs",
     pass::FORMAT,
     256 * 1024,
 );

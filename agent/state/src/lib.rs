@@ -1,9 +1,11 @@
-//! What root's reconcile runs and the unprivileged agent share: settings files, state files, and the identity and virtio
-//! devices that are read from the guest and completed from state files.
-//! It touches the guest through `virtfleet-agent-host` only, and writes nothing but state files.
+//! State that root's reconcile runs and the unprivileged agent share: settings files, state files,
+//! and the identity and virtio devices, which are read from the guest and completed from state
+//! files. This crate accesses the guest only through `virtfleet-agent-host` and writes only state
+//! files.
 //!
 //! ```text
-//! root (provision) ─ StateFile::write ─▶ /run/virtfleet/state/*.json ─ StateFile::read, CachedState ─▶ metrics, report, doctor
+//! root (provision) ─ StateFile::write ─▶ /run/virtfleet/state/*.json
+//! /run/virtfleet/state/*.json ─ StateFile::read, CachedState ─▶ metrics, report, doctor
 //! ```
 
 mod cached;

@@ -1,4 +1,4 @@
-//! Commands that were written down instead of run.
+//! A [`Commands`] for tests that records commands instead of running them.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,25 +6,26 @@ use super::{CommandError, Commands, Done, Tool};
 
 type Answer = dyn Fn(&str) -> Option<Done> + Send + Sync;
 
-/// Notes each command as its line, and answers with what the test says; `None` is a program that is not there.
+/// Records each command as a line and returns the test's answer. `None` means that the program does
+/// not exist.
 pub struct FakeCommands {
     answer: Box<Answer>,
     lines: Mutex<Vec<String>>,
 }
 
 impl FakeCommands {
-    /// Answers by the command's line, e.g. `systemctl daemon-reload`.
+    /// `answer` receives the command as a line, e.g. `systemctl daemon-reload`.
     pub fn new(answer: impl Fn(&str) -> Option<Done> + Send + Sync + 'static) -> Self {
         Self {
             answer: Box::new(answer),
             lines: Mutex::new(Vec::new()),
         }
     }
-    /// Every command succeeds and says nothing.
+    /// Every command succeeds without output.
     pub fn content() -> Self {
         Self::new(|_| Some(Done::default()))
     }
-    /// The lines so far, in their order; they are forgotten by that.
+    /// Returns the recorded lines in order and clears the record.
     pub fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.lines.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,8 +1,9 @@
-//! The one runner of external commands.
+//! Runner of external commands; no other code starts programs.
 //!
-//! Each runs with a cleared environment, nothing on standard input, in a process group of its own that is killed when the
-//! command's deadline has passed, when the caller unwinds, and when the command itself has ended (what it left behind in its
-//! group goes with it; what made a session of its own stays). What it prints is read all along and kept up to a bound.
+//! A command runs with a cleared environment and an empty standard input, in its own process group.
+//! The group is killed when the deadline passes, when the caller unwinds, and when the command
+//! itself has ended, so that no children are left behind. A child that started its own session
+//! survives. Output is read while the command runs and kept up to a bound.
 
 use std::{
     ffi::OsString,
@@ -32,48 +33,50 @@ use nix::{
 
 use crate::Roots;
 
-/// Where programs that are named without a slash are looked for.
+/// Search path for programs that are named without a slash.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// The most bytes of standard output, and of standard error, that are kept; the rest is read and dropped.
-const KEPT: usize = 1 << 20;
-/// How long a command may take when nothing else was said.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// How long a killed command may take to go. One that hangs in the kernel (a dead disk) does not go.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// Maximum number of bytes kept of standard output and of standard error each. The rest is read and
+/// dropped.
+const MAX_OUTPUT_BYTES: usize = 1 << 20;
+/// Deadline of a command that sets none.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time for a killed command to exit. A command that hangs in the kernel (dead disk) does
+/// not exit.
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A command: program, arguments, and how long it may take.
+/// A command: program, arguments and deadline.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tool {
-    /// A path, or a name to be found in the usual directories (the caller's `PATH` is not asked).
+    /// A path, or a name that is searched in the usual directories (not in the caller's `PATH`).
     pub program: PathBuf,
     /// The arguments after the program's name.
     pub args: Vec<OsString>,
-    /// How long it may take; then it is killed.
+    /// Maximum run time; then the command is killed.
     pub deadline: Duration,
 }
 
 impl Tool {
-    /// The program without arguments, with a deadline of 30 s.
+    /// A command without arguments and with a deadline of 30 s.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
             args: Vec::new(),
-            deadline: DEADLINE,
+            deadline: DEFAULT_TIMEOUT,
         }
     }
-    /// With one more argument.
+    /// Adds one argument.
     #[must_use]
     pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
         self.args.push(arg.into());
         self
     }
-    /// With more arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
-    /// With this deadline.
+    /// Sets the deadline.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -81,7 +84,7 @@ impl Tool {
     }
 }
 
-/// As a person would type it, for messages. It is not quoted for a shell.
+/// The command line for messages. It is not quoted for a shell.
 impl fmt::Display for Tool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.program.display())?;
@@ -91,75 +94,75 @@ impl fmt::Display for Tool {
     }
 }
 
-/// What a command that ended by itself left.
+/// Result of a command that exited by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Done {
     /// Its exit code.
     pub code: i32,
-    /// The first MiB of its standard output; what is not UTF-8 is replaced.
+    /// The first MiB of its standard output. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
-    /// The first MiB of its standard error; what is not UTF-8 is replaced.
+    /// The first MiB of its standard error. Bytes that are not UTF-8 are replaced.
     pub stderr: String,
 }
 
 impl Done {
-    /// Whether the exit code is 0.
+    /// True if the exit code is 0.
     pub fn success(&self) -> bool {
         self.code == 0
     }
 }
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// There is no such program.
+    /// The program does not exist.
     #[error("`{0}`: there is no such program; install the package that has it (looked in {SEARCH_PATH})")]
     Missing(Tool),
-    /// It is there and cannot be started, or cannot be waited for.
+    /// The program exists but cannot be started or waited for.
     #[error("`{tool}`: cannot {step}")]
     System {
-        /// What was to be run.
+        /// The command.
         tool: Tool,
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It was killed, because its time was over.
-    #[error("`{tool}`: killed, because it took longer than {} s{}", tool.deadline.as_secs_f32(), said(stderr))]
+    /// The deadline passed and the command was killed.
+    #[error("`{tool}`: killed, because it took longer than {} s{}", tool.deadline.as_secs_f32(), last_lines(stderr))]
     Late {
-        /// What was run.
+        /// The command.
         tool: Tool,
-        /// What it said until then.
+        /// Its standard error until then.
         stderr: String,
     },
-    /// Its time is over, and it does not even go when it is killed: it hangs in the kernel.
+    /// The deadline passed and the command did not exit after SIGKILL: it hangs in the kernel.
     #[error(
-        "`{0}`: hangs in the kernel and cannot be killed; look at `dmesg` for a device that does not answer"
+        "`{0}`: hangs in the kernel and cannot be killed; check `dmesg` for a device that does not respond"
     )]
     Stuck(Tool),
-    /// A signal ended it that did not come from here.
-    #[error("`{tool}`: ended by signal {signal}{}", said(stderr))]
+    /// A signal that was not sent by this runner ended it.
+    #[error("`{tool}`: ended by signal {signal}{}", last_lines(stderr))]
     Signalled {
-        /// What was run.
+        /// The command.
         tool: Tool,
         /// The signal's number.
         signal: i32,
-        /// What it said until then.
+        /// Its standard error until then.
         stderr: String,
     },
-    /// Its exit code is not 0 ([`Commands::check`] only).
-    #[error("`{tool}`: exit code {}{}", done.code, said(if done.stderr.trim().is_empty() { &done.stdout } else { &done.stderr }))]
+    /// The exit code is not 0 ([`Commands::check`] only).
+    #[error("`{tool}`: exit code {}{}", done.code, last_lines(if done.stderr.trim().is_empty() { &done.stdout } else { &done.stderr }))]
     Failed {
-        /// What was run.
+        /// The command.
         tool: Tool,
-        /// Code and output.
+        /// Exit code and output.
         done: Done,
     },
 }
 
-/// The last lines, shortened, for a message of one line.
-fn said(text: &str) -> String {
+/// The last lines, shortened to one line for a message.
+fn last_lines(text: &str) -> String {
     let mut lines: Vec<&str> = text
         .lines()
         .map(str::trim)
@@ -170,7 +173,7 @@ fn said(text: &str) -> String {
         .chars()
         .take(400)
         .flat_map(|c| {
-            // What a program prints must not speak to the terminal.
+            // Escaped, because the output could contain terminal control sequences.
             let escaped = c.is_control().then(|| c.escape_default());
             let plain = (!c.is_control()).then_some(c);
             escaped.into_iter().flatten().chain(plain)
@@ -183,13 +186,13 @@ fn said(text: &str) -> String {
     }
 }
 
-/// The path of this program, also when its file was replaced meanwhile; empty when it is not known.
+/// Path of the running program, also after its file was replaced. Empty if unknown.
 pub fn own_program() -> String {
     let path = std::env::current_exe().unwrap_or_default().display().to_string();
     path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
 }
 
-/// Where a program is that is named without a slash, in the guest.
+/// Path in the guest of a program that is named without a slash.
 pub fn find_program(roots: &Roots, name: &str) -> Option<PathBuf> {
     let mut folders = SEARCH_PATH.split(':');
     folders.find_map(|folder| Some(roots.root(folder).join(name)).filter(|path| path.is_file()))
@@ -197,17 +200,26 @@ pub fn find_program(roots: &Roots, name: &str) -> Option<PathBuf> {
 
 /// Runs commands. The call blocks until the command has ended or its deadline has passed.
 pub trait Commands: Sync {
-    /// Runs it to its end, whatever its exit code.
+    /// Runs the command to its end. Any exit code is a success.
+    ///
+    /// # Errors
+    /// The command cannot be started, passes its deadline, or is ended by a signal.
     fn run(&self, tool: &Tool) -> Result<Done, CommandError>;
 
-    /// Runs it to its end with `lock` as its standard input, so that a flock(2) on that open file
-    /// lasts until the command ends, whatever becomes of this process.
+    /// Runs the command with `lock` as its standard input, so that a flock(2) on that open file
+    /// lasts until the command ends, even if this process is killed.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
     fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
         let _ = lock;
         self.run(tool)
     }
 
-    /// As [`Self::run_with_lock`]; an exit code other than 0 is an error.
+    /// Like [`Self::run_with_lock`], but an exit code other than 0 is an error.
+    ///
+    /// # Errors
+    /// As [`Self::run`]; or the exit code is not 0.
     fn check_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
         let done = self.run_with_lock(tool, lock)?;
         if done.success() {
@@ -218,12 +230,15 @@ pub trait Commands: Sync {
         }
     }
 
-    /// How much time there is for all that is still to be run; none where there is no limit.
+    /// Remaining time for further commands. `None` if there is no limit.
     fn left(&self) -> Option<Duration> {
         None
     }
 
-    /// Runs it to its end; an exit code other than 0 is an error.
+    /// Runs the command to its end. An exit code other than 0 is an error.
+    ///
+    /// # Errors
+    /// As [`Self::run`]; or the exit code is not 0.
     fn check(&self, tool: &Tool) -> Result<Done, CommandError> {
         let done = self.run(tool)?;
         if done.success() {
@@ -235,7 +250,7 @@ pub trait Commands: Sync {
     }
 }
 
-/// The commands of this machine.
+/// Runs commands on this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemCommands;
 
@@ -250,7 +265,7 @@ impl Commands for SystemCommands {
 }
 
 impl SystemCommands {
-    /// Runs it with `input` as its standard input, or nothing.
+    /// Runs the command with `input` as its standard input, or with an empty one.
     fn run_reading(tool: &Tool, input: Option<&File>) -> Result<Done, CommandError> {
         let at = |step: &'static str| {
             move |source: io::Error| CommandError::System {
@@ -263,22 +278,24 @@ impl SystemCommands {
             io::ErrorKind::NotFound => CommandError::Missing(tool.clone()),
             _ => at("start it")(error),
         })?;
-        let mut stdout = Kept::new(running.child.stdout.take().map(OwnedFd::from)).map_err(at("read it"))?;
-        let mut stderr = Kept::new(running.child.stderr.take().map(OwnedFd::from)).map_err(at("read it"))?;
+        let mut stdout =
+            CapturedOutput::new(running.child.stdout.take().map(OwnedFd::from)).map_err(at("read it"))?;
+        let mut stderr =
+            CapturedOutput::new(running.child.stderr.take().map(OwnedFd::from)).map_err(at("read it"))?;
         let ended = running.ended().map_err(at("wait for it"))?;
 
         let in_time =
             follow(&ended, &mut [&mut stdout, &mut stderr], tool.deadline).map_err(at("wait for it"))?;
         running.kill();
         if !in_time
-            && !follow(&ended, &mut [&mut stdout, &mut stderr], LAST_WORDS).map_err(at("wait for it"))?
+            && !follow(&ended, &mut [&mut stdout, &mut stderr], KILL_TIMEOUT).map_err(at("wait for it"))?
         {
             running.abandon();
             return Err(CommandError::Stuck(tool.clone()));
         }
         let status = running.child.wait().map_err(at("wait for it"))?;
         running.abandon();
-        // What was printed right before the end is in the pipes still.
+        // Output that was written right before the exit is still in the pipes.
         for kept in [&mut stdout, &mut stderr] {
             kept.read().map_err(at("read it"))?;
         }
@@ -296,7 +313,7 @@ impl SystemCommands {
     }
 }
 
-/// A started command, whose group is killed when this is dropped.
+/// A started command. Its process group is killed on drop.
 struct Running {
     child: Child,
     group: Option<Pid>,
@@ -325,8 +342,8 @@ impl Running {
         Ok(Self { child, group })
     }
 
-    /// A pipe that is closed when the command has ended. It is not reaped by that, so its process id stays its own until
-    /// `child.wait()`, and [`Running::kill`] meets nobody else.
+    /// A pipe that is closed when the command has exited. The command is not reaped before
+    /// `child.wait()`, so its PID is not reused and [`Running::kill`] cannot hit another process.
     fn ended(&self) -> io::Result<File> {
         let (reader, writer) = pipe()?;
         let Some(id) = self.group else {
@@ -339,15 +356,15 @@ impl Running {
         Ok(File::from(OwnedFd::from(reader)))
     }
 
-    /// Kills whatever is left of the group.
+    /// Kills the remaining processes of the group.
     fn kill(&self) {
         if let Some(group) = self.group {
-            // That nobody is left (ESRCH) is what is wanted.
+            // ESRCH (no process left) is the intended result.
             killpg(group, Signal::SIGKILL).ok();
         }
     }
 
-    /// Takes the kill out of the drop: it is over, or cannot be ended.
+    /// Disables the kill on drop: the command has ended or cannot be killed.
     fn abandon(&mut self) {
         self.group = None;
     }
@@ -362,12 +379,12 @@ impl Drop for Running {
     }
 }
 
-/// Reads what comes until `ended` says that the command has ended; false when `limit` has passed before that.
-fn follow(ended: &File, outputs: &mut [&mut Kept; 2], limit: Duration) -> io::Result<bool> {
+/// Reads output until `ended` is closed. Returns false if `limit` passes before that.
+fn follow(ended: &File, outputs: &mut [&mut CapturedOutput; 2], limit: Duration) -> io::Result<bool> {
     let start = Instant::now();
     loop {
         let left = limit.saturating_sub(start.elapsed());
-        // Rounded up, so that the last round does not spin.
+        // Rounded up, so that the last iteration does not spin.
         let wait = PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
         let mut watched: Vec<PollFd<'_>> = [Some(ended.as_fd())]
             .into_iter()
@@ -395,16 +412,16 @@ fn follow(ended: &File, outputs: &mut [&mut Kept; 2], limit: Duration) -> io::Re
     }
 }
 
-/// One output of a command, as far as it is kept.
-struct Kept {
+/// Captured output of one stream, up to the bound.
+struct CapturedOutput {
     pipe: Option<File>,
     bytes: Vec<u8>,
 }
 
-impl Kept {
+impl CapturedOutput {
     fn new(pipe: Option<OwnedFd>) -> io::Result<Self> {
         if let Some(pipe) = &pipe {
-            // Our end only: the command's end is another open file.
+            // Only this end: the command's end is another open file description.
             fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
         }
         Ok(Self {
@@ -417,16 +434,16 @@ impl Kept {
         self.pipe.as_ref().map(File::as_fd)
     }
 
-    /// Takes what is there, without waiting.
+    /// Reads the available output without blocking.
     fn read(&mut self) -> io::Result<()> {
         let mut buffer = [0; 8192];
-        // Bounded, so that one that prints for ever does not keep us from looking at the clock.
+        // Bounded, so that endless output cannot delay the deadline check.
         for _ in 0..64 {
             let Some(pipe) = &mut self.pipe else { break };
             match pipe.read(&mut buffer) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
-                    let room = KEPT.saturating_sub(self.bytes.len());
+                    let room = MAX_OUTPUT_BYTES.saturating_sub(self.bytes.len());
                     self.bytes.extend_from_slice(&buffer[..count.min(room)]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,

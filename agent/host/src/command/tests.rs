@@ -7,12 +7,12 @@ fn sh(script: &str) -> Tool {
 }
 
 fn gone(pid: &str) -> bool {
-    // A zombie that nobody has reaped yet is gone, too.
+    // A zombie that is not reaped yet has ended too.
     let stat = fs::read_to_string(Path::new("/proc").join(pid.trim()).join("stat"));
     stat.is_err() || stat.is_ok_and(|stat| stat.contains(") Z "))
 }
 
-fn soon(what: impl Fn() -> bool) -> bool {
+fn eventually(what: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(30) {
         if what() {
@@ -24,7 +24,7 @@ fn soon(what: impl Fn() -> bool) -> bool {
 }
 
 #[test]
-fn code_and_output_are_those_of_the_program() {
+fn exit_code_and_output_are_returned() {
     let done = SystemCommands.run(&sh("echo out; echo err >&2; exit 3")).unwrap();
     assert_eq!(
         (done.code, done.stdout.as_str(), done.stderr.as_str()),
@@ -43,7 +43,7 @@ fn code_and_output_are_those_of_the_program() {
 }
 
 #[test]
-fn the_environment_is_ours_and_standard_input_is_empty() {
+fn the_environment_is_cleared_and_standard_input_is_empty() {
     let done = SystemCommands.run(&Tool::new("env")).unwrap();
     let mut lines: Vec<&str> = done.stdout.lines().collect();
     lines.sort_unstable();
@@ -53,7 +53,7 @@ fn the_environment_is_ours_and_standard_input_is_empty() {
 }
 
 #[test]
-fn a_late_command_is_killed_with_all_that_it_started() {
+fn a_command_past_its_deadline_is_killed_with_its_children() {
     let start = Instant::now();
     let error = SystemCommands
         .run(&sh("sleep 600 & echo $! >&2; wait").deadline(Duration::from_millis(200)))
@@ -63,16 +63,17 @@ fn a_late_command_is_killed_with_all_that_it_started() {
     };
     assert!(start.elapsed() < Duration::from_mins(1));
     assert!(error.to_string().contains("took longer than 0.2 s"), "{error}");
-    assert!(soon(|| gone(stderr)), "{stderr}");
+    assert!(eventually(|| gone(stderr)), "{stderr}");
 }
 
 #[test]
-fn what_a_command_leaves_behind_does_not_hold_us_up() {
+fn a_leftover_child_does_not_delay_the_result() {
     let start = Instant::now();
     let done = SystemCommands.run(&sh("sleep 600 & echo $!")).unwrap();
     assert!(start.elapsed() < Duration::from_mins(1));
-    assert!(soon(|| gone(&done.stdout)), "{}", done.stdout);
-    // One that made a session of its own stays, and holds the pipe: nobody waits for it.
+    assert!(eventually(|| gone(&done.stdout)), "{}", done.stdout);
+    // A child with its own session survives and holds the pipe open; the runner does not wait for
+    // it.
     let done = SystemCommands.run(&sh("setsid sleep 600 & echo $!")).unwrap();
     let id = Pid::from_raw(done.stdout.trim().parse().unwrap());
     nix::sys::signal::kill(id, Signal::SIGKILL).ok();
@@ -80,10 +81,13 @@ fn what_a_command_leaves_behind_does_not_hold_us_up() {
 }
 
 #[test]
-fn much_output_is_cut_and_never_blocks_the_program() {
+fn long_output_is_truncated_and_never_blocks_the_program() {
     let script = "head -c 5000000 /dev/zero; head -c 5000000 /dev/zero >&2; echo end; exit 4";
     let done = SystemCommands.run(&sh(script)).unwrap();
-    assert_eq!((done.code, done.stdout.len(), done.stderr.len()), (4, KEPT, KEPT));
+    assert_eq!(
+        (done.code, done.stdout.len(), done.stderr.len()),
+        (4, MAX_OUTPUT_BYTES, MAX_OUTPUT_BYTES)
+    );
     let error = SystemCommands
         .run(&Tool::new("yes").deadline(Duration::from_millis(200)))
         .unwrap_err();
@@ -91,7 +95,7 @@ fn much_output_is_cut_and_never_blocks_the_program() {
 }
 
 #[test]
-fn each_failure_has_its_own_words() {
+fn each_failure_has_its_own_message() {
     let error = SystemCommands
         .run(&Tool::new("virtfleet-no-such-program").arg("--x"))
         .unwrap_err();
@@ -110,7 +114,7 @@ fn each_failure_has_its_own_words() {
 }
 
 #[test]
-fn the_fake_notes_lines() {
+fn the_fake_records_lines() {
     let fake = FakeCommands::new(|line| line.starts_with("a ").then(Done::default));
     fake.check(&Tool::new("a").arg("b")).unwrap();
     let error = fake.check(&Tool::new("b")).unwrap_err();

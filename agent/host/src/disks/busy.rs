@@ -1,4 +1,4 @@
-//! What lies under a mount point, and who uses it: it would be hidden by a mount.
+//! What a mount would hide: the entries of a mount point and the processes that use them.
 
 use std::{
     collections::BTreeSet,
@@ -9,10 +9,14 @@ use std::{
 
 use crate::{Roots, files::bounded::read_text};
 
-/// The most processes that are named.
-const MOST: usize = 20;
+/// Maximum number of processes that are listed.
+const MAX_PROCESSES: usize = 20;
 
-/// How many entries a folder has, counted up to `most`. What mkfs.ext4 makes by itself, `lost+found`, is none.
+/// Number of entries in `folder`, counted up to `most`. `lost+found`, which mkfs.ext4 creates, is
+/// not counted.
+///
+/// # Errors
+/// The directory cannot be read.
 pub fn entries_in(folder: &Path, most: usize) -> io::Result<u64> {
     let mut count = 0;
     for entry in fs::read_dir(folder)?.take(most.saturating_add(1)) {
@@ -23,10 +27,12 @@ pub fn entries_in(folder: &Path, most: usize) -> io::Result<u64> {
     Ok(count.min(most as u64))
 }
 
-/// Processes that have files open, or stand, or have their root, at or below `folder`, as `name (pid)`, sorted. Our own is none of them.
+/// Processes with an open file, the working directory or the root at or below `folder`, as `name
+/// (pid)`, sorted. This process is excluded.
 ///
-/// A process that ends meanwhile is passed over. The paths are as that process sees them, so one in a container may be missed or
-/// wrongly named; this protects against mistakes, not against malice.
+/// A process that exits meanwhile is skipped. The paths are those of the process's own view, so a
+/// process in a container may be missed or listed wrongly. This protects against mistakes, not
+/// against attacks.
 pub fn busy_below(roots: &Roots, folder: &Path) -> Vec<String> {
     let own = std::process::id().to_string();
     let Ok(processes) = fs::read_dir(&roots.procfs) else {
@@ -44,7 +50,7 @@ pub fn busy_below(roots: &Roots, folder: &Path) -> Vec<String> {
         if pid != own && uses(&process.path(), folder) {
             let comm = read_text(&process.path().join("comm"), 256).unwrap_or_default();
             busy.insert(format!("{} ({pid})", comm.trim_end()));
-            if busy.len() == MOST {
+            if busy.len() == MAX_PROCESSES {
                 break;
             }
         }
@@ -74,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_files_open_below_is_named() {
+    fn processes_with_open_files_below_are_listed() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             procfs: dir.path().to_owned(),

@@ -1,4 +1,4 @@
-//! The second look, by which a wish becomes a [`BlankDisk`].
+//! The second probe, which turns a [`FormatIntent`] into a [`BlankDisk`].
 
 use std::path::PathBuf;
 
@@ -11,67 +11,77 @@ use virtfleet_wire::settings::ProofKind;
 
 use super::{
     DevicesError, Disks,
-    look::Looked,
-    reader::{CHUNK, Held, Limits, Reader},
+    probe::ProbedDevice,
+    reader::{CHUNK_BYTES, Held, Limits, Reader},
 };
 
 /// Why a device may not be formatted. Nothing was written.
 #[derive(Debug, thiserror::Error)]
 pub enum ClaimError {
-    /// It could not be found out, or somebody else has it now.
+    /// The content is unknown, or another process uses the disk.
     #[error("{name} is not formatted: {}", doubt.reason)]
     Unknown {
-        /// The kernel's name of the device that was meant.
+        /// The kernel's name of the intended device.
         name: String,
-        /// What is not known.
+        /// What is unknown.
         doubt: Doubt,
     },
-    /// There is something on it.
+    /// The disk is not as planned, e.g. it contains data.
     #[error("{name} is not formatted: {reason}")]
     NotAsPlanned {
-        /// The kernel's name of the device that was meant.
+        /// The kernel's name of the intended device.
         name: String,
-        /// What is unlike the plan.
+        /// The difference from the plan.
         reason: String,
-        /// What is on it, when that is it.
+        /// The content, if it is the reason.
         content: Option<Box<Content>>,
     },
-    /// The disks are not known.
+    /// The list of disks cannot be read.
     #[error(transparent)]
     Devices(#[from] DevicesError),
 }
 
-/// A disk that is proven blank at this moment (or has what a person has judged, and that alone), locked and held exclusively.
+/// A disk that was just proven blank, or that contains exactly what an admin approved for
+/// formatting. It is locked and held exclusively.
 ///
-/// It is consumed by what formats it, and lets go of the disk when dropped.
+/// Formatting consumes it; dropping it releases the disk.
 #[derive(Debug)]
 pub struct BlankDisk {
     pub(super) held: Held,
     pub(super) path: PathBuf,
     pub(super) id: DeviceId,
-    /// What the ends of the disk had, to be seen again right before the tool starts.
+    /// Digest of both ends of the disk, compared again right before the tool starts.
     pub(super) ends: String,
-    /// The write counters before the second look's first read, to be compared right before the tool starts.
+    /// Write counters from before the second probe's first read, compared right before the tool
+    /// starts.
     pub(super) mark: WriteMark,
 }
 
 impl BlankDisk {
-    /// The device.
+    /// The claimed device.
     pub fn id(&self) -> &DeviceId {
         &self.id
     }
 }
 
 impl Disks<'_> {
-    /// Looks again, under the lock and an exclusive open, and compares with the intent: the device (number, sequence number, size, serial) and
-    /// the evidence. What comes back may be formatted by [`Disks::format`] or [`Disks::encrypt`], now.
+    /// Probes again under the lock and an exclusive open, and compares the device (number, sequence
+    /// number, size, serial) and the evidence with the intent. The result may be formatted at once
+    /// by [`Disks::format`] or [`Disks::encrypt`].
     ///
-    /// The evidence must be blankness, found again; or an approval with the digest of what was judged, found again.
+    /// The evidence must be a blank disk, found blank again, or an approval whose digest matches
+    /// the content again.
+    ///
+    /// # Errors
+    /// The device is in use, is not the intended one, or its content differs from the evidence.
     pub fn claim(&self, intent: &FormatIntent) -> Result<BlankDisk, ClaimError> {
         self.claim_within(intent, Limits::default())
     }
 
-    /// The same with other limits.
+    /// Like [`Self::claim`], with other limits.
+    ///
+    /// # Errors
+    /// As [`Self::claim`].
     pub fn claim_within(&self, intent: &FormatIntent, limits: Limits) -> Result<BlankDisk, ClaimError> {
         let id = &intent.device;
         let (proof, judged, place, before) = match &intent.evidence {
@@ -86,53 +96,55 @@ impl Disks<'_> {
             Evidence::Found | Evidence::ErasedClone { .. } => {
                 return Err(refused(
                     id,
-                    "what was found on it is nobody's to format".to_owned(),
+                    "it contains data and is not approved for formatting".to_owned(),
                     None,
                 ));
             }
         };
-        let looked = self.look_again(id, proof, place, before, limits)?;
-        match (&looked.probe, &intent.evidence) {
+        let probed = self.probe_again(id, proof, place, before, limits)?;
+        match (&probed.probe, &intent.evidence) {
             (Probe::Blank(now), Evidence::Blank(before)) => {
-                // A proof by time has read more for the plan than is read again here.
+                // A timed proof read more for the plan than is read again here.
                 let other = (now.proof, now.regions, now.size) != (before.proof, before.regions, before.size)
                     || now.proof != ProofKind::Timed && now.bytes != before.bytes;
                 if other {
                     let reason = format!(
-                        "the proof read {} parts of {} bytes, and the planned one {} of {}",
+                        "the proof read {} regions of {} bytes, the planned one {} regions of {} bytes",
                         now.regions, now.size, before.regions, before.size
                     );
                     return Err(refused(id, reason, None));
                 }
             }
-            // Judged as lost and blank; or judged as data, of which an unfinished mkfs of ours was cleared since.
+            // Approved as lost and blank; or approved with data from which an unfinished mkfs of
+            // the agent was cleared since.
             (Probe::Blank(_), Evidence::Approved { .. }) => {}
             (Probe::HasData(content), _) if !content.is_known() && judged == Some(&content.digest) => {}
             (Probe::HasData(content), _) => {
                 return Err(refused(
                     id,
-                    format!("there is {} on it", describe(content)),
+                    format!("it contains {}", describe(content)),
                     Some(content.clone()),
                 ));
             }
             (Probe::Blank(_), Evidence::Found | Evidence::ErasedClone { .. }) => {
                 return Err(refused(
                     id,
-                    "what was found on it is nobody's to format".to_owned(),
+                    "it contains data and is not approved for formatting".to_owned(),
                     None,
                 ));
             }
             (Probe::Unknown(doubt), _) => return Err(unknown(id)(doubt.clone())),
         }
-        self.hold(id, looked.held, limits)
+        self.hold(id, probed.held, limits)
     }
 
-    /// Checks that nothing was written to the held device since `earlier`, as far as its write counters say; the new mark is in [`Held::mark`].
+    /// Checks by the write counters that nothing was written to the held device since `earlier`.
+    /// The new mark is in [`Held::mark`].
     ///
-    /// Where the counters cannot say, it passes: what the caller has read again decides then.
+    /// If the counters are inconclusive, the check passes; the caller's second read decides then.
     ///
     /// # Errors
-    /// When something was written, or the dirty pages cannot be written out in time.
+    /// Something was written, or the dirty pages cannot be written out in time.
     pub(super) fn unwritten(
         &self,
         held: Held,
@@ -152,28 +164,29 @@ impl Disks<'_> {
         }
     }
 
-    /// Reads again what every proof of the kind reads, and the place that was judged. The rest is as it was read for the plan when the write counters say that
-    /// nothing was written since; where they cannot say, it is read by time again.
-    fn look_again(
+    /// Reads again the regions of every proof of this kind and the approved place. The rest counts
+    /// as read for the plan if the write counters show no write since. If they are inconclusive, a
+    /// timed read is repeated.
+    fn probe_again(
         &self,
         id: &DeviceId,
         proof: ProofKind,
         place: Option<u64>,
         before: &WriteMark,
         limits: Limits,
-    ) -> Result<Looked, ClaimError> {
-        let looked = self
+    ) -> Result<ProbedDevice, ClaimError> {
+        let probed = self
             .prove_with(id, proof, place, None, limits, &mut |_, _| {})
             .map_err(unknown(id))?;
-        match looked.held.mark.since(before) {
-            WritesSince::None => Ok(looked),
+        match probed.held.mark.since(before) {
+            WritesSince::None => Ok(probed),
             WritesSince::Some(what) => {
-                let content = match looked.probe {
+                let content = match probed.probe {
                     Probe::HasData(content) => Some(content),
                     Probe::Blank(_) | Probe::Unknown(_) => None,
                 };
                 let on = content.as_ref().map_or(String::new(), |content| {
-                    format!("; there is {} on it", describe(content))
+                    format!("; it contains {}", describe(content))
                 });
                 Err(refused(
                     id,
@@ -182,23 +195,24 @@ impl Disks<'_> {
                 ))
             }
             WritesSince::Unknown(_)
-                if proof == ProofKind::Timed && matches!(looked.probe, Probe::Blank(_)) =>
+                if proof == ProofKind::Timed && matches!(probed.probe, Probe::Blank(_)) =>
             {
-                drop(looked);
+                drop(probed);
                 self.prove_with(id, proof, place, Some(limits.budget), limits, &mut |_, _| {})
                     .map_err(unknown(id))
             }
-            WritesSince::Unknown(_) => Ok(looked),
+            WritesSince::Unknown(_) => Ok(probed),
         }
     }
 
-    /// Checks that it is the disk that was meant and that nothing and nobody uses it, this process and its descendants aside.
+    /// Checks that this is the intended disk and that no process uses it, except this process and
+    /// its descendants.
     ///
     /// # Errors
-    /// With the reason why it must not be formatted.
+    /// Why the disk must not be formatted.
     pub(super) fn unused(&self, id: &DeviceId) -> Result<(), ClaimError> {
         let Some(device) = self.current(id)? else {
-            return Err(refused(id, "it is not there any more".to_owned(), None));
+            return Err(refused(id, "the device is gone".to_owned(), None));
         };
         if let Some(fault) = device.fault {
             return Err(refused(id, fault, None));
@@ -209,7 +223,7 @@ impl Disks<'_> {
         self.unopened(id).map_err(unknown(id))
     }
 
-    /// What sysfs and procfs say now that we hold it, and what its ends have.
+    /// Reads sysfs, procfs and the ends of the disk again while the disk is held.
     pub(super) fn hold(&self, id: &DeviceId, held: Held, limits: Limits) -> Result<BlankDisk, ClaimError> {
         self.unused(id)?;
         let path = self.node(id);
@@ -228,7 +242,7 @@ impl Disks<'_> {
 
 /// The first and the last MiB.
 pub(super) fn ends(size: u64) -> Vec<Region> {
-    let length = size.min(CHUNK as u64);
+    let length = size.min(CHUNK_BYTES as u64);
     let mut ends = vec![Region { offset: 0, length }];
     if size >= 2 * length {
         // Devices end at a multiple of their blocks, which direct reads need.
@@ -240,12 +254,12 @@ pub(super) fn ends(size: u64) -> Vec<Region> {
     ends
 }
 
-/// How a device is unlike the one that was meant, or must not be formatted for what it is.
+/// How a device differs from the intended one, or why it must never be formatted.
 fn unlike(device: &Device, id: &DeviceId) -> Option<String> {
     let now = &device.id;
     if now != id {
         return Some(format!(
-            "it was {} with {} bytes, serial {} and sequence number {:?}, and is {} with {}, {} and {:?}",
+            "it was {} with {} bytes, serial {} and sequence number {:?}; now it is {} with {}, {} and {:?}",
             id.name,
             id.size,
             id.serial.as_deref().unwrap_or("none"),
@@ -292,6 +306,6 @@ fn describe(content: &Content) -> String {
     if content.is_known() {
         content.kind.clone()
     } else {
-        format!("data that nobody knows{}", place())
+        format!("data of unknown kind{}", place())
     }
 }

@@ -1,4 +1,4 @@
-//! The whole disks that the kernel knows, by sysfs.
+//! The whole disks that the kernel knows, from sysfs.
 
 use std::{
     collections::BTreeSet,
@@ -19,17 +19,18 @@ use super::{
 };
 use crate::{ReadError, list};
 
-/// What the kernel makes up in memory, over files, over a network or over other devices; and what takes out a disc.
-const NO_DISKS: [&str; 12] = [
+/// Device name prefixes that are not disks: in memory, over files, the network or other devices,
+/// and optical drives.
+const NOT_DISKS: [&str; 12] = [
     "bcache", "dm-", "drbd", "fd", "md", "mtdblock", "nbd", "ram", "rbd", "sr", "zd", "zram",
 ];
 
-/// How long a process that only reads a disk is waited for.
-const READERS: Duration = Duration::from_secs(2);
-/// How long udev may take to be done with partitions, which come one by one at boot.
-const UDEV: Duration = Duration::from_secs(5);
+/// Maximum time to wait for a process that only reads a disk.
+const READER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum time for udev to process partitions, which appear one by one at boot.
+const UDEV_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the disks are not known. Nothing may be formatted then.
+/// Why the list of disks is unknown. Nothing may be formatted then.
 #[derive(Debug, thiserror::Error)]
 pub enum DevicesError {
     /// The list of disks cannot be read.
@@ -37,22 +38,25 @@ pub enum DevicesError {
     List {
         /// The directory.
         path: PathBuf,
-        /// What is wrong.
+        /// The read error.
         reason: ReadError,
     },
-    /// It is not known what is mounted or swapped to.
+    /// Mounts or swap areas cannot be read.
     #[error("cannot find out which disks are in use: {0}")]
     Uses(#[from] MountsError),
 }
 
 impl Disks<'_> {
-    /// Every whole disk. One that goes away while it is looked at, or that has no size (an empty card reader), is left out.
+    /// All whole disks. A disk that disappears meanwhile or has no size (an empty card reader) is
+    /// left out.
+    ///
+    /// # Errors
+    /// The list of disks, the mounts or the swap areas cannot be read.
     pub fn devices(&self) -> Result<Vec<Device>, DevicesError> {
         Ok(self.disks_and_users()?.0)
     }
 
-    /// Every whole disk, and after them their partitions, with what their tables say as udev has
-    /// read it.
+    /// All whole disks, followed by their partitions with the table entries that udev has read.
     ///
     /// # Errors
     /// As [`Disks::devices`].
@@ -70,10 +74,10 @@ impl Disks<'_> {
         Ok(devices)
     }
 
-    /// Waits until udev has read the table entry of each partition, but no longer than [`UDEV`].
+    /// Waits until udev has read the table entry of each partition, at most [`UDEV_TIMEOUT`].
     fn wait_for_udev(&self, disks: &[Device]) {
         let begun = Instant::now();
-        while begun.elapsed() < UDEV && !partitions::udev_is_done(self.roots, disks) {
+        while begun.elapsed() < UDEV_TIMEOUT && !partitions::udev_is_done(self.roots, disks) {
             #[expect(
                 clippy::disallowed_methods,
                 reason = "a thread of a one-shot program; udev signals nothing"
@@ -82,8 +86,8 @@ impl Disks<'_> {
         }
     }
 
-    /// The device of that number now; of a partition with what the table on the disk says. None
-    /// when it is gone.
+    /// The current device with that number. For a partition, its table entry is read from the disk.
+    /// `None` if the device is gone.
     ///
     /// # Errors
     /// As [`Disks::devices`].
@@ -121,10 +125,11 @@ impl Disks<'_> {
         Ok((devices, users))
     }
 
-    /// Adds to the uses of each disk the processes that have it, or a partition of it, open for writing. This process and its descendants are none.
+    /// Adds to each disk the processes that have it or one of its partitions open for writing,
+    /// except this process and its descendants.
     ///
     /// # Errors
-    /// When the list of processes cannot be read.
+    /// The list of processes cannot be read.
     pub fn add_writers(&self, devices: &mut [Device]) -> Result<(), DevicesError> {
         let numbers: Vec<BTreeSet<DevNumber>> =
             devices.iter().map(|device| self.numbers(&device.id)).collect();
@@ -141,22 +146,26 @@ impl Disks<'_> {
         Ok(())
     }
 
-    /// Checks that no process but this one and its descendants has the disk or a partition of it open. One that only reads may have it
-    /// for a moment, as udev's workers do, so they are waited for.
+    /// Checks that no process except this one and its descendants has the disk or one of its
+    /// partitions open. A process that only reads may have it open briefly, as udev's workers do,
+    /// so the check waits for it.
     ///
     /// # Errors
-    /// When one still has it open, or that is not known.
+    /// A process still has it open, or the processes cannot be read.
     pub(super) fn unopened(&self, id: &DeviceId) -> Result<(), Doubt> {
         let numbers = self.numbers(id);
         let begun = Instant::now();
         loop {
             let openers = uses::openers(self.roots, &numbers).map_err(|error| Doubt {
-                reason: format!("which processes have /dev/{} open is not known: {error}", id.name),
+                reason: format!(
+                    "cannot find out which processes have /dev/{} open: {error}",
+                    id.name
+                ),
                 passing: true,
             })?;
             let opener = openers.iter().max_by_key(|opener| opener.writes);
             let Some(opener) = opener else { return Ok(()) };
-            if opener.writes || begun.elapsed() >= READERS {
+            if opener.writes || begun.elapsed() >= READER_TIMEOUT {
                 return Err(Doubt {
                     reason: format!(
                         "the process {} has /dev/{} open for {}",
@@ -175,8 +184,8 @@ impl Disks<'_> {
         }
     }
 
-    /// The numbers of the disk and of its partitions; those of a partition and of its disk, through
-    /// which it can be written, too.
+    /// Numbers of the disk and its partitions; for a partition, its own and its disk's, because the
+    /// partition can be written through the disk.
     fn numbers(&self, id: &DeviceId) -> BTreeSet<DevNumber> {
         if let Some(partition) = &id.partition {
             return [id.number, partition.disk_number].into();
@@ -189,26 +198,26 @@ impl Disks<'_> {
     fn counts(&self, name: &str) -> bool {
         let is = |kind: &str| {
             name.strip_prefix(kind).is_some_and(|rest| {
-                // `dm-0`, `sr0`, `md127`, `md_d0`; and not `srv`, were there such a thing.
+                // `dm-0`, `sr0`, `md127`, `md_d0`, but not a hypothetical `srv`.
                 rest.starts_with(|c: char| c.is_ascii_digit() || c == '_')
             })
         };
         if is("loop") {
             return self.kinds != Kinds::Real;
         }
-        !NO_DISKS.iter().any(|kind| is(kind))
+        !NOT_DISKS.iter().any(|kind| is(kind))
     }
 
-    /// What sysfs and udev say of one disk; uses are not filled.
+    /// What sysfs and udev report of one disk; uses are not filled.
     fn device(&self, name: &str) -> Option<Device> {
         let folder = block(self.roots, name);
         let at = |path: &str| folder.join(path);
-        // One path of a multipath NVMe namespace: it has no node.
+        // One path of a multipath NVMe namespace. It has no device node.
         if number(&at("hidden")) == Some(1) {
             return None;
         }
         let dev = dev_number(&line(&at("dev"))?)?;
-        // The kernel counts in units of 512 bytes, whatever the device's own block size.
+        // The kernel counts in units of 512 bytes, independent of the device's block size.
         let size = number(&at("size"))?.checked_mul(512).filter(|size| *size > 0)?;
         let udev = names::udev_data(self.roots, dev);
         Some(Device {
@@ -227,7 +236,7 @@ impl Disks<'_> {
             logical_block: number(&at("queue/logical_block_size"))
                 .and_then(|bytes| bytes.try_into().ok())
                 .unwrap_or(512),
-            // What cannot be read is taken as not writable.
+            // An unreadable attribute counts as read-only.
             read_only: number(&at("ro")) != Some(0),
             carries_system: false,
             uses: Vec::new(),
@@ -237,7 +246,7 @@ impl Disks<'_> {
     }
 }
 
-/// The path in `/sys/devices`, whatever the root of sysfs is.
+/// The path in `/sys/devices`, independent of the root of sysfs.
 fn syspath(disks: &Disks<'_>, folder: &std::path::Path) -> String {
     let Ok(real) = fs::canonicalize(folder) else {
         return String::new();

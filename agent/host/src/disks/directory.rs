@@ -1,4 +1,5 @@
-//! Directories at the top of a filesystem that several places share: what is there, and putting a complete one in its place.
+//! Directories at the top of a shared filesystem: their state, and atomic replacement with a
+//! complete one.
 
 use std::{
     fs::{self, DirBuilder, File},
@@ -23,10 +24,10 @@ fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryErr
     move |source| DirectoryError { step, path, source }
 }
 
-/// What is at the path of such a directory.
+/// State of such a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryState {
-    /// Nothing.
+    /// Nothing at this path.
     Absent,
     /// A directory without entries.
     Empty,
@@ -34,10 +35,10 @@ pub enum DirectoryState {
     Filled,
 }
 
-/// What is at `path`.
+/// Inspects `path`.
 ///
 /// # Errors
-/// It cannot be read, or is something else than a directory. Symbolic links are not followed.
+/// It cannot be read or is not a directory. Symbolic links are not followed.
 pub fn directory_state(path: &Path) -> Result<DirectoryState, DirectoryError> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(DirectoryState::Absent),
@@ -50,7 +51,10 @@ pub fn directory_state(path: &Path) -> Result<DirectoryState, DirectoryError> {
     }
 }
 
-/// Removes what is at `path`, and makes an empty directory that root alone may enter.
+/// Removes what is at `path` and creates an empty directory with mode 0700.
+///
+/// # Errors
+/// The old content cannot be removed, or the directory cannot be created.
 pub fn make_afresh(path: &Path) -> Result<(), DirectoryError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at("remove", path)(error)),
@@ -62,8 +66,11 @@ pub fn make_afresh(path: &Path) -> Result<(), DirectoryError> {
         .map_err(at("make", path))
 }
 
-/// Renames the directory `from` to `to`, where nothing or an empty directory is; on the disk when the call returns
-/// (rename(2) is atomic: `to` is never there in part).
+/// Renames the directory `from` to `to`, which must be absent or an empty directory. Durable when
+/// the call returns. rename(2) is atomic: `to` is never incomplete.
+///
+/// # Errors
+/// The directory cannot be renamed or synced.
 pub fn rename_directory(from: &Path, to: &Path) -> Result<(), DirectoryError> {
     let sync = |path: &Path| {
         File::open(path)
@@ -75,7 +82,10 @@ pub fn rename_directory(from: &Path, to: &Path) -> Result<(), DirectoryError> {
     sync(to.parent().unwrap_or(Path::new("/")))
 }
 
-/// The first entry of `folder`, by name, that `known` does not accept; `lost+found` of ext4 is none.
+/// The first entry of `folder` by name that `known` rejects. ext4's `lost+found` is ignored.
+///
+/// # Errors
+/// The directory cannot be read.
 pub fn stranger_in(folder: &Path, known: impl Fn(&str) -> bool) -> Result<Option<String>, DirectoryError> {
     let mut strangers = Vec::new();
     for entry in fs::read_dir(folder).map_err(at("read", folder))? {
@@ -95,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_is_made_aside_and_renamed_over_nothing_or_an_empty_one_only() {
+    fn a_directory_replaces_only_an_absent_or_empty_one() {
         let dir = tempfile::tempdir().unwrap();
         let (fresh, final_) = (dir.path().join("fresh"), dir.path().join("final"));
         let state = || directory_state(&final_).unwrap();

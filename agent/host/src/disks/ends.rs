@@ -1,4 +1,4 @@
-//! Searches behind the end of a filesystem for the metadata of a volume that was smaller once.
+//! Searches behind the end of a filesystem for metadata of a volume that was once smaller.
 
 use std::{
     fs::OpenOptions,
@@ -10,15 +10,16 @@ use virtfleet_agent_core::disks::{DeviceId, ends};
 
 use super::{
     Disks, identity, ioctl,
-    reader::{Aligned, CHUNK},
+    reader::{Aligned, CHUNK_BYTES},
 };
 
 impl Disks<'_> {
-    /// The first metadata of a volume manager or partition table between the end of the filesystem, which has `filesystem_bytes`, and that of the disk: its kind
-    /// and its offset on the disk. A bounded part is read ([`ends::search_bytes`]).
+    /// The first metadata of a volume manager or partition table between the end of the filesystem
+    /// (which has `filesystem_bytes`) and the end of the disk: its kind and its offset on the disk.
+    /// A bounded part is read ([`ends::search_bytes`]).
     ///
     /// # Errors
-    /// The device cannot be read, or is another one.
+    /// The device cannot be read, or is a different one.
     pub fn metadata_behind(
         &self,
         id: &DeviceId,
@@ -34,8 +35,10 @@ impl Disks<'_> {
         let searched = ends::search_bytes(id.size).next_multiple_of(4096);
         let end = offset.saturating_add(searched).min(id.size);
         while offset < end {
-            let length = usize::try_from(end - offset).unwrap_or(CHUNK).min(CHUNK);
-            // Direct reads have whole blocks; the device may end within the last.
+            let length = usize::try_from(end - offset)
+                .unwrap_or(CHUNK_BYTES)
+                .min(CHUNK_BYTES);
+            // Direct reads use whole blocks; the device may end within the last one.
             let room = buffer.chunk(length);
             let mut done = 0;
             while done < length {

@@ -9,7 +9,7 @@ use virtfleet_agent_core::disks::{DevNumber, DeviceId};
 
 use crate::{Roots, list, read_text};
 
-/// A trimmed line without control characters; none when there is none.
+/// A trimmed line without control characters. `None` if the file is missing or empty.
 pub(super) fn line(path: &Path) -> Option<String> {
     let text: String = read_text(path, 4096)
         .ok()?
@@ -20,12 +20,12 @@ pub(super) fn line(path: &Path) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
 }
 
-/// A number.
+/// A decimal number.
 pub(super) fn number(path: &Path) -> Option<u64> {
     line(path)?.parse().ok()
 }
 
-/// `MAJOR:MINOR`.
+/// Parses `MAJOR:MINOR`.
 pub(super) fn dev_number(text: &str) -> Option<DevNumber> {
     let (major, minor) = text.trim().split_once(':')?;
     Some(DevNumber {
@@ -34,23 +34,23 @@ pub(super) fn dev_number(text: &str) -> Option<DevNumber> {
     })
 }
 
-/// The last part of what a link points to.
+/// The last component of a link's target.
 pub(super) fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }
 
-/// A disk's directory.
+/// Directory of a disk.
 pub(super) fn block(roots: &Roots, name: &str) -> PathBuf {
-    // sysfs writes `!` where the name has a slash.
+    // sysfs replaces slashes in names by `!`.
     roots.sys("block").join(name.replace('/', "!"))
 }
 
-/// The directory of a partition. Names are those of `/dev`, where sysfs writes `!` for a slash.
+/// Directory of a partition. Names are those in `/dev`; sysfs replaces their slashes by `!`.
 pub(super) fn partition_folder(roots: &Roots, disk: &str, partition: &str) -> PathBuf {
     block(roots, disk).join(partition.replace('/', "!"))
 }
 
-/// The directory of a disk or a partition.
+/// Directory of a disk or partition.
 pub(super) fn folder(roots: &Roots, id: &DeviceId) -> PathBuf {
     match &id.partition {
         Some(partition) => partition_folder(roots, &partition.disk, &id.name),
@@ -58,7 +58,7 @@ pub(super) fn folder(roots: &Roots, id: &DeviceId) -> PathBuf {
     }
 }
 
-/// The partitions that the kernel knows on a disk, by name, with their numbers.
+/// Partitions of a disk by name, with their numbers.
 pub(super) fn partitions(roots: &Roots, disk: &str) -> Vec<(String, Option<DevNumber>)> {
     let folder = block(roots, disk);
     let names = list(&folder).unwrap_or_default();

@@ -1,12 +1,12 @@
-//! Who watches what is done to disks: nobody, or a test that ends the process at a point of its choice.
+//! Fail points: tests end the process at a chosen point between two effects on a disk.
 
-/// Is told each point between two effects.
+/// Called at each point between two effects.
 pub trait Witness {
-    /// All before `point` is done, nothing after it is.
+    /// All effects before `point` are complete; none after it has begun.
     fn at(&self, point: &str);
 }
 
-/// Nobody watches.
+/// Ignores all fail points.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unwatched;
 

@@ -1,13 +1,16 @@
-//! What turns a [`BlankDisk`] into a filesystem, and looks whether it is the one that was meant.
+//! Turns a [`BlankDisk`] into a filesystem and verifies the result.
 //!
-//! The lock of the whole disk is kept all the time. The exclusive open is let go right before the tool starts, because the tools refuse a
-//! disk that is held; they take it exclusively themselves. Between the two lies the window in which a program that ignores the lock
-//! could write something that we then write over. It is as long as a program takes to start: after letting go we look once more at
-//! number, sequence number and both ends of the disk, and then run the tool.
+//! The lock of the whole disk is held throughout. The exclusive open is released right before the
+//! tool starts, because the tools refuse a disk that is held; they open it exclusively themselves.
+//! In this window a program that ignores the lock could write data that the tool then overwrites.
+//! The window is as long as the start of a program: after the release the agent compares the
+//! number, the sequence number and both ends of the disk once more, and then runs the tool.
 //!
-//! `make bench-proof` measures it: 6 to 18 ms in the median from that look to the tool's first write, 42 ms at most. In 120 rounds
-//! against a `mkfs.ext4 -F` that was aimed at the window it was not hit. `mkfs.xfs` and `mkfs.btrfs`, run without force, look for signatures once more
-//! themselves; `mkfs.ext4` asks only a terminal, and `mkswap` not at all. What is written in between elsewhere than at the ends is not seen.
+//! `make bench-proof` measures it: a median of 6 to 18 ms from that comparison to the tool's first
+//! write, 42 ms at most. In 120 rounds, a `mkfs.ext4 -F` aimed at the window did not hit it.
+//! `mkfs.xfs` and `mkfs.btrfs` without force check for signatures once more themselves; `mkfs.ext4`
+//! asks only on a terminal, and `mkswap` never asks. A write in the window that is not at the ends
+//! of the disk is not detected.
 
 use std::{
     fs::File,
@@ -26,50 +29,55 @@ use crate::CommandError;
 /// Why there is no filesystem, or none that can be trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// The kind is none that we make in this way.
-    #[error("{name}: there is no way to make a filesystem of the kind {kind:?} here")]
+    /// The agent does not create filesystems of this kind.
+    #[error("{name}: cannot create a filesystem of kind {kind:?}")]
     Kind {
         /// The declared disk.
         name: String,
         /// The kind.
         kind: String,
     },
-    /// The intent is for another device than the claimed one.
-    #[error("{name}: the intent is for another device than was claimed")]
+    /// The intent is for a different device than the claimed one.
+    #[error("{name}: the intent is for a different device than the claimed one")]
     OtherDisk {
         /// The declared disk.
         name: String,
     },
-    /// Right before the tool was to start, the device was not as it had been. Nothing was written.
+    /// The device changed right before the tool was started. Nothing was written.
     #[error("{} was not formatted: {reason}", path.display())]
     Changed {
         /// The device.
         path: PathBuf,
-        /// How.
+        /// The change.
         reason: String,
     },
-    /// The tool failed. What it has written is on the disk; the journal's intent says whose it is.
+    /// The tool failed. Its writes are on the disk; the journal's intent records that they are the
+    /// agent's.
     #[error("{} may be half formatted: {source}", path.display())]
     Tool {
         /// The device.
         path: PathBuf,
-        /// How.
+        /// The tool's error.
         source: Box<CommandError>,
-        /// Nothing at all was written to the device since it was proven blank, by its write counters.
+        /// The write counters show that nothing was written to the device since it was proven
+        /// blank.
         untouched: bool,
     },
-    /// The tool is content, and what it left is not what was meant.
-    #[error("{} was formatted and is not as meant: {reason}", path.display())]
+    /// The tool succeeded, but the result is not the intended one.
+    #[error("{} was formatted, but not as intended: {reason}", path.display())]
     Verify {
         /// The device.
         path: PathBuf,
-        /// What is unlike.
+        /// The difference.
         reason: String,
     },
 }
 
 impl Disks<'_> {
-    /// Makes the intent's filesystem, and looks whether kind and UUID are those of the intent.
+    /// Creates the intent's filesystem and verifies its kind and UUID.
+    ///
+    /// # Errors
+    /// The device changed, the tool failed, or the result is not the intended one.
     pub fn format(&self, disk: BlankDisk, intent: &FormatIntent) -> Result<(), FormatError> {
         let Some(program) = mkfs::program(&intent.filesystem) else {
             return Err(kind(intent));
@@ -81,7 +89,10 @@ impl Disks<'_> {
         Ok(())
     }
 
-    /// Makes a LUKS2 header with the intent's UUID, which that key file opens.
+    /// Creates a LUKS2 header with the intent's UUID, which the key file opens.
+    ///
+    /// # Errors
+    /// As [`Self::format`].
     pub fn encrypt(&self, disk: BlankDisk, intent: &FormatIntent, key: &Path) -> Result<(), FormatError> {
         if intent.filesystem != "luks2" {
             return Err(kind(intent));
@@ -113,7 +124,7 @@ impl Disks<'_> {
             .and_then(|reader| reader.wait(limits.all, &mut |_| {}))
             .map_err(changed)?;
         if bytes.digest != disk.ends {
-            let reason = "something was written to it after it was proven blank".to_owned();
+            let reason = "it was written to after it was proven blank".to_owned();
             return Err(FormatError::Changed { path, reason });
         }
         // The last checks before the tool starts.
@@ -148,7 +159,7 @@ impl Disks<'_> {
         self.verify(&path, intent, &disk.id).map_err(verify)
     }
 
-    /// Kind and UUID, by blkid.
+    /// Verifies kind and UUID with blkid.
     pub(super) fn verify(&self, path: &Path, intent: &FormatIntent, id: &DeviceId) -> Result<(), String> {
         let wanted = if intent.filesystem == "luks2" {
             "crypto_LUKS"
@@ -157,14 +168,14 @@ impl Disks<'_> {
         };
         let known = blkid::probe(self.commands, path).map_err(|doubt| doubt.reason)?;
         let Some(known) = known else {
-            return Err(format!("blkid knows nothing on {}", id.name));
+            return Err(format!("blkid finds nothing on {}", id.name));
         };
         let uuid = known.uuid.as_deref().unwrap_or("none");
         if known.kinds == [wanted] && uuid.eq_ignore_ascii_case(&intent.uuid) {
             Ok(())
         } else {
             Err(format!(
-                "it is {} with the UUID {uuid}; meant was {wanted} with {}",
+                "it is {} with the UUID {uuid}; intended was {wanted} with {}",
                 known.kinds.join(" and "),
                 intent.uuid
             ))

@@ -1,8 +1,9 @@
-//! How declared disks are doing in their places. It opens no device, needs no root, and a filesystem that hangs costs only its own answer.
+//! Health of mounted declared disks. Opens no device and needs no root. A filesystem that hangs
+//! affects only its own result.
 //!
 //! ```text
-//! mountinfo, swaps ─▶ what the disk's place stands on ─▶ sysfs: errors that the filesystem and the disk have counted
-//!                                                     └▶ MountProbe: statfs and stat, with a deadline
+//! mountinfo, swaps ─▶ block device of the disk's mount ─┬─▶ sysfs: error counters
+//!                                                       └─▶ MountProbe: statfs, stat (deadline)
 //! ```
 
 mod counters;
@@ -20,18 +21,18 @@ use virtfleet_agent_core::{
 };
 
 use crate::{
-    FsSpace, MountProbe, Outcome, ReadError, Roots, Statfs, Target, disks::observe::node_number, list,
-    read_bounded, read_text,
+    FsSpace, MountProbe, MountTarget, ReadError, Roots, Statfs, StatfsOutcome, disks::observe::node_number,
+    list, read_bounded, read_text,
 };
 
-const CAP: usize = 64 << 20;
+const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
 
-/// A declared disk that is to be looked at.
+/// A declared disk to inspect.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// The kernel's name of the disk, e.g. `vdb`.
     pub device: &'a str,
-    /// Where it is declared to be mounted; none for swap.
+    /// Declared mount point. `None` for swap.
     pub mount_point: Option<&'a str>,
 }
 
@@ -44,92 +45,98 @@ impl<'a> From<&'a DiskState> for Asked<'a> {
     }
 }
 
-/// Looks at disks again and again; keeps the threads, of which one may hang in a filesystem.
+/// Inspects disks repeatedly. Keeps its worker threads, which may hang in a filesystem.
 #[derive(Debug)]
 pub struct DiskHealth {
     probe: MountProbe,
 }
 
 impl DiskHealth {
-    /// `timeout` is how long all filesystems together may take to answer.
+    /// `timeout`: maximum time for all filesystems together to answer.
     pub fn new(statfs: Arc<dyn Statfs>, timeout: Duration) -> Self {
-        let asks: Arc<dyn Statfs> = Arc::new(Awake(statfs));
+        let asks: Arc<dyn Statfs> = Arc::new(RootProbe(statfs));
         Self {
             probe: MountProbe::new(asks, timeout),
         }
     }
 
-    /// A look at each, in their order; none for a disk that is not in its place.
+    /// Inspects each disk; results are in the same order, with `None` for a disk that is not
+    /// mounted at its declared place.
+    ///
+    /// # Errors
+    /// The mounts cannot be read, or no probe thread can be started.
     pub fn look(&mut self, roots: &Roots, asked: &[Asked<'_>]) -> io::Result<Vec<Option<Look>>> {
         let places = places(roots)?;
-        let (mut looks, mut targets, mut whose) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut results, mut targets, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for asked in asked {
-            let stands = |block: &str| stands_on(roots, block, asked.device);
-            let look = match asked.mount_point {
-                None => swap(roots, stands),
+            let is_on = |block: &str| is_on_disk(roots, block, asked.device);
+            let health = match asked.mount_point {
+                None => swap(roots, is_on),
                 Some(path) => places
                     .iter()
                     .rfind(|place| place.mount_point == path)
-                    .filter(|place| stands(&place.block))
+                    .filter(|place| is_on(&place.block))
                     .map(|place| {
-                        whose.push(looks.len());
-                        targets.push(Target {
+                        positions.push(results.len());
+                        targets.push(MountTarget {
                             mount_id: place.id,
                             path: roots.root(path).into(),
                         });
-                        place.look(roots)
+                        place.health(roots)
                     }),
             };
-            looks.push(look.map(|mut look| {
-                (look.io_errors, look.io_timeouts) = counters::scsi(roots, asked.device);
-                look
+            results.push(health.map(|mut health| {
+                (health.io_errors, health.io_timeouts) = counters::scsi(roots, asked.device);
+                health
             }));
         }
         let outcomes = self.probe.probe(&targets)?;
-        for (outcome, at) in outcomes.into_iter().zip(whose) {
-            if let Some(Some(look)) = looks.get_mut(at) {
-                answer(look, outcome);
+        for (outcome, at) in outcomes.into_iter().zip(positions) {
+            if let Some(Some(health)) = results.get_mut(at) {
+                answer(health, outcome);
             }
         }
-        Ok(looks)
+        Ok(results)
     }
 }
 
-fn answer(look: &mut Look, outcome: Outcome) {
-    look.answer = match outcome {
-        Outcome::Space(space) => {
-            look.space = Some(Usage {
+fn answer(health: &mut Look, outcome: StatfsOutcome) {
+    health.answer = match outcome {
+        StatfsOutcome::Space(space) => {
+            health.space = Some(Usage {
                 used: space.size.saturating_sub(space.free),
                 available: space.available,
             });
-            look.inodes = (space.files > 0).then(|| Usage {
+            health.inodes = (space.files > 0).then(|| Usage {
                 used: space.files.saturating_sub(space.files_free),
                 available: space.files_free,
             });
             Answer::Yes
         }
-        Outcome::TimedOut => Answer::Silent,
-        // Said of whoever asks, or of the namespace that this is asked in, and not of the filesystem.
-        Outcome::Failed(Errno::EACCES | Errno::EPERM | Errno::ENOENT) => Answer::Unknown,
-        Outcome::Failed(errno) => Answer::Error(errno.desc().to_owned()),
+        StatfsOutcome::TimedOut => Answer::Silent,
+        // These errors are about the permissions or the mount namespace of this process, not about
+        // the filesystem.
+        StatfsOutcome::Failed(Errno::EACCES | Errno::EPERM | Errno::ENOENT) => Answer::Unknown,
+        StatfsOutcome::Failed(errno) => Answer::Error(errno.desc().to_owned()),
     };
 }
 
-/// Asks more than for the space, which a filesystem that the kernel has shut down still tells: its root, and what is in it.
-struct Awake(Arc<dyn Statfs>);
+/// Probes the root directory too, because statfs(2) still succeeds on a filesystem that the kernel
+/// has shut down.
+struct RootProbe(Arc<dyn Statfs>);
 
-impl Statfs for Awake {
+impl Statfs for RootProbe {
     fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
         let space = self.0.statfs(path)?;
-        let said = fs::metadata(path).and_then(|_| match fs::read_dir(path)?.next() {
+        let readable = fs::metadata(path).and_then(|_| match fs::read_dir(path)?.next() {
             Some(Err(error)) => Err(error),
             _ => Ok(()),
         });
-        let errno = said
+        let errno = readable
             .err()
             .and_then(|error| error.raw_os_error())
             .map(Errno::from_raw);
-        // A directory may be closed to others than root, which is no fault; these are.
+        // Only these errors are faults; a directory may be closed to users other than root.
         match errno {
             Some(fault @ (Errno::EIO | Errno::EUCLEAN | Errno::ENXIO | Errno::ENODEV | Errno::ESTALE)) => {
                 Err(fault)
@@ -139,38 +146,39 @@ impl Statfs for Awake {
     }
 }
 
-/// A mount of a block device.
+/// A mounted block device.
 struct Place {
     id: u32,
     mount_point: String,
-    /// What it stands on, by the kernel's name.
+    /// The kernel's name of the block device.
     block: String,
     filesystem: String,
     read_only: bool,
 }
 
 impl Place {
-    fn look(&self, roots: &Roots) -> Look {
-        let look = Look {
+    fn health(&self, roots: &Roots) -> Look {
+        let health = Look {
             block: self.block.clone(),
             read_only: Some(self.read_only),
             ..Look::default()
         };
         match self.filesystem.as_str() {
-            "ext4" => counters::ext4(roots, look),
-            "btrfs" => counters::btrfs(roots, look),
-            _ => look,
+            "ext4" => counters::ext4(roots, health),
+            "btrfs" => counters::btrfs(roots, health),
+            _ => health,
         }
     }
 }
 
-/// What the first process has mounted; or, where others hide its mounts, what we have: then only the superblock's `ro` counts, as a unit's
-/// hardening makes mounts of its own read-only.
+/// The mounts of PID 1. If those are not readable, the mounts of this process; then only the
+/// superblock's `ro` is used, because a hardened unit has read-only mounts of its own.
 fn places(roots: &Roots) -> io::Result<Vec<Place>> {
-    let (bytes, own) = match read_bounded(&roots.proc("1/mountinfo"), CAP) {
+    let (bytes, own) = match read_bounded(&roots.proc("1/mountinfo"), MAX_MOUNTINFO_BYTES) {
         Ok(bytes) => (bytes, false),
         Err(ReadError::Missing | ReadError::Denied) => {
-            let bytes = read_bounded(&roots.proc("self/mountinfo"), CAP).map_err(io::Error::other)?;
+            let bytes =
+                read_bounded(&roots.proc("self/mountinfo"), MAX_MOUNTINFO_BYTES).map_err(io::Error::other)?;
             (bytes, true)
         }
         Err(error) => return Err(io::Error::other(format!("mountinfo: {error}"))),
@@ -186,7 +194,8 @@ fn places(roots: &Roots) -> io::Result<Vec<Place>> {
 fn place(roots: &Roots, mount: &Mount<'_>, own: bool) -> Option<Place> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let whole = text(&mount.mount_point);
-    // What is not below the guest's root is told as it is, as by the collector of filesystems; that it stands on the disk is asked besides.
+    // A path that is not below the guest's root is kept unchanged, as in the filesystem collector;
+    // whether it belongs to the disk is checked separately.
     let below = Path::new(&whole)
         .strip_prefix(&roots.rootfs)
         .unwrap_or(Path::new(&whole));
@@ -219,18 +228,18 @@ fn name(roots: &Roots, number: DevNumber) -> Option<String> {
     Some(link.file_name()?.to_str()?.to_owned())
 }
 
-/// Whether it is the disk itself, or something that stands on it.
-fn stands_on(roots: &Roots, block: &str, device: &str) -> bool {
+/// True if `block` is the disk itself or a device on top of it.
+fn is_on_disk(roots: &Roots, block: &str, device: &str) -> bool {
     block == device
-        // A partition has its directory below that of its disk, and a link here.
+        // A partition has its directory below its disk's and a link here.
         || ["block", "class/block"].iter().any(|folder| {
             list(&roots.sys(format!("{folder}/{device}/holders")))
                 .is_ok_and(|holders| holders.iter().any(|holder| holder == block))
         })
 }
 
-/// The swap area, by `/proc/swaps`, which counts in KiB.
-fn swap(roots: &Roots, stands: impl Fn(&str) -> bool) -> Option<Look> {
+/// The swap area's entry in `/proc/swaps`, which counts in KiB.
+fn swap(roots: &Roots, is_on: impl Fn(&str) -> bool) -> Option<Look> {
     let text = read_text(&roots.proc("swaps"), 1 << 20).ok()?;
     text.lines().skip(1).find_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -240,7 +249,7 @@ fn swap(roots: &Roots, stands: impl Fn(&str) -> bool) -> Option<Look> {
         let block = name(roots, node_number(&roots.root(node))?)?;
         let kib = |text: &str| text.parse::<u64>().ok()?.checked_mul(1024);
         let (size, used) = (kib(size)?, kib(used)?);
-        stands(&block).then(|| Look {
+        is_on(&block).then(|| Look {
             block,
             answer: Answer::Yes,
             space: Some(Usage {

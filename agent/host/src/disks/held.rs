@@ -1,4 +1,4 @@
-//! A device that is locked and open, and how it comes to be so.
+//! Locks and opens a device.
 //!
 //! ```text
 //! whole disk: flock(disk) ▶ open(disk, O_EXCL)
@@ -19,55 +19,56 @@ use virtfleet_agent_core::disks::{DeviceId, Partition, WriteMark};
 
 use super::{
     identity, ioctl,
-    reader::{Failure, Message, Order, doubt, tell},
+    reader::{Failure, Message, Order, doubt, send},
     uses, writes,
 };
 
-/// How long the last close of a device may take.
-const CLOSE: Duration = Duration::from_secs(5);
+/// Maximum time to wait for the last close of a device.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The open device.
+/// A locked and open device.
 #[derive(Debug)]
 pub(super) struct Held {
-    /// The device. Of a whole disk it carries the lock (flock(2), as `BLOCK_DEVICE_LOCKING` of
-    /// systemd has it).
+    /// The whole disk's open file carries the lock (flock(2), as systemd's `BLOCK_DEVICE_LOCKING`
+    /// describes).
     pub(super) lock: File,
-    /// Carries the kernel's exclusive claim; none when the device is known to be in use.
+    /// Carries the kernel's exclusive claim. `None` if the device is known to be in use.
     pub(super) exclusive: Option<File>,
-    /// The write counters when it was opened, before the first read; or, after
-    /// [`super::reader::Reader::mark`], of that moment. Taken only with the exclusive claim.
+    /// The write counters when the device was opened, before the first read; or at the last
+    /// [`super::reader::Reader::mark`]. Taken only with the exclusive claim.
     pub(super) mark: WriteMark,
-    /// Of a partition: its disk, which carries the lock.
-    pub(super) whole: Option<Last>,
-    /// Behind those, so that it is closed last.
-    _last: Last,
+    /// For a partition: its disk, which carries the lock.
+    pub(super) whole: Option<LastClose>,
+    /// Declared after the other files, so that it is closed last.
+    _last: LastClose,
 }
 
-/// The lock's file once more. The last close of a device waits in the kernel for every read that is
-/// under way, others' too, so it is left to a thread, and waited for no longer than a healthy disk
-/// takes.
+/// A duplicate of the lock's file. The last close of a device waits in the kernel for all reads in
+/// progress, also those of other processes. A thread performs it, and the drop waits for the thread
+/// only as long as a healthy disk needs.
 #[derive(Debug)]
-pub(super) struct Last(pub(super) Option<File>);
+pub(super) struct LastClose(pub(super) Option<File>);
 
-impl Last {
+impl LastClose {
     fn of(lock: &File) -> io::Result<Self> {
         Ok(Self(Some(lock.try_clone()?)))
     }
 }
 
 impl Held {
-    /// The file that carries the lock: the disk's for a partition, which a tool inherits, so that
+    /// The file that carries the lock (for a partition, its disk's). A tool inherits it, so that
     /// the lock outlives this process.
     pub(super) fn locked(&self) -> &File {
-        let whole = self.whole.as_ref().and_then(|Last(file)| file.as_ref());
+        let whole = self.whole.as_ref().and_then(|LastClose(file)| file.as_ref());
         whole.unwrap_or(&self.lock)
     }
 
-    /// Passes the exclusive claim from the open for reading to one for writing. In between another
-    /// process can open the device, so what is on it has to be read again on the new file.
+    /// Moves the exclusive claim from the file opened for reading to one opened for writing.
+    /// Another process can open the device in between, so its content must be read again on the new
+    /// file.
     ///
     /// # Errors
-    /// It cannot be opened, or is another device by now. The claim is gone then.
+    /// The device cannot be opened or is a different one. The claim is lost then.
     pub(super) fn reopen_to_write(&mut self, path: &Path, id: &DeviceId) -> Result<File, Failure> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Failure::Doubt(doubt(format!("{what} {}: {error}", path.display()), false))
@@ -79,38 +80,38 @@ impl Held {
             .custom_flags(ioctl::EXCLUSIVE)
             .open(path)
             .map_err(|error| failed("cannot open to write", &error))?;
-        identity::check(&file, id).map_err(|error| failed("another device is at", &error))?;
+        identity::check(&file, id).map_err(|error| failed("a different device is at", &error))?;
         Ok(file)
     }
 }
 
-impl Drop for Last {
+impl Drop for LastClose {
     fn drop(&mut self) {
         let file = self.0.take();
-        let (say, closed) = sync_channel(1);
+        let (sender, closed) = sync_channel(1);
         let close = move || {
             drop(file);
-            say.send(()).ok();
+            sender.send(()).ok();
         };
-        // Without a thread it is closed here.
+        // If no thread can be started, the file is closed here.
         if thread::Builder::new()
             .name("disk-close".to_owned())
             .spawn(close)
             .is_ok()
         {
-            closed.recv_timeout(CLOSE).ok();
+            closed.recv_timeout(CLOSE_TIMEOUT).ok();
         }
     }
 }
 
 /// Locks and opens the device of an order.
-pub(super) fn open(order: &Order, say: &SyncSender<Message>) -> Result<Held, Failure> {
+pub(super) fn open(order: &Order, sender: &SyncSender<Message>) -> Result<Held, Failure> {
     let path = &order.path;
     let failed = |what: &str, error: io::Error| {
         let passing = uses::is_busy(&error);
         let reason = if passing {
             format!(
-                "{} is in use: the kernel does not give it exclusively",
+                "{} is in use: the kernel refuses exclusive access",
                 path.display()
             )
         } else {
@@ -128,10 +129,10 @@ pub(super) fn open(order: &Order, say: &SyncSender<Message>) -> Result<Held, Fai
     if whole.is_none() {
         lock.lock().map_err(|error| failed("lock", error))?;
     }
-    tell(say, Message::Locked)?;
-    if let Some(Last(Some(disk))) = &whole {
+    send(sender, Message::Locked)?;
+    if let Some(LastClose(Some(disk))) = &whole {
         // A direct read of the partition does not see what processes have written through the disk.
-        // Mounted neighbours do not matter: the disk's node has a page cache of its own.
+        // Mounted neighbor partitions do not matter: the disk's node has its own page cache.
         disk.sync_all()
             .map_err(|error| failed("write out the disk of", error))?;
     }
@@ -143,8 +144,8 @@ pub(super) fn open(order: &Order, say: &SyncSender<Message>) -> Result<Held, Fai
     } else {
         None
     };
-    let last = Last::of(&lock).map_err(|error| failed("open", error))?;
-    tell(say, Message::Opened)?;
+    let last = LastClose::of(&lock).map_err(|error| failed("open", error))?;
+    send(sender, Message::Opened)?;
     let mark = match &exclusive {
         Some(file) => {
             writes::mark(&order.roots, &order.id, file).map_err(|error| failed("write out", error))?
@@ -160,8 +161,8 @@ pub(super) fn open(order: &Order, say: &SyncSender<Message>) -> Result<Held, Fai
     })
 }
 
-/// Opens the disk of a partition and locks it.
-fn lock_disk(order: &Order, partition: &Partition) -> Result<Last, Failure> {
+/// Opens a partition's disk and locks it.
+fn lock_disk(order: &Order, partition: &Partition) -> Result<LastClose, Failure> {
     let name = partition.disk.rsplit('/').next().unwrap_or_default();
     let path = order.path.with_file_name(name);
     let failed = |what: &str, error: &dyn std::fmt::Display| {
@@ -175,5 +176,5 @@ fn lock_disk(order: &Order, partition: &Partition) -> Result<Last, Failure> {
     disk.lock().map_err(|error| failed("lock", &error))?;
     identity::check_disk(&disk, partition.disk_number, order.id.diskseq)
         .map_err(|error| Failure::Doubt(doubt(format!("{} {error}", path.display()), true)))?;
-    Ok(Last(Some(disk)))
+    Ok(LastClose(Some(disk)))
 }

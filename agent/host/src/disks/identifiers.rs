@@ -1,4 +1,4 @@
-//! Identifiers of all disks and partitions, from sysfs and udev's database: no device is opened.
+//! Identifiers of all disks and partitions, from sysfs and udev's database. No device is opened.
 
 use std::path::Path;
 
@@ -9,20 +9,22 @@ use virtfleet_agent_core::{
 
 use crate::{Roots, list, read_text};
 
-/// Devices that stand over others, or in memory, or take out a disc: what they carry is carried by another one, too.
-const NO_DISKS: [&str; 10] = [
+/// Devices on top of others, in memory, or optical drives: their identifiers also appear on another
+/// device.
+const NOT_DISKS: [&str; 10] = [
     "bcache", "dm-", "drbd", "fd", "loop", "md", "nbd", "ram", "sr", "zram",
 ];
-/// Maximum number of devices, and of bytes of one file.
+/// Maximum number of devices.
+/// Maximum size of one file in bytes.
 const MAX_DEVICES: usize = 4096;
 const MAX_BYTES: usize = 1 << 20;
 
-/// Every disk and partition with what identifies it. What cannot be read identifies nothing.
+/// Every disk and partition with its identifiers. Unreadable files yield none.
 pub fn identified(roots: &Roots) -> Vec<Identified> {
     let mut all = Vec::new();
     for disk in list(&roots.sys("block")).unwrap_or_default() {
         let kind = disk.trim_end_matches(|c: char| c.is_ascii_digit());
-        if NO_DISKS.contains(&kind) {
+        if NOT_DISKS.contains(&kind) {
             continue;
         }
         let folder = roots.sys("block").join(&disk);
@@ -52,7 +54,7 @@ fn udev_data(roots: &Roots, place: &Path) -> Option<String> {
     read_text(&roots.udev_data.join(format!("b{}", number.trim())), MAX_BYTES).ok()
 }
 
-/// What the kernel's command line and `/etc/fstab` name by an identifier.
+/// Devices that the kernel's command line and `/etc/fstab` select by an identifier.
 pub fn references(roots: &Roots) -> Vec<Reference> {
     let line = read_text(&roots.proc("cmdline"), MAX_BYTES).unwrap_or_default();
     let fstab = read_text(&roots.root("/etc/fstab"), MAX_BYTES).unwrap_or_default();
@@ -71,7 +73,7 @@ mod tests {
 
     /// A root disk with two partitions, a clone of it, an empty disk and a loop device.
     #[test]
-    fn a_clone_is_found_by_udevs_database_alone() {
+    fn a_clone_is_found_from_udevs_database_only() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().join("root"),

@@ -1,4 +1,5 @@
-//! Whether an open file is still the device that was meant. A name proves nothing: names are given anew.
+//! Checks that an open file is the intended device. A name is no proof, because the kernel reuses
+//! names.
 
 use std::{
     fs::{self, File, Metadata},
@@ -12,58 +13,71 @@ use virtfleet_agent_core::disks::{DevNumber, DeviceId};
 
 use super::ioctl;
 
-/// How the device is another one, or cannot be asked.
+/// Difference from the intended device, or why it cannot be inspected.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NotIt {
-    #[error("cannot ask the device: {0}")]
+pub(super) enum IdentityMismatch {
+    #[error("cannot query the device: {0}")]
     Io(#[from] io::Error),
-    #[error("is no block device")]
+    #[error("is not a block device")]
     NoDevice,
-    #[error("is device {now} now and was {was}")]
+    #[error("is now device {now}, was {was}")]
     Number { was: DevNumber, now: DevNumber },
-    #[error("was attached anew (sequence number {now:?}, was {was:?})")]
+    #[error("was attached again (sequence number {now:?}, was {was:?})")]
     Sequence { was: Option<u64>, now: Option<u64> },
-    #[error("has {now} bytes now and had {was}")]
+    #[error("now has {now} bytes, had {was}")]
     Size { was: u64, now: u64 },
 }
 
-/// The node of that path leads to the device.
-pub(super) fn check_path(path: &Path, id: &DeviceId) -> Result<(), NotIt> {
+/// Checks that the node at `path` is the device.
+///
+/// # Errors
+/// It is another device or cannot be inspected.
+pub(super) fn check_path(path: &Path, id: &DeviceId) -> Result<(), IdentityMismatch> {
     check_number(&fs::metadata(path)?, id)
 }
 
-/// The open file is the device: number, sequence number and size.
-pub(super) fn check(file: &File, id: &DeviceId) -> Result<(), NotIt> {
+/// Checks that the open file is the device: number, sequence number and size.
+///
+/// # Errors
+/// As [`check_path`].
+pub(super) fn check(file: &File, id: &DeviceId) -> Result<(), IdentityMismatch> {
     check_number(&file.metadata()?, id)?;
     let now = ioctl::diskseq(file).map_err(io::Error::from)?;
     if now != id.diskseq {
-        return Err(NotIt::Sequence { was: id.diskseq, now });
+        return Err(IdentityMismatch::Sequence { was: id.diskseq, now });
     }
     let now = ioctl::size(file).map_err(io::Error::from)?;
     if now != id.size {
-        return Err(NotIt::Size { was: id.size, now });
+        return Err(IdentityMismatch::Size { was: id.size, now });
     }
     Ok(())
 }
 
-/// The open file is the disk that a partition is on.
-pub(super) fn check_disk(file: &File, number: DevNumber, diskseq: Option<u64>) -> Result<(), NotIt> {
+/// Checks that the open file is the disk of a partition.
+///
+/// # Errors
+/// As [`check_path`].
+pub(super) fn check_disk(
+    file: &File,
+    number: DevNumber,
+    diskseq: Option<u64>,
+) -> Result<(), IdentityMismatch> {
     is_number(&file.metadata()?, number)?;
     let now = ioctl::diskseq(file).map_err(io::Error::from)?;
     if now == diskseq {
         Ok(())
     } else {
-        Err(NotIt::Sequence { was: diskseq, now })
+        Err(IdentityMismatch::Sequence { was: diskseq, now })
     }
 }
 
-fn check_number(metadata: &Metadata, id: &DeviceId) -> Result<(), NotIt> {
+fn check_number(metadata: &Metadata, id: &DeviceId) -> Result<(), IdentityMismatch> {
     is_number(metadata, id.number)
 }
 
-fn is_number(metadata: &Metadata, was: DevNumber) -> Result<(), NotIt> {
+fn is_number(metadata: &Metadata, was: DevNumber) -> Result<(), IdentityMismatch> {
     if !metadata.file_type().is_block_device() {
-        return Err(NotIt::NoDevice);
+        return Err(IdentityMismatch::NoDevice);
     }
     let number = metadata.rdev();
     let now = DevNumber {
@@ -73,6 +87,6 @@ fn is_number(metadata: &Metadata, was: DevNumber) -> Result<(), NotIt> {
     if now == was {
         Ok(())
     } else {
-        Err(NotIt::Number { was, now })
+        Err(IdentityMismatch::Number { was, now })
     }
 }

@@ -1,7 +1,9 @@
-//! The journal of secondary disks: what was begun and what was finished, on the root filesystem, for root alone.
+//! The journal of secondary disks: begun and finished operations, on the root filesystem,
+//! accessible only to root.
 //!
-//! The folder is opened once, before anything is mounted, and used through that descriptor alone: a mount above it later hides
-//! it from others and not from us. Every write is on the disk, with the folder, when the call returns.
+//! The directory is opened once, before anything is mounted, and used only through that descriptor:
+//! a later mount over it hides it from other processes, not from the agent. Each write and the
+//! directory are synced when the call returns.
 
 mod erasing;
 
@@ -29,60 +31,60 @@ use virtfleet_agent_core::disks::journal::{Approval, AuditRecord, Entry, FORMAT,
 
 use crate::{Roots, disk_mounts};
 
-/// The folder, by its path in the guest.
+/// Path of the directory in the guest.
 pub const JOURNAL_DIRECTORY: &str = "/var/lib/virtfleet/journal";
-/// Where the first and last MiB of disks that were erased by approval are kept.
+/// Directory for the first and last MiB of disks that were erased by approval.
 pub const UNDO_DIRECTORY: &str = "/var/lib/virtfleet/journal/undo";
-/// The record of what was done to disks, in that folder: one JSON document a line.
+/// Audit record in that directory: one JSON document per line.
 pub const AUDIT_FILE: &str = "audit.jsonl";
-/// The one before, when it had grown too long.
-const AUDIT_BEFORE: &str = "audit.jsonl.1";
-/// No disk's name has a capital letter, so no entry has this name.
-const APPROVALS: &str = "APPROVALS";
-/// Bytes that were found beyond what every proof reads.
-const FOUND: &str = "FOUND";
-/// What is being written; a crash may leave it, and the next write replaces it.
-const FRESH: &str = ".fresh";
-/// The most bytes of one file that is read whole.
-const MOST_BYTES: u64 = 256 << 10;
-/// On the mounts of these it may lie, besides the root filesystem.
-const PLACES: [&str; 2] = ["/var", "/var/lib"];
-/// Filesystems that do not outlive a boot.
-const MEMORY: [&str; 2] = ["tmpfs", "ramfs"];
+/// The previous audit record, rotated when it grew too long.
+const PREVIOUS_AUDIT_FILE: &str = "audit.jsonl.1";
+/// File with all approvals. Disk names have no capital letters, so no entry has this name.
+const APPROVALS_FILE: &str = "APPROVALS";
+/// File with the offsets of bytes that were found outside of the regions of every proof.
+const FOUND_FILE: &str = "FOUND";
+/// Temporary file of a write. A crash may leave it, and the next write replaces it.
+const TEMPORARY_FILE: &str = ".fresh";
+/// Maximum size of a file that is read whole, in bytes.
+const MAX_FILE_BYTES: u64 = 256 << 10;
+/// Mount points that may carry the journal, besides the root filesystem.
+const ALLOWED_MOUNT_POINTS: [&str; 2] = ["/var", "/var/lib"];
+/// Filesystems that do not survive a reboot.
+const MEMORY_FILESYSTEMS: [&str; 2] = ["tmpfs", "ramfs"];
 /// `linux/magic.h`.
 const RAMFS_MAGIC: FsType = FsType(0x8584_58f6);
-/// Beyond this, the audit record begins a new file. Two files are kept.
-const AUDIT_BYTES: u64 = 1 << 20;
+/// Maximum size of the audit record in bytes; then it is rotated. Two files are kept.
+const MAX_AUDIT_BYTES: u64 = 1 << 20;
 
-/// Why the journal cannot be used. Then nothing is formatted.
+/// Why the journal is unusable. Nothing is formatted then.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file or the folder.
+    /// Access to a file or the directory failed.
     #[error("cannot {step} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
-        /// With what.
+        /// The file or directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It would go away with another disk, or with the memory.
+    /// The journal would be lost with another disk or a reboot.
     #[error(
-        "{} is not on the filesystem of /, /var or /var/lib, or that is in memory or a declared disk; unmount what is mounted above it, or take that \
-         mount point out of the settings",
+        "{} is not on the filesystem of /, /var or /var/lib, or that filesystem is in memory or on a declared disk; unmount what is mounted over it, or remove that \
+         mount point from the settings",
         .0.display()
     )]
     Elsewhere(PathBuf),
-    /// It belongs to somebody else, or others may write there.
-    #[error("{} may be written by others than root; chown root:root and chmod 0700 it after a look at what is in it", .0.display())]
+    /// Users other than root can write it.
+    #[error("{} can be written by users other than root; check its content, then chown root:root and chmod 0700 it", .0.display())]
     Loose(PathBuf),
-    /// A value that is no JSON.
+    /// The value cannot be encoded as JSON.
     #[error("cannot encode the journal's entry of {name}")]
     Encode {
         /// The disk.
         name: String,
-        /// Why.
+        /// The encoding error.
         source: serde_json::Error,
     },
 }
@@ -92,12 +94,15 @@ pub enum JournalError {
 pub struct JournalStore {
     folder: OwnedFd,
     path: PathBuf,
-    /// Where the filesystem is mounted that it lies on.
+    /// Mount point of the filesystem that contains the journal.
     mount_point: String,
 }
 
 impl JournalStore {
-    /// Opens it, and makes the folder (0700) where it is not there.
+    /// Opens the journal and creates the directory (0700) if it is missing.
+    ///
+    /// # Errors
+    /// The directory cannot be created or opened, or is unusable ([`JournalError`]).
     pub fn open(roots: &Roots) -> Result<Self, JournalError> {
         let path = roots.root(JOURNAL_DIRECTORY);
         let at = |step| io_error(step, &path);
@@ -107,7 +112,10 @@ impl JournalStore {
         Self::existing(roots)?.ok_or_else(|| at("open")(io::ErrorKind::NotFound.into()))
     }
 
-    /// Opens it when it is there, and changes nothing.
+    /// Opens the journal if it exists, without changing anything.
+    ///
+    /// # Errors
+    /// The directory cannot be opened or is unusable ([`JournalError`]).
     pub fn existing(roots: &Roots) -> Result<Option<Self>, JournalError> {
         let path = roots.root(JOURNAL_DIRECTORY);
         let at = |step| io_error(step, &path);
@@ -119,13 +127,13 @@ impl JournalStore {
         };
         let metadata = File::from(folder.try_clone().map_err(at("open"))?)
             .metadata()
-            .map_err(at("look at"))?;
-        let root = fs::metadata(&roots.rootfs).map_err(io_error("look at", &roots.rootfs))?;
+            .map_err(at("inspect"))?;
+        let root = fs::metadata(&roots.rootfs).map_err(io_error("inspect", &roots.rootfs))?;
         let mut mount_point = "/".to_owned();
         if metadata.dev() != root.dev() {
-            // As this process sees it, whatever the first process has mounted.
+            // The filesystem as this process sees it, independent of the mounts of PID 1.
             let kind = statfs::fstatfs(&folder)
-                .map_err(|error| at("look at")(error.into()))?
+                .map_err(|error| at("inspect")(error.into()))?
                 .filesystem_type();
             if [statfs::TMPFS_MAGIC, RAMFS_MAGIC].contains(&kind) {
                 return Err(JournalError::Elsewhere(path));
@@ -142,7 +150,11 @@ impl JournalStore {
         }))
     }
 
-    /// Refuses when it lies on one of these, which are the mount points of declared disks: `/`, `/var` and `/var/lib` are where it may be.
+    /// Rejects a journal on the filesystem of a declared disk, whose mount points these are. `/`,
+    /// `/var` and `/var/lib` are allowed.
+    ///
+    /// # Errors
+    /// [`JournalError::Place`] if the journal is on one of them.
     pub fn off(self, mount_points: &[&str]) -> Result<Self, JournalError> {
         if mount_points.contains(&self.mount_point.as_str()) {
             return Err(JournalError::Elsewhere(self.path));
@@ -150,7 +162,10 @@ impl JournalStore {
         Ok(self)
     }
 
-    /// All that is known. A file that cannot be read is named in [`Journal::broken`], by its disk.
+    /// Reads the whole journal. Unreadable files are listed in [`Journal::broken`] by disk.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
     pub fn load(&self) -> Result<Journal, JournalError> {
         let mut journal = Journal::default();
         for name in self.names()? {
@@ -164,32 +179,42 @@ impl JournalStore {
         }
         journal.entries.sort_by(|a, b| a.name.cmp(&b.name));
         journal.broken.sort();
-        // Approvals that cannot be read are none: a person can give them again.
+        // Unreadable approvals count as none; an admin can approve again.
         journal.approvals = self.approvals().unwrap_or_else(|reason| {
-            tracing::warn!(path = %self.path.join(APPROVALS).display(), reason, "approvals are not used");
+            tracing::warn!(path = %self.path.join(APPROVALS_FILE).display(), reason, "cannot read the approvals; ignoring them");
             Vec::new()
         });
-        // Without them a probe only reads in another order.
+        // Without these offsets a probe only reads in another order.
         journal.found = self
-            .read(FOUND, MOST_BYTES)
+            .read(FOUND_FILE, MAX_FILE_BYTES)
             .ok()
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
             .unwrap_or_default();
         Ok(journal)
     }
 
-    /// Writes where bytes were found in place of what was there before.
+    /// Replaces the recorded offsets of found bytes.
+    ///
+    /// # Errors
+    /// The file cannot be replaced.
     pub fn write_found(&self, found: &[FoundByte]) -> Result<(), JournalError> {
-        self.replace(FOUND, &encode(FOUND, found)?)
+        self.replace(FOUND_FILE, &encode(FOUND_FILE, found)?)
     }
 
-    /// Writes a disk's entry in place of the one before.
+    /// Replaces a disk's entry.
+    ///
+    /// # Errors
+    /// The file cannot be replaced.
     pub fn write_entry(&self, entry: &Entry) -> Result<(), JournalError> {
         let json = encode(&entry.name, entry)?;
         self.replace(&format!("{}.json", entry.name), &json)
     }
 
-    /// Removes a disk's entry: the run that wrote it has left nothing on the disk, and there was none before.
+    /// Removes a disk's entry: the run that wrote it left nothing on the disk and there was no
+    /// earlier entry.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
     pub fn remove_entry(&self, name: &str) -> Result<(), JournalError> {
         let file = format!("{name}.json");
         match unlinkat(&self.folder, file.as_str(), UnlinkatFlags::NoRemoveDir) {
@@ -198,12 +223,18 @@ impl JournalStore {
         }
     }
 
-    /// Writes all approvals in place of those before.
+    /// Replaces all approvals.
+    ///
+    /// # Errors
+    /// The file cannot be replaced.
     pub fn write_approvals(&self, approvals: &[Approval]) -> Result<(), JournalError> {
-        self.replace(APPROVALS, &encode(APPROVALS, approvals)?)
+        self.replace(APPROVALS_FILE, &encode(APPROVALS_FILE, approvals)?)
     }
 
-    /// Adds a line to the audit record.
+    /// Appends a line to the audit record.
+    ///
+    /// # Errors
+    /// The file cannot be written or rotated.
     pub fn audit(&self, record: &AuditRecord) -> Result<(), JournalError> {
         let path = self.path.join(AUDIT_FILE);
         let mut line = encode(&record.name, record)?;
@@ -211,15 +242,15 @@ impl JournalStore {
         let mut file = self
             .open_file(AUDIT_FILE, flags)
             .map_err(io_error("open", &path))?;
-        let length = file.metadata().map_err(io_error("look at", &path))?.len();
-        if length > AUDIT_BYTES {
-            renameat(&self.folder, AUDIT_FILE, &self.folder, AUDIT_BEFORE)
+        let length = file.metadata().map_err(io_error("inspect", &path))?.len();
+        if length > MAX_AUDIT_BYTES {
+            renameat(&self.folder, AUDIT_FILE, &self.folder, PREVIOUS_AUDIT_FILE)
                 .map_err(|error| io_error("rename", &path)(error.into()))?;
             file = self
                 .open_file(AUDIT_FILE, flags)
                 .map_err(io_error("open", &path))?;
         } else if length > 0 && !ends_a_line(&file, length).map_err(io_error("read", &path))? {
-            // A power cut in the middle of a line: what follows is a line of its own.
+            // A power failure truncated the last line: the new line starts on its own.
             line.insert(0, b'\n');
         }
         file.write_all(&line)
@@ -228,11 +259,12 @@ impl JournalStore {
         self.sync()
     }
 
-    /// The last `most` lines of the audit record, oldest first. Lines that a power cut has cut are passed over.
+    /// The last `most` lines of the audit record, oldest first. Lines that a power failure
+    /// truncated are skipped.
     pub fn last_audit(&self, most: usize) -> Vec<AuditRecord> {
-        let mut records: Vec<AuditRecord> = [AUDIT_BEFORE, AUDIT_FILE]
+        let mut records: Vec<AuditRecord> = [PREVIOUS_AUDIT_FILE, AUDIT_FILE]
             .into_iter()
-            .filter_map(|name| self.read(name, AUDIT_BYTES * 2).ok())
+            .filter_map(|name| self.read(name, MAX_AUDIT_BYTES * 2).ok())
             .flat_map(|bytes| {
                 let text = String::from_utf8_lossy(&bytes).into_owned();
                 text.lines()
@@ -257,10 +289,10 @@ impl JournalStore {
 
     fn entry(&self, file: &str, disk: &str) -> Result<Entry, String> {
         let bytes = self
-            .read(file, MOST_BYTES)
+            .read(file, MAX_FILE_BYTES)
             .map_err(|error| format!("{}/{file}: {error}", self.path.display()))?;
         let value: serde_json::Value = serde_json::from_slice(&bytes)
-            .map_err(|error| format!("{}/{file} is no JSON: {error}", self.path.display()))?;
+            .map_err(|error| format!("{}/{file} is not JSON: {error}", self.path.display()))?;
         if let Some(format) = value.get("format").and_then(serde_json::Value::as_u64)
             && format != u64::from(FORMAT)
         {
@@ -270,7 +302,7 @@ impl JournalStore {
             ));
         }
         let entry: Entry = serde_json::from_value(value)
-            .map_err(|error| format!("{}/{file} is no entry: {error}", self.path.display()))?;
+            .map_err(|error| format!("{}/{file} is not a valid entry: {error}", self.path.display()))?;
         if entry.name == disk {
             Ok(entry)
         } else {
@@ -283,7 +315,7 @@ impl JournalStore {
     }
 
     fn approvals(&self) -> Result<Vec<Approval>, String> {
-        match self.read(APPROVALS, MOST_BYTES) {
+        match self.read(APPROVALS_FILE, MAX_FILE_BYTES) {
             Ok(bytes) => serde_json::from_slice(&bytes).map_err(|error| error.to_string()),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error.to_string()),
@@ -294,9 +326,7 @@ impl JournalStore {
         let file = self.open_file(name, OFlag::O_RDONLY)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() || !ours(&metadata) {
-            return Err(io::Error::other(
-                "not a file that root alone may write; nobody but root should have made it",
-            ));
+            return Err(io::Error::other("not a regular file that only root can write"));
         }
         let mut bytes = Vec::new();
         file.take(most + 1).read_to_end(&mut bytes)?;
@@ -309,11 +339,12 @@ impl JournalStore {
     fn replace(&self, name: &str, content: &[u8]) -> Result<(), JournalError> {
         let at = |step| io_error(step, &self.path.join(name));
         let flags = OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC;
-        let mut file = self.open_file(FRESH, flags).map_err(at("write"))?;
+        let mut file = self.open_file(TEMPORARY_FILE, flags).map_err(at("write"))?;
         file.write_all(content)
             .and_then(|()| file.sync_all())
             .map_err(at("write"))?;
-        renameat(&self.folder, FRESH, &self.folder, name).map_err(|error| at("replace")(error.into()))?;
+        renameat(&self.folder, TEMPORARY_FILE, &self.folder, name)
+            .map_err(|error| at("replace")(error.into()))?;
         self.sync()
     }
 
@@ -328,24 +359,28 @@ impl JournalStore {
     }
 }
 
-/// Where the filesystem is mounted that has the folder, when it is one that may: a mount of `/`, `/var` or `/var/lib` that outlives a boot. Device numbers
-/// do not say: each subvolume of btrfs has its own, and a nested one lies in the mount of another.
+/// Mount point of the filesystem that contains the directory, if the journal may be there: a mount
+/// of `/`, `/var` or `/var/lib` that survives a reboot. Device numbers are no proof: each btrfs
+/// subvolume has its own number, and a nested subvolume belongs to the mount of its parent.
 fn holder(roots: &Roots) -> Option<String> {
     let mounts = disk_mounts(roots).ok()?;
-    // Of several at one place the last hides the others, and `max_by_key` takes the last.
+    // Of several mounts at one place the last hides the others, and `max_by_key` returns the last.
     let mount = mounts
         .iter()
         .filter(|mount| Path::new(JOURNAL_DIRECTORY).starts_with(&mount.mount_point))
         .max_by_key(|mount| Path::new(&mount.mount_point).components().count())?;
-    // Another number in the mount of `/`: a nested subvolume, or something that only we see.
+    // Another number in the mount of `/`: a nested subvolume, or a mount that only this process
+    // has.
     let may = match mount.mount_point.as_str() {
         "/" => mount.filesystem == "btrfs",
-        place => PLACES.contains(&place) && !MEMORY.contains(&mount.filesystem.as_str()),
+        place => {
+            ALLOWED_MOUNT_POINTS.contains(&place) && !MEMORY_FILESYSTEMS.contains(&mount.filesystem.as_str())
+        }
     };
     may.then(|| mount.mount_point.clone())
 }
 
-/// Makes the folder and those above it, each synced with its parent.
+/// Creates the directory and its parents, each synced with its parent.
 fn make(path: &Path) -> io::Result<()> {
     let absent: Vec<&Path> = path
         .ancestors()
@@ -361,7 +396,7 @@ fn make(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether nobody but root, or who runs us, may have written it.
+/// True if only root, or the user that runs this process, can have written it.
 fn ours(metadata: &Metadata) -> bool {
     metadata.uid() == nix::unistd::geteuid().as_raw() && metadata.mode() & 0o022 == 0
 }

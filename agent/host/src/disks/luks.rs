@@ -1,4 +1,4 @@
-//! Opened LUKS containers of ours, as device mapper shows them in sysfs.
+//! Open LUKS containers of the agent, from device mapper's attributes in sysfs.
 
 use std::{fs, path::PathBuf};
 
@@ -10,25 +10,25 @@ use super::{
 };
 use crate::list;
 
-/// An opened container.
+/// An open container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenContainer {
     /// Its name in `/dev/mapper`.
     pub mapping: String,
     /// The kernel's name, e.g. `dm-0`.
     pub name: String,
-    /// Its number.
+    /// Device number.
     pub number: DevNumber,
     /// The LUKS header's UUID, in lower case with hyphens.
     pub luks_uuid: String,
-    /// Its size in bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// The kernel's names of the devices below it.
+    /// The kernel's names of the underlying devices.
     pub below: Vec<String>,
 }
 
 impl Disks<'_> {
-    /// The opened LUKS2 containers whose name in `/dev/mapper` starts so.
+    /// Open LUKS2 containers whose name in `/dev/mapper` starts with `prefix`.
     pub fn containers(&self, prefix: &str) -> Vec<OpenContainer> {
         let names = list(&self.roots.sys("block")).unwrap_or_default();
         names
@@ -37,7 +37,7 @@ impl Disks<'_> {
             .filter_map(|name| {
                 let folder = block(self.roots, &name);
                 let mapping = line(&folder.join("dm/name")).filter(|mapping| mapping.starts_with(prefix))?;
-                // `CRYPT-LUKS2-<UUID without hyphens>-<mapping>`, as cryptsetup gives it.
+                // Format by cryptsetup: `CRYPT-LUKS2-<UUID without hyphens>-<mapping>`.
                 let uuid = line(&folder.join("dm/uuid"))?;
                 let digits = uuid.strip_prefix("CRYPT-LUKS2-")?.split('-').next()?.to_owned();
                 Some(OpenContainer {
@@ -52,7 +52,7 @@ impl Disks<'_> {
             .collect()
     }
 
-    /// The node of a mapping.
+    /// Path of a mapping's node.
     pub fn mapping_node(&self, mapping: &str) -> PathBuf {
         let path = self.roots.root("/dev/mapper").join(mapping);
         fs::canonicalize(&path).unwrap_or(path)
@@ -79,7 +79,7 @@ fn hyphens(digits: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn as_blkid_writes_it() {
+    fn the_uuid_has_the_format_of_blkid() {
         assert_eq!(
             super::hyphens("0123456789ABCDEF0123456789abcdef").as_deref(),
             Some("01234567-89ab-cdef-0123-456789abcdef")

@@ -1,10 +1,10 @@
-//! The filesystem in a LUKS container that was made for it.
+//! Creates the filesystem in a LUKS container.
 //!
-//! Zeros below read as noise above, so blankness is proven below: what is zero on the disk was never
-//! written through the container, and what is not must be from the interrupted run of our own tool.
-//! The container is the one whose header carries the journaled UUID, it stands on the intended disk
-//! alone, nobody uses it, and blkid(8) finds nothing in it, or the filesystem that was begun and is
-//! not complete.
+//! Zeros on the disk read as noise through the container, so blankness is proven on the disk below:
+//! a zero sector was never written through the container, and any other sector must be from the
+//! interrupted run of the agent's own tool. The container's header has the journaled UUID, the
+//! container is on the intended disk only, no process uses it, and blkid(8) finds nothing in it or
+//! the begun, incomplete filesystem.
 
 use virtfleet_agent_core::disks::{DeviceId, Doubt, FormatIntent, Left, journal::Entry, regions};
 use virtfleet_wire::settings::ProofKind;
@@ -19,17 +19,20 @@ use super::{
     unfinished::not_ours,
 };
 
-/// A container in which a filesystem may be made, locked and held exclusively.
+/// A container in which a filesystem may be created, locked and held exclusively.
 #[derive(Debug)]
 pub struct FreshContainer {
     held: Held,
     id: DeviceId,
-    /// Arguments of the run that may have left something in it, and the container.
+    /// The container, and the arguments of the run that may have left data in it.
     run: (Vec<String>, OpenContainer),
 }
 
 impl Disks<'_> {
-    /// Looks at an opened container. The journal must say `Encrypted`: neither more nor less.
+    /// Probes an open container. The journal's progress must be exactly `Encrypted`.
+    ///
+    /// # Errors
+    /// The container is not the journaled one, is in use, or contains other data.
     pub fn claim_container(
         &self,
         mapping: &str,
@@ -44,7 +47,7 @@ impl Disks<'_> {
             .containers(mapping)
             .into_iter()
             .find(|container| container.mapping == mapping);
-        let container = container.ok_or_else(|| refuse("it is not open".to_owned()))?;
+        let container = container.ok_or_else(|| refuse("it is closed".to_owned()))?;
         if !container.luks_uuid.eq_ignore_ascii_case(luks_uuid) || container.below != [disk.name.as_str()] {
             let below = container.below.join(", ");
             return Err(refuse(format!(
@@ -54,11 +57,11 @@ impl Disks<'_> {
         }
         let below = self.current(disk)?;
         if below.is_none_or(|below| below.id != *disk) {
-            return Err(refuse("the disk below it is another one now".to_owned()));
+            return Err(refuse("the disk below it is now a different one".to_owned()));
         }
         let id = self.container_id(&container);
         let path = self.node(&id);
-        let look = || {
+        let probe = || {
             let order = Order {
                 path: path.clone(),
                 id: id.clone(),
@@ -70,27 +73,27 @@ impl Disks<'_> {
             let (held, bytes) = reader.wait(limits.all, &mut |_| {})?;
             Ok((held, bytes.digest, blkid::probe(self.commands, &path)?))
         };
-        let (mut held, before, known) = look().map_err(unknown(disk))?;
+        let (mut held, before, known) = probe().map_err(unknown(disk))?;
         if let Some(known) = known {
             let uuid = known.uuid.as_deref().unwrap_or_default();
             if known.kinds != [intent.filesystem.as_str()] || !uuid.eq_ignore_ascii_case(&intent.uuid) {
-                return Err(refuse(format!("there is {} in it", known.kinds.join(" and "))));
+                return Err(refuse(format!("it contains {}", known.kinds.join(" and "))));
             }
-            // The checker may want it exclusively.
+            // The checker may need exclusive access.
             drop(held.exclusive.take());
             match check::is_content(self.commands, &intent.filesystem, &path) {
                 Ok(false) => {}
-                Ok(true) => return Err(refuse(format!("its {} is whole", intent.filesystem))),
+                Ok(true) => return Err(refuse(format!("its {} is complete", intent.filesystem))),
                 Err(error) => return Err(refuse(error.to_string())),
             }
             drop(held);
-            let (again, after, _) = look().map_err(unknown(disk))?;
+            let (again, after, _) = probe().map_err(unknown(disk))?;
             if before != after {
-                return Err(refuse("it changed while it was checked".to_owned()));
+                return Err(refuse("it changed during the check".to_owned()));
             }
             held = again;
         }
-        // Whatever is in it, nothing but the interrupted run of our own tool may have written it.
+        // All content must be from the interrupted run of the agent's own tool.
         let run = BegunRun::of(entry, &intent.arguments);
         let (held, left) = self
             .judged(held, &id, run, ProofKind::Sampled, Some(&container))
@@ -102,7 +105,10 @@ impl Disks<'_> {
         Ok(FreshContainer { held, id, run })
     }
 
-    /// Makes the filesystem, and looks whether kind and UUID are those of the intent.
+    /// Creates the filesystem and verifies its kind and UUID.
+    ///
+    /// # Errors
+    /// The device changed, the tool failed, or the result is not the intended one.
     pub fn format_container(
         &self,
         container: FreshContainer,
@@ -150,7 +156,7 @@ impl Disks<'_> {
 }
 
 impl Disks<'_> {
-    /// The opened container as a device.
+    /// The open container as a device.
     pub(super) fn container_id(&self, container: &OpenContainer) -> DeviceId {
         DeviceId {
             diskseq: ioctl_diskseq(self, &container.name),
@@ -163,7 +169,7 @@ impl Disks<'_> {
     }
 }
 
-/// The sequence number of a device that is not open yet.
+/// Sequence number of a device that is not open yet.
 fn ioctl_diskseq(disks: &Disks<'_>, name: &str) -> Option<u64> {
     let file = std::fs::File::open(disks.roots.root("/dev").join(name)).ok()?;
     ioctl::diskseq(&file).ok().flatten()

@@ -1,12 +1,13 @@
-//! Secondary disks, as far as a device is touched: finding them, looking at them, and formatting what is proven blank.
+//! Device access for secondary disks: finding them, probing them, and formatting those that are
+//! proven blank.
 //!
 //! ```text
-//! devices ─▶ Device ─ look ─▶ Probe          reads only, under the whole-disk lock and an exclusive open
+//! devices ─▶ Device ─ look ─▶ Probe    (reads only; whole-disk lock, exclusive open)
 //! FormatIntent ─ claim ─▶ BlankDisk ─ format ─▶ a filesystem with the intended UUID
 //!              └ claim_unfinished ─▶ UnfinishedDisk ─ clear ─▶ blank again
 //! ```
 //!
-//! A [`BlankDisk`] is neither cloned nor written down, and whoever formats consumes it.
+//! A [`BlankDisk`] cannot be cloned or serialized; formatting consumes it.
 
 pub(crate) mod btrfs_calls;
 pub(crate) mod busy;
@@ -24,7 +25,6 @@ pub(crate) mod identifiers;
 mod identity;
 mod ioctl;
 pub(crate) mod journal;
-mod look;
 mod luks;
 mod mapped;
 pub(crate) mod mount_probe;
@@ -33,6 +33,7 @@ pub(crate) mod observe;
 mod orphan;
 pub(crate) mod owner;
 mod partitions;
+mod probe;
 mod reader;
 mod remains;
 pub(crate) mod seed;
@@ -49,10 +50,10 @@ pub use claim::{BlankDisk, ClaimError};
 pub use clone::{Begun, ClaimedClone, EraseError};
 pub use devices::DevicesError;
 pub use format::FormatError;
-pub use look::Limits;
 pub use luks::OpenContainer;
 pub use mapped::FreshContainer;
 pub(crate) use names::udev_serial;
+pub use probe::Limits;
 pub use undo::kept_for_undo;
 pub use unfinished::UnfinishedDisk;
 
@@ -61,23 +62,23 @@ use crate::{Commands, Roots};
 /// Which devices count as disks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kinds {
-    /// What stands for a disk of the VM.
+    /// Disks of the VM.
     #[default]
     Real,
-    /// Loop devices too, and everything else as ever: for tests.
+    /// Loop devices too; for tests.
     WithLoop,
-    /// The same, and the loop device with this number counts as the root disk.
+    /// Loop devices too, and the loop device with this number counts as the root disk; for tests.
     LoopRoot(u32),
 }
 
 /// The disks of this machine.
 #[derive(Clone, Copy)]
 pub struct Disks<'a> {
-    /// Where procfs, sysfs, udev's data and `/dev` are.
+    /// Roots of procfs, sysfs, udev's data and `/dev`.
     pub roots: &'a Roots,
-    /// What runs the tools.
+    /// Runs the external tools.
     pub commands: &'a dyn Commands,
-    /// Which devices count.
+    /// Which devices count as disks.
     pub kinds: Kinds,
 }
 

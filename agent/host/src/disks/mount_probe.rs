@@ -1,16 +1,18 @@
-//! Asks many mounts for their space without ever hanging on one.
+//! Filesystem usage (statfs) of many mounts, never blocked by a mount that hangs.
 //!
 //! ```text
-//! owner ── targets ──▶ queue ──▶ worker threads ── statfs ──▶ answers ──▶ owner, at the latest at its deadline
-//!                                   └─ a call that does not return keeps its thread, and its mount is stuck
+//! owner ── targets ──▶ queue ──▶ worker threads ── statfs ──▶ results ──▶ owner (deadline)
+//!                                  └─ a call that does not return keeps its thread; its mount is stuck
 //! ```
-//! - One thread asks all mounts while they answer, and wakes the owner once, at the end: a scrape of many mounts costs two
-//!   switches of threads, not two for each mount.
-//! - A mount that does not answer by the deadline is *stuck*: until its call returns, it is not asked again, and later
-//!   probes say so at once. A mount that was mounted anew at the same place is another mount, and is asked.
-//! - Healthy mounts do not wait behind slow ones: when nothing has been answered for [`PATIENCE`] and mounts still wait
-//!   for a thread, another thread takes them, up to [`MAX_WORKERS`]. Surplus threads end when they find nothing to do.
-//! - When every thread is stuck, the mounts that are left are given up at once instead of at the deadline.
+//! - One thread probes all mounts while they respond, and wakes the owner once at the end: a scrape
+//!   of many mounts costs two context switches, not two per mount.
+//! - A mount that does not respond by the deadline is *stuck*: until its call returns it is not
+//!   probed again, and later probes report the timeout at once. A new mount at the same place has
+//!   another id and is probed.
+//! - Healthy mounts do not wait behind slow ones: if no result has arrived for [`STALL_TIMEOUT`]
+//!   and mounts are still queued, another thread is started, up to [`MAX_WORKERS`]. Surplus threads
+//!   exit when the queue is empty.
+//! - If every thread is stuck, the remaining mounts time out at once instead of at the deadline.
 
 use std::{
     collections::VecDeque,
@@ -25,63 +27,64 @@ use nix::errno::Errno;
 
 use crate::{FsSpace, Statfs};
 
-/// Threads that are kept.
-const KEPT_WORKERS: usize = 4;
-/// Threads there are at the most, those in a call that does not return included.
+/// Number of idle threads that are kept.
+const MAX_IDLE_WORKERS: usize = 4;
+/// Maximum number of threads, including stuck ones.
 const MAX_WORKERS: usize = 16;
-/// How long nothing may be answered before another thread is started for the mounts that wait.
-const PATIENCE: Duration = Duration::from_millis(50);
-/// A worker only makes a system call.
-const STACK: usize = 128 << 10;
+/// Maximum time without a result before another thread is started for queued mounts.
+const STALL_TIMEOUT: Duration = Duration::from_millis(50);
+/// Stack size of a worker in bytes; it only makes a system call.
+const STACK_BYTES: usize = 128 << 10;
 
-/// A mount to ask.
+/// A mount to probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target {
-    /// The mount's number in mountinfo: tells a mount from an earlier one at the same place.
+pub struct MountTarget {
+    /// Mount id from mountinfo. It distinguishes a mount from an earlier one at the same place.
     pub mount_id: u32,
-    /// Where it is to be asked.
+    /// Path to probe.
     pub path: Arc<Path>,
 }
 
-/// What a mount said.
+/// Result of probing a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
-    /// Its space.
+pub enum StatfsOutcome {
+    /// Space of the filesystem.
     Space(FsSpace),
-    /// An error.
+    /// The error of statfs(2).
     Failed(Errno),
-    /// Nothing, in time.
+    /// No result by the deadline.
     TimedOut,
 }
 
-/// The threads and what they know. Dropping it lets idle threads end; threads in a call end when it returns.
+/// The worker threads and their queue. Dropping it ends idle threads; a thread in a call ends when
+/// the call returns.
 #[derive(Debug)]
 pub struct MountProbe {
     shared: Arc<Shared>,
     timeout: Duration,
-    /// The number of the latest probe.
+    /// Number of the latest probe.
     batch: u64,
 }
 
 struct Shared {
     statfs: Arc<dyn Statfs>,
     state: Mutex<State>,
-    /// Something was put into the queue, or all is over.
+    /// Signaled when the queue has work, or on shutdown.
     work: Condvar,
-    /// Something was answered.
+    /// Signaled when a result arrives.
     answered: Condvar,
 }
 
 #[derive(Debug, Default)]
 struct State {
     queue: VecDeque<Job>,
-    /// What is in a call now.
+    /// Mounts whose call is in progress.
     running: Vec<Job>,
-    /// The latest batch: answers to earlier ones come too late.
+    /// The latest batch. Results of earlier batches are dropped.
     batch: u64,
-    /// Answers to the latest batch.
-    answers: Vec<(usize, Outcome)>,
-    /// How many answers to the latest batch are still to come.
+    /// Results of the latest batch.
+    answers: Vec<(usize, StatfsOutcome)>,
+    /// Number of outstanding results of the latest batch.
     missing: usize,
     workers: usize,
     closed: bool,
@@ -91,11 +94,12 @@ struct State {
 struct Job {
     batch: u64,
     index: usize,
-    target: Target,
+    target: MountTarget,
 }
 
 impl MountProbe {
-    /// No thread is started before the first probe. `timeout` is how long one probe of all mounts may take.
+    /// Starts no thread before the first probe. `timeout`: maximum time for one probe of all
+    /// mounts.
     pub fn new(statfs: Arc<dyn Statfs>, timeout: Duration) -> Self {
         Self {
             shared: Arc::new(Shared {
@@ -109,13 +113,14 @@ impl MountProbe {
         }
     }
 
-    /// Asks all targets; the outcomes are in their order.
+    /// Probes all targets. The results are in the order of the targets.
     ///
-    /// Errors: no thread can be started, and none idles.
-    pub fn probe(&mut self, targets: &[Target]) -> io::Result<Vec<Outcome>> {
+    /// # Errors
+    /// No thread can be started and none is idle.
+    pub fn probe(&mut self, targets: &[MountTarget]) -> io::Result<Vec<StatfsOutcome>> {
         self.batch += 1;
         let deadline = Instant::now() + self.timeout;
-        let mut outcomes = vec![Outcome::TimedOut; targets.len()];
+        let mut outcomes = vec![StatfsOutcome::TimedOut; targets.len()];
         let mut state = self.shared.lock();
         state.answers.clear();
         state.batch = self.batch;
@@ -142,18 +147,18 @@ impl MountProbe {
                 answered = state.answers.len();
                 progress = now;
             }
-            if state.missing == 0 || now >= deadline || self.hopeless(&state) {
+            if state.missing == 0 || now >= deadline || self.all_stuck(&state) {
                 break;
             }
             let waits = !state.queue.is_empty();
-            if waits && now.duration_since(progress) >= PATIENCE {
+            if waits && now.duration_since(progress) >= STALL_TIMEOUT {
                 progress = now;
                 if let Err(error) = self.wake_worker(&mut state) {
-                    tracing::debug!(%error, "cannot start another thread for mounts that wait");
+                    tracing::debug!(%error, "cannot start another thread for queued mounts");
                 }
             }
             let until = if waits {
-                deadline.min(progress + PATIENCE)
+                deadline.min(progress + STALL_TIMEOUT)
             } else {
                 deadline
             };
@@ -171,13 +176,13 @@ impl MountProbe {
         Ok(outcomes)
     }
 
-    /// Every thread that there may be hangs in a mount of an earlier probe.
-    fn hopeless(&self, state: &State) -> bool {
+    /// True if every permitted thread is stuck in a mount of an earlier probe.
+    fn all_stuck(&self, state: &State) -> bool {
         let stuck = state.running.iter().filter(|job| job.batch != self.batch).count();
         stuck >= MAX_WORKERS
     }
 
-    /// One more thread for the queue: one that idles, else a new one, up to the most that there may be.
+    /// Provides one more thread for the queue: an idle one, or a new one up to the maximum.
     fn wake_worker(&self, state: &mut State) -> io::Result<()> {
         if state.workers > state.running.len() {
             self.shared.work.notify_one();
@@ -189,7 +194,7 @@ impl MountProbe {
         let shared = Arc::clone(&self.shared);
         thread::Builder::new()
             .name("mount-probe".to_owned())
-            .stack_size(STACK)
+            .stack_size(STACK_BYTES)
             .spawn(move || shared.work())?;
         state.workers += 1;
         Ok(())
@@ -216,12 +221,12 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A worker's life.
+    /// Main loop of a worker.
     fn work(&self) {
         let mut state = self.lock();
         while !state.closed {
             let Some(job) = state.queue.pop_front() else {
-                if state.workers - state.running.len() > KEPT_WORKERS {
+                if state.workers - state.running.len() > MAX_IDLE_WORKERS {
                     break;
                 }
                 state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -230,8 +235,8 @@ impl Shared {
             state.running.push(job.clone());
             drop(state);
             let outcome = match self.statfs.statfs(&job.target.path) {
-                Ok(space) => Outcome::Space(space),
-                Err(errno) => Outcome::Failed(errno),
+                Ok(space) => StatfsOutcome::Space(space),
+                Err(errno) => StatfsOutcome::Failed(errno),
             };
             state = self.lock();
             state
@@ -240,7 +245,7 @@ impl Shared {
             if job.batch == state.batch {
                 state.answers.push((job.index, outcome));
                 state.missing = state.missing.saturating_sub(1);
-                // The owner looks in by itself meanwhile, now and then.
+                // The owner also polls, so it is woken only at the end.
                 if state.missing == 0 {
                     self.answered.notify_all();
                 }
@@ -260,7 +265,7 @@ mod tests {
 
     use super::*;
 
-    /// Answers at once, except where it has a gate: there it hangs until the gate's other end is dropped.
+    /// Answers at once. A path with a gate hangs until the gate's other end is dropped.
     #[derive(Default)]
     struct Gated(Mutex<HashMap<PathBuf, Receiver<()>>>);
 
@@ -285,18 +290,18 @@ mod tests {
         }
     }
 
-    const SPACE: Outcome = Outcome::Space(FsSpace {
+    const SPACE: StatfsOutcome = StatfsOutcome::Space(FsSpace {
         size: 0,
         free: 0,
         available: 0,
         files: 0,
         files_free: 0,
     });
-    /// A probe that would wait for a stuck mount runs into the test runner's limit instead.
+    /// Longer than the test runner's limit: a probe that waits for a stuck mount fails there.
     const FOREVER: Duration = Duration::from_hours(1);
 
-    fn target(path: &str) -> Target {
-        Target {
+    fn target(path: &str) -> MountTarget {
+        MountTarget {
             mount_id: 1,
             path: Path::new(path).into(),
         }
@@ -310,11 +315,11 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_stand_in_the_targets_order() {
+    fn results_are_in_the_order_of_the_targets() {
         let mut probe = probe(&Arc::default(), 3_600_000);
         assert!(probe.probe(&[]).unwrap().is_empty());
         let targets: Vec<_> = ["/", "/gone", "/a", "/b", "/c", "/d", "/gone"].map(target).into();
-        let failed = Outcome::Failed(Errno::ENOENT);
+        let failed = StatfsOutcome::Failed(Errno::ENOENT);
         for _ in 0..50 {
             assert_eq!(
                 probe.probe(&targets).unwrap(),
@@ -324,29 +329,29 @@ mod tests {
     }
 
     #[test]
-    fn a_stuck_mount_delays_one_probe_and_no_other_until_it_answers() {
+    fn a_stuck_mount_delays_only_one_probe() {
         let statfs = Arc::<Gated>::default();
         let open = statfs.hang("/nfs");
         let mut probe = probe(&statfs, 100);
         let targets = [target("/nfs"), target("/")];
-        assert_eq!(probe.probe(&targets).unwrap(), [Outcome::TimedOut, SPACE]);
+        assert_eq!(probe.probe(&targets).unwrap(), [StatfsOutcome::TimedOut, SPACE]);
         probe.timeout = FOREVER;
         for _ in 0..10 {
-            assert_eq!(probe.probe(&targets).unwrap(), [Outcome::TimedOut, SPACE]);
+            assert_eq!(probe.probe(&targets).unwrap(), [StatfsOutcome::TimedOut, SPACE]);
         }
-        let anew = Target {
+        let remounted = MountTarget {
             mount_id: 2,
             ..target("/nfs")
         };
         assert_eq!(
-            probe.probe(&[anew]).unwrap(),
+            probe.probe(&[remounted]).unwrap(),
             [SPACE],
             "another mount at the same place"
         );
         drop(open);
         let deadline = Instant::now() + Duration::from_secs(30);
         while probe.probe(&targets).unwrap() != [SPACE, SPACE] {
-            assert!(Instant::now() < deadline, "the mount answers again");
+            assert!(Instant::now() < deadline, "the mount responds again");
             thread::yield_now();
         }
     }
@@ -360,12 +365,12 @@ mod tests {
         targets.push(target("/"));
         let outcomes = probe(&statfs, 3_000).probe(&targets).unwrap();
         assert_eq!(outcomes[10], SPACE);
-        assert!(outcomes[..10].iter().all(|o| *o == Outcome::TimedOut));
+        assert!(outcomes[..10].iter().all(|o| *o == StatfsOutcome::TimedOut));
         drop(gates);
     }
 
     #[test]
-    fn threads_are_bounded_and_when_all_hang_nothing_waits() {
+    fn threads_are_bounded_and_stuck_threads_cause_no_wait() {
         let statfs = Arc::<Gated>::default();
         let paths: Vec<_> = (0..MAX_WORKERS + 4).map(|n| format!("/hung/{n}")).collect();
         let gates: Vec<_> = paths.iter().map(|path| statfs.hang(path)).collect();
@@ -378,17 +383,19 @@ mod tests {
                     .probe(&targets)
                     .unwrap()
                     .iter()
-                    .all(|o| *o == Outcome::TimedOut)
+                    .all(|o| *o == StatfsOutcome::TimedOut)
             );
-            assert!(Instant::now() < deadline, "every thread hangs in the end");
+            assert!(Instant::now() < deadline, "every thread is stuck in the end");
         }
         probe.timeout = FOREVER;
-        assert_eq!(probe.probe(&[target("/")]).unwrap(), [Outcome::TimedOut]);
+        assert_eq!(probe.probe(&[target("/")]).unwrap(), [StatfsOutcome::TimedOut]);
         assert_eq!(probe.shared.lock().workers, MAX_WORKERS);
         drop(gates);
         let deadline = Instant::now() + Duration::from_secs(30);
-        while probe.probe(&[target("/")]).unwrap() != [SPACE] || probe.shared.lock().workers > KEPT_WORKERS {
-            assert!(Instant::now() < deadline, "surplus threads end");
+        while probe.probe(&[target("/")]).unwrap() != [SPACE]
+            || probe.shared.lock().workers > MAX_IDLE_WORKERS
+        {
+            assert!(Instant::now() < deadline, "surplus threads exit");
             thread::yield_now();
         }
     }
@@ -401,7 +408,7 @@ mod tests {
         drop(probe);
         let deadline = Instant::now() + Duration::from_secs(30);
         while shared.strong_count() > 0 {
-            assert!(Instant::now() < deadline, "idle threads end");
+            assert!(Instant::now() < deadline, "idle threads exit");
             thread::yield_now();
         }
     }

@@ -1,4 +1,4 @@
-//! By what names a disk can be recognised: its serial, its volume's name, its place on the bus.
+//! Names by which a disk can be selected: its serial, its volume's name, its place on the bus.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -10,20 +10,21 @@ use virtfleet_agent_core::{
 use super::facts::{block, dev_number, line};
 use crate::{Roots, list, read_bounded, read_text};
 
-/// What libvirt writes before the name that a user gave a disk (`UserAliasPrefix` in KubeVirt, `drive-` in libvirt).
+/// Prefix that libvirt puts before a disk's user-defined alias (`UserAliasPrefix` in KubeVirt,
+/// `drive-` in libvirt).
 const ALIAS: &str = "drive-ua-";
-/// The most that udev's data of a device, or a VPD page, may have.
-const CAP: usize = 64 << 10;
+/// Maximum size of a device's udev data or VPD page in bytes.
+const MAX_DATA_BYTES: usize = 64 << 10;
 
-/// What udev knows of a device; empty without udev.
+/// udev's data of a device; empty without udev.
 pub(super) fn udev_data(roots: &Roots, number: DevNumber) -> String {
     let path = roots.udev_data.join(format!("b{number}"));
-    read_text(&path, CAP).unwrap_or_default()
+    read_text(&path, MAX_DATA_BYTES).unwrap_or_default()
 }
 
-/// Which UUID udev has found on a device; unknown until udev is done with it.
+/// The filesystem UUID that udev found on a device. Unknown until udev has processed the device.
 pub(super) fn carried(udev_data: &str) -> Carried {
-    // `I:` is when udev was done with it first.
+    // `I:` is the time at which udev first finished the device.
     if !udev_data.lines().any(|line| line.starts_with("I:")) {
         return Carried::Unknown;
     }
@@ -31,8 +32,9 @@ pub(super) fn carried(udev_data: &str) -> Carried {
     uuid.map_or(Carried::Nothing, |(_, uuid)| Carried::Uuid(uuid.to_owned()))
 }
 
-/// The serial as udev has found it out for a device, `MAJOR:MINOR`: no request goes to the device. The one printed on the disk comes first, and the one that virtio
-/// disks have, which of others is made of several, last.
+/// The serial that udev recorded for the device `MAJOR:MINOR`; no request is sent to the device.
+/// The printed serial has precedence, then that of virtio disks; a serial that is composed of
+/// several values comes last.
 pub(in super::super) fn udev_serial(roots: &Roots, number: &str) -> Option<String> {
     let data = udev_data(roots, dev_number(number)?);
     let known: Vec<_> = udev::properties(&data).collect();
@@ -52,7 +54,7 @@ pub(in super::super) fn udev_serial(roots: &Roots, number: &str) -> Option<Strin
     .find_map(of)
 }
 
-/// The serial: as sysfs has it (virtio, NVMe), as VPD page 0x80 has it (SCSI), or as udev found it out.
+/// The serial from sysfs (virtio, NVMe), VPD page 0x80 (SCSI), or udev.
 pub(super) fn serial(roots: &Roots, name: &str, udev_data: &str) -> Option<String> {
     let folder = block(roots, name);
     let by_udev = || {
@@ -74,7 +76,7 @@ pub(super) fn volume(roots: &Roots, name: &str) -> Option<String> {
     volume_of(&page(&block(roots, name).join("device/vpd_pg83"))?)
 }
 
-/// Names in `/dev/disk/by-path`: those of udev's data, and those that are there.
+/// Names in `/dev/disk/by-path`: from udev's data and from the existing links.
 pub(super) fn paths(roots: &Roots, name: &str, udev_data: &str) -> Vec<String> {
     let mut names: BTreeSet<String> = udev_data
         .lines()
@@ -92,10 +94,10 @@ pub(super) fn paths(roots: &Roots, name: &str, udev_data: &str) -> Vec<String> {
 }
 
 fn page(path: &Path) -> Option<Vec<u8>> {
-    read_bounded(path, CAP).ok()
+    read_bounded(path, MAX_DATA_BYTES).ok()
 }
 
-/// The text of a page: four bytes, the last two of which are the length (SPC-4, 7.8).
+/// The text of a VPD page: after four bytes, the last two of which are its length (SPC-4, 7.8).
 fn body(page: &[u8]) -> Option<&[u8]> {
     let length = usize::from(u16::from_be_bytes([*page.get(2)?, *page.get(3)?]));
     page.get(4..)?.get(..length)
@@ -109,7 +111,7 @@ fn unit_serial(page: &[u8]) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Among the designators (SPC-4, 7.8.5) the first ASCII one that is a user's alias.
+/// The first ASCII designator (SPC-4, 7.8.5) that is a user's alias.
 fn volume_of(page: &[u8]) -> Option<String> {
     let mut rest = body(page)?;
     while let [code_set, _, _, length, after @ ..] = rest {
@@ -144,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_alias_among_other_designators() {
+    fn the_alias_is_found_among_other_designators() {
         let page = page83(&[(1, b"\x50\x01\x02"), (2, b"QEMU"), (2, b"drive-ua-data")]);
         assert_eq!(volume_of(&page).as_deref(), Some("data"));
         assert_eq!(volume_of(&page83(&[(1, b"drive-ua-data")])), None, "not ASCII");

@@ -1,8 +1,8 @@
-//! Tools of an earlier run that still run: the agent was killed and its `mkfs` was not.
+//! Tools of an earlier run that are still running: the agent was killed, but its `mkfs` was not.
 //!
-//! Such a tool keeps the lock of the whole disk, which it has inherited as its standard input
-//! ([`crate::Commands::run_with_lock`]), so nothing else touches the disk. It is waited for, and
-//! ended when it is stopped or takes too long.
+//! Such a tool holds the lock of the whole disk, which it inherited as its standard input
+//! ([`crate::Commands::run_with_lock`]), so nothing else modifies the disk. The agent waits for it,
+//! and kills it if it is stopped or takes too long.
 
 use std::{
     fs,
@@ -20,27 +20,28 @@ use virtfleet_agent_core::disks::{DevNumber, journal::Entry};
 use super::{Disks, tools::mkfs, uses::node_number};
 use crate::list;
 
-/// How long a tool that makes progress is waited for.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long one that was killed may take to end.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+/// Maximum time to wait for a tool that makes progress.
+const ORPHAN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time for a killed tool to exit.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A process that is, without doubt, a tool of ours.
+/// A process that is verified to be a tool of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Orphan {
     pid: i32,
     /// Clock ticks after boot when it started (proc_pid_stat(5), field 22).
     start: u64,
-    /// `T` when it is stopped.
+    /// `T` if it is stopped.
     state: char,
 }
 
 impl Disks<'_> {
-    /// Waits for the tool that the entry has as begun, when it still runs on its device, and ends it
-    /// when it is stopped or does not end in 20 s. Returns what was ended, in words for a log.
+    /// Waits for the tool that the entry records as begun if it still runs on its device, and kills
+    /// it if it is stopped or does not exit in 20 s. Returns a description of the killed tool for
+    /// the log.
     ///
-    /// A process is the tool only when its program, the UUID in its arguments, the device as its last
-    /// argument and the locked disk as its standard input are those of the entry.
+    /// A process is that tool only if its program, the UUID in its arguments, the device as its
+    /// last argument and the locked disk as its standard input match the entry.
     pub fn end_orphan(&self, entry: &Entry) -> Option<String> {
         let begun = Instant::now();
         let mut ended = None;
@@ -55,9 +56,9 @@ impl Disks<'_> {
             {
                 return ended;
             }
-            if ended.is_none() && (orphan.state == 'T' || begun.elapsed() >= PATIENCE) {
-                // Read a moment ago with its arguments and its open device; a process id is not given
-                // anew that fast.
+            if ended.is_none() && (orphan.state == 'T' || begun.elapsed() >= ORPHAN_TIMEOUT) {
+                // The process was just verified by its arguments and open device; PIDs are not
+                // reused that fast.
                 kill(Pid::from_raw(orphan.pid), Signal::SIGKILL).ok();
                 let program = program(entry).unwrap_or_default();
                 ended = Some(format!(
@@ -65,14 +66,14 @@ impl Disks<'_> {
                     orphan.pid, entry.device.name
                 ));
             }
-            if begun.elapsed() >= PATIENCE + LAST_WORDS {
+            if begun.elapsed() >= ORPHAN_TIMEOUT + KILL_TIMEOUT {
                 // It hangs in the kernel; the lock that it holds makes the disk unreadable.
                 return ended;
             }
             last = Some(orphan);
             #[expect(
                 clippy::disallowed_methods,
-                reason = "a process of another run tells nobody that it ends"
+                reason = "the exit of another run's process cannot be waited for"
             )]
             thread::sleep(Duration::from_millis(50));
         }
@@ -80,7 +81,7 @@ impl Disks<'_> {
 
     fn orphan(&self, entry: &Entry) -> Option<Orphan> {
         let processes = list(&self.roots.procfs).ok()?;
-        // The lock is that of the whole disk, also for a partition.
+        // The lock is that of the whole disk, for a partition too.
         let locked = self.roots.root(format!("/dev/{}", entry.device.disk()));
         let number = node_number(&locked)?;
         processes
@@ -111,7 +112,7 @@ impl Disks<'_> {
     }
 }
 
-/// The tool that the entry has as begun on the disk itself.
+/// The tool that the entry records as begun on the disk itself.
 fn program(entry: &Entry) -> Option<&'static str> {
     if entry.luks_uuid.is_some() {
         Some("cryptsetup")
@@ -120,7 +121,7 @@ fn program(entry: &Entry) -> Option<&'static str> {
     }
 }
 
-/// State and start time; a process that has ended and was not reaped is none.
+/// State and start time. `None` for a zombie.
 fn parse_stat(text: &str) -> Option<(char, u64)> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace();

@@ -1,4 +1,5 @@
-//! Owner and mode of a directory, by the guest's own `passwd` and `group`: a static binary has no name service to ask.
+//! Owner and mode of a directory. Names are resolved by the guest's `passwd` and `group`, because a
+//! static binary has no name service.
 
 use std::{
     fs::{self, Permissions},
@@ -14,25 +15,28 @@ use crate::{Roots, files::atomic_file::make_directories, read_text};
 /// Why an owner could not be set.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
-    /// There is no such name.
-    #[error("{file} has no {name:?}; make it, or name a number")]
+    /// The file has no such name.
+    #[error("{file} has no {name:?}; create it, or use a number")]
     Unknown {
-        /// Where it was looked for.
+        /// The file that was searched.
         file: &'static str,
         /// The name.
         name: String,
     },
-    /// The kernel refused.
-    #[error("cannot make {}, or set its owner or mode", path.display())]
+    /// The directory cannot be created or changed.
+    #[error("cannot create {}, or set its owner or mode", path.display())]
     Io {
         /// The directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// Gives a directory an owner and a mode; false when it had them.
+/// Sets owner and mode of a directory. Returns false if they were already set.
+///
+/// # Errors
+/// A name is unknown, or the kernel refuses the change.
 pub fn own(roots: &Roots, path: &Path, owner: &Owner) -> Result<bool, OwnError> {
     let at = |source| OwnError::Io {
         path: path.to_owned(),
@@ -47,14 +51,17 @@ pub fn own(roots: &Roots, path: &Path, owner: &Owner) -> Result<bool, OwnError> 
     if !is_theirs {
         chown(path, user, group).map_err(at)?;
     }
-    // After the owner: chown(2) takes set-id bits away.
+    // After the owner, because chown(2) clears set-id bits.
     if let Some(mode) = owner.mode.filter(|_| !(is_theirs && moded)) {
         fs::set_permissions(path, Permissions::from_mode(mode)).map_err(at)?;
     }
     Ok(!(is_theirs && moded))
 }
 
-/// Makes a folder and those above it with mode 0755; false when it was there.
+/// Creates a directory and its parents with mode 0755. Returns false if it exists.
+///
+/// # Errors
+/// A directory cannot be created.
 pub fn make_folder(path: &Path) -> Result<bool, OwnError> {
     if path.is_dir() {
         return Ok(false);
@@ -67,7 +74,10 @@ pub fn make_folder(path: &Path) -> Result<bool, OwnError> {
         })
 }
 
-/// Makes a folder, where it is not there, which root alone may look into.
+/// Creates a directory with mode 0700 if it is missing.
+///
+/// # Errors
+/// The directory cannot be created.
 pub fn make_private_folder(path: &Path) -> Result<(), OwnError> {
     let at = |source| OwnError::Io {
         path: path.to_owned(),
@@ -80,7 +90,10 @@ pub fn make_private_folder(path: &Path) -> Result<(), OwnError> {
     Ok(())
 }
 
-/// The third field of the line of that name in `passwd` or `group`, or the number itself.
+/// The third field of that name's line in `passwd` or `group`, or the number itself.
+///
+/// # Errors
+/// The file has no such name or cannot be read.
 pub fn owner_number(roots: &Roots, file: &'static str, name: Option<&str>) -> Result<Option<u32>, OwnError> {
     let Some(name) = name else {
         return Ok(None);
@@ -104,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_numbers_and_modes() {
+    fn names_numbers_and_modes_are_set() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().to_owned(),

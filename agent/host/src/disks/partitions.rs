@@ -1,4 +1,5 @@
-//! Partitions that the settings may name: where the kernel has them, and what their table says.
+//! Partitions that the settings can select: their place according to the kernel, and their table
+//! entry.
 //!
 //! ```text
 //! sysfs (disk, start, size) ─┐
@@ -20,31 +21,31 @@ use super::{
     uses::{self, Users},
 };
 
-/// Sysfs and libblkid count in sectors of this many bytes, whatever the disk's own block size.
+/// Unit of sysfs and libblkid in bytes, independent of the disk's block size.
 const SECTOR: u64 = 512;
 
-/// An entry of a partition table, as blkid(8) and udev print it.
+/// A partition table entry as blkid(8) and udev print it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct TableEntry {
     /// PARTUUID, in lower case.
     pub(super) uuid: Option<String>,
     /// PARTLABEL.
     pub(super) label: Option<String>,
-    /// Type, in lower case.
+    /// Partition type, in lower case.
     pub(super) kind: String,
-    /// Attributes of a GPT entry; 0 for MBR, where the flag means "active".
+    /// Attributes of a GPT entry. 0 for MBR, whose flag means "active".
     pub(super) attributes: u64,
-    /// Its number.
+    /// Partition number.
     pub(super) index: Option<u32>,
     /// First byte on the disk.
     pub(super) start: Option<u64>,
-    /// Bytes.
+    /// Size in bytes.
     pub(super) size: Option<u64>,
 }
 
 impl TableEntry {
-    /// From properties whose names begin with `PART_ENTRY_`, without that prefix; none when there
-    /// is none.
+    /// Parses properties whose names start with `PART_ENTRY_`, without that prefix. `None` if there
+    /// are none.
     pub(super) fn parse<'a>(properties: impl Iterator<Item = (&'a str, &'a str)>) -> Option<Self> {
         let mut entry = Self::default();
         let mut gpt = false;
@@ -57,7 +58,7 @@ impl TableEntry {
                 "TYPE" => entry.kind = value.to_ascii_lowercase(),
                 "FLAGS" => {
                     let digits = value.trim_start_matches("0x");
-                    // Attributes that cannot be read are taken as set.
+                    // Unreadable attributes count as all set.
                     entry.attributes = u64::from_str_radix(digits, 16).unwrap_or(u64::MAX);
                 }
                 "NUMBER" => entry.index = value.parse().ok(),
@@ -72,13 +73,13 @@ impl TableEntry {
         entry.uuid.is_some().then_some(entry)
     }
 
-    /// How the kernel's partition differs from the table's; none when it does not.
+    /// How the kernel's partition differs from the table's; `None` if they agree.
     fn differs(&self, index: u32, start: u64, size: u64) -> Option<String> {
         let kernel = (Some(index), Some(start), Some(size));
         (kernel != (self.index, self.start, self.size)).then(|| {
             let or_none = |value: Option<u64>| value.map_or("nothing".to_owned(), |value| value.to_string());
             format!(
-                "the kernel has partition {index} at byte {start} with {size} bytes, and the table on the disk has \
+                "the kernel has partition {index} at byte {start} with {size} bytes, but the table on the disk has \
                  partition {} at byte {} with {} bytes",
                 or_none(self.index.map(u64::from)),
                 or_none(self.start),
@@ -112,19 +113,18 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Where a partition's table entry is taken from.
+/// Source of a partition's table entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableSource {
-    /// udev's data, which costs no read; blkid where there is no udev, and where udev's data differ
-    /// from the kernel's.
+    /// udev's data, which cost no read. blkid if udev does not run, or if udev's data differ from
+    /// the kernel's.
     Udev,
     /// blkid, which reads the table on the disk.
     Disk,
 }
 
 impl Disks<'_> {
-    /// The partitions of a disk. One that goes away meanwhile is left out. `udev` says whether udev
-    /// runs here.
+    /// The partitions of a disk. One that disappears meanwhile is left out. `udev`: udev runs here.
     pub(super) fn partitions_of(&self, disk: &Device, users: &Users, udev: bool) -> Vec<Device> {
         let names = partitions(self.roots, &disk.id.name);
         names
@@ -159,8 +159,7 @@ impl Disks<'_> {
         let done = names::carried(&data) != Carried::Unknown;
         let (entry, fault) = match known {
             Some(entry) => (entry, None),
-            // udev is there and not done with it: its data come soon, and the device is not
-            // disturbed.
+            // udev runs but is not done: its data arrive soon, so the device is not read.
             None if source == TableSource::Udev && udev && !done => (TableEntry::default(), None),
             None => match blkid::table_entry(self.commands, &self.roots.root(format!("/dev/{name}"))) {
                 Ok(Some(entry)) => {
@@ -193,7 +192,7 @@ impl Disks<'_> {
                 ..disk.id.clone()
             },
             syspath: format!("{}/{name}", disk.syspath),
-            // What cannot be read is taken as not writable.
+            // An unreadable attribute counts as read-only.
             read_only: disk.read_only || number(&folder.join("ro")) != Some(0),
             carries_system: users.system.contains(name),
             uses: uses::of_partition(self.roots, disk, name, dev, users),
@@ -203,7 +202,7 @@ impl Disks<'_> {
         })
     }
 
-    /// Another partition of the disk that lies on the same bytes.
+    /// Another partition of the disk that overlaps these bytes.
     fn overlap(&self, disk: &str, name: &str, start: u64, size: u64) -> Option<String> {
         let others = partitions(self.roots, disk).into_iter().map(|(other, _)| other);
         let mut others = others.filter(|other| other != name);
@@ -216,11 +215,11 @@ impl Disks<'_> {
         Some(format!("the partition {other} overlaps it"))
     }
 
-    /// Checks that the kernel still has a partition where the identity says, and that the table on
-    /// the disk says the same. Of a whole disk there is nothing to check.
+    /// Checks that the kernel still has the partition at the place in the identity, and that the
+    /// table on the disk agrees. A whole disk always passes.
     ///
     /// # Errors
-    /// How they differ, or that the table could not be read.
+    /// A description of the difference, or the table cannot be read.
     pub(super) fn still_in_table(&self, id: &DeviceId) -> Result<(), Doubt> {
         let Some(partition) = &id.partition else {
             return Ok(());
@@ -231,9 +230,7 @@ impl Disks<'_> {
         };
         let folder = partition_folder(self.roots, &partition.disk, &id.name);
         if place(&folder) != Some((partition.index, partition.start, id.size)) {
-            return Err(doubt(
-                "the kernel has the partition elsewhere now, or not at all".to_owned(),
-            ));
+            return Err(doubt("the kernel's partition has moved or is gone".to_owned()));
         }
         let entry = blkid::table_entry(self.commands, &self.node(id))?;
         let entry =
@@ -253,7 +250,7 @@ impl Disks<'_> {
     }
 }
 
-/// Number, first byte and bytes of a partition, as the kernel has them.
+/// Number, first byte and size in bytes of the kernel's partition.
 fn place(folder: &Path) -> Option<(u32, u64, u64)> {
     let bytes = |file: &str| number(&folder.join(file))?.checked_mul(SECTOR);
     let index = number(&folder.join("partition"))?.try_into().ok()?;
@@ -261,12 +258,12 @@ fn place(folder: &Path) -> Option<(u32, u64, u64)> {
     Some((index, bytes("start")?, size))
 }
 
-/// Whether a device has gone through udev: what is known of its content then is udev's.
+/// True if a device was processed by udev; then udev's data describe its content.
 pub(super) fn udev_runs(disks: &[Device]) -> bool {
     disks.iter().any(|disk| disk.carried != Carried::Unknown)
 }
 
-/// Whether udev is done with all partitions of these disks.
+/// True if udev has processed all partitions of these disks.
 pub(super) fn udev_is_done(roots: &Roots, disks: &[Device]) -> bool {
     let partitions = disks.iter().flat_map(|disk| partitions(roots, &disk.id.name));
     let mut numbers = partitions.filter_map(|(_, number)| number);

@@ -1,11 +1,13 @@
-//! Reads a device in a thread of its own, so that one that does not answer costs a deadline and not the program.
+//! Reads a device in a separate thread: a device that does not respond costs a deadline, not the
+//! whole run.
 //!
 //! ```text
-//! thread: lock ▶ exclusive open ▶ is it the device ▶ read, read, read … ▶ hands the open files over
-//!           └──────────┴──────────────────┴────────────┴── one message each ──▶ caller, who waits so long for each and no longer
+//! thread: lock ▶ exclusive open ▶ identity check ▶ read, read, read … ▶ returns the open files
+//!         └──────┴────────────────┴────────────────┴── one message each ──▶ caller (deadlines)
 //! ```
 //!
-//! A thread that hangs in the kernel is left behind: its next message finds nobody, and it ends and closes what it holds.
+//! A thread that hangs in the kernel is abandoned: its next message has no receiver, so the thread
+//! ends and closes its files.
 
 use std::{
     fs::File,
@@ -22,36 +24,38 @@ use virtfleet_runtime::digest::Sha256;
 
 pub(super) use super::held::Held;
 use super::{
-    held::{Last, open},
+    held::{LastClose, open},
     identity, writes,
 };
 use crate::Roots;
 
-/// What direct reads need buffers, places and lengths to be multiples of, on every device that there is.
+/// Alignment of buffers, offsets and lengths of direct reads; sufficient for every device.
 const ALIGNMENT: usize = 4096;
-/// How much is read at once.
-pub(super) const CHUNK: usize = 1 << 20;
+/// Bytes per read.
+pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
-/// How much is read at once while there is time.
+/// Bytes per read of a timed proof.
 #[expect(clippy::cast_possible_truncation, reason = "4 MiB")]
-const BLOCK: usize = regions::BLOCK_BYTES as usize;
+const BLOCK_BYTES: usize = regions::BLOCK_BYTES as usize;
 
-/// How long a look may take, blkid's own deadline (a minute) aside.
+/// Time limits of a probe. blkid has its own deadline (a minute).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// For the lock that another process holds, e.g. udev or a formatter that plays by the rules.
+    /// To acquire the lock that another process may hold, e.g. udev or a cooperating formatter.
     pub lock: Duration,
     /// For one read of at most 1 MiB, or one other call to the device.
     pub read: Duration,
-    /// For all reads of a sampled proof. A full one may take a second more for each 16 MiB of the disk.
+    /// For all reads of a sampled proof. A full proof gets one additional second per 16 MiB of the
+    /// disk.
     pub all: Duration,
-    /// How long a proof by time reads, from its first read on.
+    /// Read time of a timed proof, from its first read on.
     pub budget: Duration,
 }
 
 impl Default for Limits {
-    /// A SCSI command is given up by the kernel after 30 s; a virtio one never. A healthy disk is read in a second, and one that needs more
-    /// than a minute must not cost the others the boot's five.
+    /// The kernel gives up a SCSI command after 30 s, a virtio one never. A healthy disk is read in
+    /// a second. A disk that needs more than a minute must not use up the five minutes that all
+    /// disks have at boot.
     fn default() -> Self {
         Self {
             lock: Duration::from_secs(10),
@@ -62,27 +66,28 @@ impl Default for Limits {
     }
 }
 
-/// What is in what was read.
+/// Summary of the bytes that were read.
 #[derive(Debug, Default)]
 pub(super) struct Bytes {
-    /// How many bytes were read.
+    /// Number of bytes read.
     pub(super) read: u64,
-    /// Where the first one is that is not zero.
+    /// Offset of the first byte that is not zero.
     pub(super) first: Option<u64>,
-    /// SHA-256, in hex, of place, length and content of each MiB (or what is left of one) that is not all zero.
+    /// SHA-256 (hex) of offset, length and content of each MiB (or the remainder of one) that is
+    /// not all zero.
     pub(super) digest: String,
     /// The first chunk.
     pub(super) head: Vec<u8>,
     /// The last 64 KiB or less.
     pub(super) tail: Vec<u8>,
-    /// The first one outside of the regions of every proof.
+    /// The first non-zero byte outside of the regions of every proof.
     pub(super) apart: Option<u64>,
     /// What [`Reader::further`] has read.
     pub(super) further: FurtherRead,
 }
 
 impl Bytes {
-    /// Adds what was found in a MiB that is read apart from the regions: the digest covers both.
+    /// Adds a MiB that was read apart from the regions: the digest covers both.
     pub(super) fn and_apart(&mut self, found: &Self) {
         let mut digest = Sha256::default();
         digest.update(self.digest.as_bytes());
@@ -93,13 +98,13 @@ impl Bytes {
     }
 }
 
-/// What the thread is to do.
+/// Parameters of the reader thread.
 pub(super) struct Order {
     pub(super) path: PathBuf,
     pub(super) id: DeviceId,
-    /// Where sysfs is.
+    /// Root of sysfs.
     pub(super) roots: Roots,
-    /// Without it the device is only locked.
+    /// If false, the device is only locked.
     pub(super) exclusive: bool,
 }
 
@@ -111,29 +116,29 @@ pub(super) enum Message {
     Failed(Doubt),
 }
 
-/// A thread at work.
+/// A running reader thread.
 pub(super) struct Reader {
     messages: Receiver<Message>,
     path: PathBuf,
     limits: Limits,
-    /// How long the first message may take.
+    /// Deadline of the first message.
     first: Duration,
 }
 
-/// What keeps a device from being read.
+/// Builds the reason why a device cannot be read. `passing`: a later attempt may succeed.
 pub(super) fn doubt(reason: String, passing: bool) -> Doubt {
     Doubt { reason, passing }
 }
 
 impl Reader {
-    /// Locks and opens the device, and reads the regions.
+    /// Locks and opens the device and reads the regions.
     pub(super) fn start(order: Order, regions: Vec<Region>, limits: Limits) -> Result<Self, Doubt> {
         let path = order.path.clone();
-        Self::spawn(path, limits, limits.lock, move |say| {
-            let held = open(&order, say)?;
+        Self::spawn(path, limits, limits.lock, move |sender| {
+            let held = open(&order, sender)?;
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
-            let bytes = read(file, &regions, say)?;
-            // The same device still, now that all is read.
+            let bytes = read(file, &regions, sender)?;
+            // The device must still be the same after all reads.
             identity::check(file, &order.id)
                 .and_then(|()| identity::check_path(&order.path, &order.id))
                 .map_err(|error| Failure::Doubt(doubt(format!("{} {error}", order.path.display()), true)))?;
@@ -141,25 +146,25 @@ impl Reader {
         })
     }
 
-    /// Reads the regions of a device that is open already.
+    /// Reads the regions of a device that is already open.
     pub(super) fn again(
         held: Held,
         path: &Path,
         regions: Vec<Region>,
         limits: Limits,
     ) -> Result<Self, Doubt> {
-        Self::spawn(path.to_owned(), limits, limits.read, move |say| {
+        Self::spawn(path.to_owned(), limits, limits.read, move |sender| {
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
-            let bytes = read(file, &regions, say)?;
+            let bytes = read(file, &regions, sender)?;
             Ok((held, bytes))
         })
     }
 
-    /// Reads a device that is open already further than every proof does.
+    /// Reads an open device beyond the regions of every proof.
     pub(super) fn further(held: Held, path: &Path, further: Further, limits: Limits) -> Result<Self, Doubt> {
-        Self::spawn(path.to_owned(), limits, limits.read, move |say| {
+        Self::spawn(path.to_owned(), limits, limits.read, move |sender| {
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
-            let further = read_further(file, further, say)?;
+            let further = read_further(file, further, sender)?;
             let bytes = Bytes {
                 further,
                 ..Bytes::default()
@@ -168,7 +173,8 @@ impl Reader {
         })
     }
 
-    /// Reads the write counters of a device that is open already into [`Held::mark`], after what processes have written to it is written out.
+    /// Takes the write counters of an open device into [`Held::mark`], after writing out the dirty
+    /// pages of processes.
     pub(super) fn mark(
         mut held: Held,
         path: &Path,
@@ -178,7 +184,7 @@ impl Reader {
     ) -> Result<Self, Doubt> {
         let (node, roots, id) = (path.to_owned(), roots.clone(), id.clone());
         Self::spawn(path.to_owned(), limits, limits.read, move |_| {
-            if let Some(Last(Some(disk))) = &held.whole {
+            if let Some(LastClose(Some(disk))) = &held.whole {
                 disk.sync_all().map_err(|error| {
                     Failure::Doubt(doubt(
                         format!("cannot write out the disk of {}: {error}", node.display()),
@@ -203,15 +209,15 @@ impl Reader {
         first: Duration,
         work: impl FnOnce(&SyncSender<Message>) -> Result<(Held, Bytes), Failure> + Send + 'static,
     ) -> Result<Self, Doubt> {
-        let (say, messages) = sync_channel(0);
+        let (sender, messages) = sync_channel(0);
         let run = move || {
-            let last = match work(&say) {
+            let last = match work(&sender) {
                 Ok(done) => Message::Done(Box::new(done)),
                 Err(Failure::Doubt(doubt)) => Message::Failed(doubt),
-                Err(Failure::NobodyListens) => return,
+                Err(Failure::CallerGone) => return,
             };
-            // When nobody listens any more, what is held is let go by this.
-            drop(say.send(last));
+            // If the caller has given up, this drops and thereby releases the device.
+            drop(sender.send(last));
         };
         thread::Builder::new()
             .name("disk-read".to_owned())
@@ -230,18 +236,18 @@ impl Reader {
         })
     }
 
-    /// Waits for the end. `progress` hears how many bytes are read.
+    /// Waits for the thread. `progress` receives the bytes read so far.
     pub(super) fn wait(self, all: Duration, progress: &mut dyn FnMut(u64)) -> Result<(Held, Bytes), Doubt> {
         let begun = Instant::now();
-        let mut patience = self.first;
-        let mut at = "does not answer, or another process holds its lock".to_owned();
+        let mut timeout = self.first;
+        let mut at = "does not respond, or another process holds its lock".to_owned();
         loop {
             let left = all.saturating_sub(begun.elapsed());
-            match self.messages.recv_timeout(patience.min(left)) {
-                Ok(Message::Locked) => "does not open".clone_into(&mut at),
-                Ok(Message::Opened) => "does not answer at its begin".clone_into(&mut at),
+            match self.messages.recv_timeout(timeout.min(left)) {
+                Ok(Message::Locked) => "open did not return".clone_into(&mut at),
+                Ok(Message::Opened) => "does not respond to the first read".clone_into(&mut at),
                 Ok(Message::Read(bytes)) => {
-                    at = format!("does not answer, after {bytes} bytes");
+                    at = format!("does not respond after {bytes} bytes");
                     progress(bytes);
                 }
                 Ok(Message::Done(done)) => return Ok(*done),
@@ -258,22 +264,22 @@ impl Reader {
                     ));
                 }
             }
-            patience = self.limits.read;
+            timeout = self.limits.read;
         }
     }
 }
 
 /// Why the thread ends early.
 pub(super) enum Failure {
-    NobodyListens,
+    CallerGone,
     Doubt(Doubt),
 }
 
-pub(super) fn tell(say: &SyncSender<Message>, message: Message) -> Result<(), Failure> {
-    say.send(message).map_err(|_| Failure::NobodyListens)
+pub(super) fn send(sender: &SyncSender<Message>, message: Message) -> Result<(), Failure> {
+    sender.send(message).map_err(|_| Failure::CallerGone)
 }
 
-/// Room for a chunk, at an address that direct reads take.
+/// Buffer for a chunk, aligned for direct reads.
 pub(super) struct Aligned {
     room: Vec<u8>,
     start: usize,
@@ -281,7 +287,7 @@ pub(super) struct Aligned {
 
 impl Aligned {
     pub(super) fn new() -> Self {
-        Self::of(CHUNK)
+        Self::of(CHUNK_BYTES)
     }
     fn of(bytes: usize) -> Self {
         let room = vec![0; bytes + ALIGNMENT];
@@ -293,29 +299,29 @@ impl Aligned {
     }
 }
 
-/// What is read beyond the regions of every proof.
+/// What to read beyond the regions of every proof.
 pub(super) struct Further {
-    /// The size of the device.
+    /// Size of the device in bytes.
     pub(super) size: u64,
-    /// What was read already, all of it zero.
+    /// Regions that were already read, all zero.
     pub(super) before: Vec<Region>,
-    /// When to stop.
+    /// Time to stop.
     pub(super) until: Instant,
 }
 
-/// What was read so.
+/// Result of a read beyond the regions.
 #[derive(Debug, Default)]
 pub(super) struct FurtherRead {
-    /// All that was read by now.
+    /// All regions read so far.
     pub(super) regions: Vec<Region>,
-    /// The first byte that is not zero; nothing was read after it.
+    /// The first byte that is not zero; reading stopped there.
     pub(super) first: Option<u64>,
 }
 
 /// Reads the blocks of [`regions::blocks`] until the time is over or a byte is not zero.
-fn read_further(file: &File, further: Further, say: &SyncSender<Message>) -> Result<FurtherRead, Failure> {
-    let mut buffer = Aligned::of(BLOCK);
-    let zeros = vec![0; BLOCK];
+fn read_further(file: &File, further: Further, sender: &SyncSender<Message>) -> Result<FurtherRead, Failure> {
+    let mut buffer = Aligned::of(BLOCK_BYTES);
+    let zeros = vec![0; BLOCK_BYTES];
     let mut read = FurtherRead {
         regions: further.before,
         first: None,
@@ -325,7 +331,9 @@ fn read_further(file: &File, further: Further, say: &SyncSender<Message>) -> Res
         if Instant::now() >= further.until {
             break;
         }
-        let length = usize::try_from(block.length).unwrap_or(BLOCK).min(BLOCK);
+        let length = usize::try_from(block.length)
+            .unwrap_or(BLOCK_BYTES)
+            .min(BLOCK_BYTES);
         let chunk = buffer.chunk(length);
         read_all(file, chunk, block.offset)?;
         if chunk != &zeros[..length] {
@@ -335,15 +343,15 @@ fn read_further(file: &File, further: Further, say: &SyncSender<Message>) -> Res
         }
         read.regions.push(block);
         bytes += block.length;
-        tell(say, Message::Read(bytes.min(further.size)))?;
+        send(sender, Message::Read(bytes.min(further.size)))?;
     }
     read.regions = regions::merged(read.regions);
     Ok(read)
 }
 
-fn read(file: &File, regions: &[Region], say: &SyncSender<Message>) -> Result<Bytes, Failure> {
+fn read(file: &File, regions: &[Region], sender: &SyncSender<Message>) -> Result<Bytes, Failure> {
     let mut buffer = Aligned::new();
-    let zeros = vec![0; CHUNK];
+    let zeros = vec![0; CHUNK_BYTES];
     let mut digest = Sha256::default();
     let mut bytes = Bytes::default();
     for (offset, length) in chunks(regions) {
@@ -361,32 +369,36 @@ fn read(file: &File, regions: &[Region], say: &SyncSender<Message>) -> Result<By
         }
         bytes.tail = chunk[length.saturating_sub(64 << 10)..].to_vec();
         bytes.read += length as u64;
-        tell(say, Message::Read(bytes.read))?;
+        send(sender, Message::Read(bytes.read))?;
     }
     bytes.digest = digest.hex();
     Ok(bytes)
 }
 
-/// The regions in pieces of at most a chunk.
+/// Splits the regions into pieces of at most a chunk.
 pub(super) fn chunks(regions: &[Region]) -> impl DoubleEndedIterator<Item = (u64, usize)> {
     regions.iter().flat_map(|region| {
-        let count = region.length.div_ceil(CHUNK as u64);
+        let count = region.length.div_ceil(CHUNK_BYTES as u64);
         (0..count).map(move |index| {
-            let begin = index * CHUNK as u64;
-            let length = (region.length - begin).min(CHUNK as u64);
-            (region.offset + begin, usize::try_from(length).unwrap_or(CHUNK))
+            let begin = index * CHUNK_BYTES as u64;
+            let length = (region.length - begin).min(CHUNK_BYTES as u64);
+            (
+                region.offset + begin,
+                usize::try_from(length).unwrap_or(CHUNK_BYTES),
+            )
         })
     })
 }
 
-/// Fills the chunk from that place; a device that ends before is an error.
+/// Fills the chunk from that offset. A device that ends before is an error.
 pub(super) fn read_all(file: &File, chunk: &mut [u8], offset: u64) -> Result<(), Failure> {
     let mut done = 0;
     while done < chunk.len() {
         let place = offset + done as u64;
         match file.read_at(&mut chunk[done..], place) {
             Ok(0) => {
-                let reason = format!("a read at byte {place} gave nothing: the device ends before it should");
+                let reason =
+                    format!("a read at byte {place} returned no data: the device is shorter than expected");
                 return Err(Failure::Doubt(doubt(reason, false)));
             }
             Ok(count) => done += count,

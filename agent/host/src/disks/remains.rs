@@ -1,5 +1,5 @@
-//! Reads what an interrupted tool left on a disk or in a container, and asks whether it is from that
-//! tool alone ([`Remains`]).
+//! Reads what an interrupted tool left on a disk or in a container, and decides whether all of it
+//! is from that tool ([`Remains`]).
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions},
@@ -23,23 +23,23 @@ use super::{
     Disks, OpenContainer,
     facts::{block, number},
     ioctl,
-    reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, read_all, tell},
+    reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, read_all, send},
     tools::{luks, mkfs as tool},
 };
 use crate::Tool;
 
-/// Where references are made, by its path in the guest: in memory, for root alone.
+/// Directory for references by its path in the guest: in memory, accessible only to root.
 const SCRATCH: &str = "/run/virtfleet/scratch";
-/// A reference takes this part of its device in memory, measured with mke2fs 1.47: 5 MiB for
-/// 100 GiB, 16 MiB for 1 TiB, 240 MiB for 16 TiB.
-const REFERENCE_PART: u64 = 1 << 14;
-/// And at least this.
-const REFERENCE_BYTES: u64 = 16 << 20;
-/// How long the tool may take for a reference; 2 s for 16 TiB.
-const REFERENCE_TIME: Duration = Duration::from_mins(2);
+/// A reference needs the device's size divided by this in memory (measured with mke2fs 1.47: 5 MiB
+/// for 100 GiB, 16 MiB for 1 TiB, 240 MiB for 16 TiB).
+const REFERENCE_DIVISOR: u64 = 1 << 14;
+/// Minimum free memory for a reference in bytes.
+const MIN_REFERENCE_BYTES: u64 = 16 << 20;
+/// Maximum time for the tool to create a reference (measured: 2 s for 16 TiB).
+const REFERENCE_TIMEOUT: Duration = Duration::from_mins(2);
 const SECTOR: usize = 512;
 
-/// The run of a tool that was begun and not recorded as ended.
+/// A run of a tool that was begun and not recorded as ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BegunRun<'a> {
     pub(super) filesystem: &'a str,
@@ -48,12 +48,13 @@ pub(super) struct BegunRun<'a> {
 }
 
 impl<'a> BegunRun<'a> {
-    /// The filesystem's run that the entry has; `arguments` stand in where an older agent wrote it.
+    /// The run that the entry records. `arguments` replace missing ones in an entry of an older
+    /// agent.
     pub(super) fn of(entry: &'a Entry, arguments: &'a [String]) -> Self {
         Self {
             filesystem: &entry.filesystem,
             uuid: &entry.uuid,
-            // Those of luksFormat say nothing of the filesystem that is to be in the container.
+            // The arguments of luksFormat do not describe the filesystem in the container.
             arguments: if matches!(
                 entry.arguments.first().map(String::as_str),
                 None | Some("luksFormat")
@@ -66,21 +67,21 @@ impl<'a> BegunRun<'a> {
     }
 }
 
-/// How to tell the bytes of one run from others, and where to look for them.
+/// Decides which bytes are from a given run.
 pub(super) struct Judge {
     remains: Remains,
     pub(super) regions: Vec<Region>,
     reference: Option<Reference>,
-    /// The device below a container and where the container begins on it: what is zero there was never
-    /// written through the container.
+    /// The device below a container and the container's offset on it: a sector that is zero there
+    /// was never written through the container.
     below: Option<(File, u64)>,
     buffer: Aligned,
     expected: Vec<u8>,
 }
 
 impl Judge {
-    /// The place of the first byte of a piece that is not from the tool; none when there is none. In
-    /// a piece of a container the sectors that were never written become zero.
+    /// Offset of the first byte in a piece that is not from the tool; `None` if there is none. In a
+    /// container, sectors that were never written are zeroed in `piece`.
     pub(super) fn foreign(&mut self, offset: u64, piece: &mut [u8]) -> Result<Option<u64>, Failure> {
         if piece.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -109,7 +110,7 @@ impl Judge {
     }
 }
 
-/// What the same tool with the same arguments makes on a file of the same size; removed when dropped.
+/// What the same tool with the same arguments writes to a file of the same size. Removed on drop.
 struct Reference {
     file: File,
     path: PathBuf,
@@ -122,10 +123,10 @@ impl Drop for Reference {
 }
 
 impl Disks<'_> {
-    /// Who wrote what is on the disk, whose journal entry has a tool as begun and not as ended.
+    /// Who wrote the content of a disk whose journal entry has a tool as begun but not ended.
     ///
     /// # Errors
-    /// The disk cannot be read, or there is no reference to compare with. Then nothing is known.
+    /// The disk cannot be read, or no reference can be created. The origin is unknown then.
     pub fn left(
         &self,
         id: &DeviceId,
@@ -145,7 +146,7 @@ impl Disks<'_> {
         Ok(self.judged(held, id, run, proof, None)?.1)
     }
 
-    /// The same for an opened container in which the filesystem was begun, or nothing yet.
+    /// The same for an open container in which the filesystem was begun or nothing was written yet.
     ///
     /// # Errors
     /// As [`Self::left`].
@@ -170,7 +171,7 @@ impl Disks<'_> {
             .1)
     }
 
-    /// Reads the regions of the proof and what the tool writes besides.
+    /// Reads the regions of the proof and the regions that the tool writes.
     pub(super) fn judged(
         &self,
         held: Held,
@@ -194,12 +195,12 @@ impl Disks<'_> {
             return Ok((held, Left::User { trace }));
         }
         let Some(mut judge) = self.judge(id, run, proof, beginning, container)? else {
-            // A kind of which the bytes cannot be told from others.
+            // Bytes of this kind of tool cannot be told from others.
             let at = bytes.first.unwrap_or_default();
             return Ok((held, Left::Foreign { at }));
         };
         let all: u64 = judge.regions.iter().map(|region| region.length).sum();
-        let reader = Reader::spawn(path, limits, limits.read, move |say| {
+        let reader = Reader::spawn(path, limits, limits.read, move |sender| {
             let mut buffer = Aligned::new();
             let mut bytes = Bytes::default();
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
@@ -211,7 +212,7 @@ impl Disks<'_> {
                     bytes.first = Some(at);
                     break;
                 }
-                tell(say, Message::Read(bytes.read))?;
+                send(sender, Message::Read(bytes.read))?;
             }
             Ok((held, bytes))
         })?;
@@ -222,8 +223,8 @@ impl Disks<'_> {
         Ok((held, left))
     }
 
-    /// How to tell the bytes of that run from others; none where that cannot be told. `head` is the
-    /// first 128 KiB of the device.
+    /// How to identify the bytes of that run; `None` if that is impossible. `head` is the first 128
+    /// KiB of the device.
     pub(super) fn judge(
         &self,
         id: &DeviceId,
@@ -262,24 +263,19 @@ impl Disks<'_> {
         }))
     }
 
-    /// The device below a container, and where its data begins there.
+    /// The device below a container and the offset of its data.
     fn below(&self, container: &OpenContainer) -> Result<(File, u64), Doubt> {
         let [below] = &container.below[..] else {
             return Err(doubt(
-                format!("{} stands on several devices", container.mapping),
+                format!("{} is on several devices", container.mapping),
                 false,
             ));
         };
         let path = self.roots.root("/dev").join(below);
         let start = luks::data_offset(self.commands, &path)
             .map_err(|error| doubt(error.to_string(), true))?
-            .ok_or_else(|| {
-                doubt(
-                    format!("where the data begins on {} is not known", path.display()),
-                    false,
-                )
-            })?;
-        // What was written through the container is on the device below before that is read.
+            .ok_or_else(|| doubt(format!("the data offset on {} is unknown", path.display()), false))?;
+        // Flush writes through the container to the device below before that is read.
         let mapped = File::open(self.mapping_node(&container.mapping));
         mapped
             .and_then(|mapped| mapped.sync_all())
@@ -293,7 +289,7 @@ impl Disks<'_> {
             .map_err(|error| doubt(format!("cannot read {}: {error}", path.display()), true))
     }
 
-    /// Runs the tool on a sparse file of the size of the device.
+    /// Runs the tool on a sparse file of the device's size.
     fn reference(&self, id: &DeviceId, run: BegunRun<'_>) -> Result<Reference, Doubt> {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             doubt(
@@ -306,10 +302,10 @@ impl Disks<'_> {
             .recursive(true)
             .mode(0o700)
             .create(&folder)
-            .map_err(|error| failed("make its folder", &error))?;
+            .map_err(|error| failed("create its directory", &error))?;
         let room = rustix::fs::statvfs(&folder).map_err(|error| failed("free memory", &error))?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
-        let needed = REFERENCE_BYTES + id.size / REFERENCE_PART;
+        let needed = MIN_REFERENCE_BYTES + id.size / REFERENCE_DIVISOR;
         if free < needed {
             let text = format!("{free} bytes are free in {SCRATCH}, and {needed} are needed");
             return Err(failed("memory", &text));
@@ -318,17 +314,17 @@ impl Disks<'_> {
             .prefix(".virtfleet-")
             .tempfile_in(&folder)
             .and_then(|file| file.keep().map_err(|error| error.error))
-            .map_err(|error| failed("make a file", &error))?;
+            .map_err(|error| failed("create a file", &error))?;
         let reference = Reference { file, path };
         reference
             .file
             .set_len(id.size)
-            .map_err(|error| failed("make a file of that size", &error))?;
+            .map_err(|error| failed("create a file of that size", &error))?;
         let program = tool::program(run.filesystem).ok_or_else(|| failed("no such tool", &run.filesystem))?;
         let queue = block(self.roots, id.disk()).join("queue");
         let bytes = |name: &str| number(&queue.join(name)).unwrap_or(512).to_string();
-        // env(1), because the runner of commands clears the environment; mke2fs(8), ENVIRONMENT: a
-        // file has no sectors of its own.
+        // env(1), because the command runner clears the environment. mke2fs(8), ENVIRONMENT: a file
+        // has no sector size of its own.
         let tool = Tool::new("env")
             .arg(format!("MKE2FS_DEVICE_SECTSIZE={}", bytes("logical_block_size")))
             .arg(format!(
@@ -338,7 +334,7 @@ impl Disks<'_> {
             .arg(program)
             .args(reference_arguments(run.filesystem, run.arguments))
             .arg(&reference.path)
-            .deadline(REFERENCE_TIME);
+            .deadline(REFERENCE_TIMEOUT);
         self.commands
             .check(&tool)
             .map_err(|error| failed("the tool", &error))?;
@@ -346,14 +342,14 @@ impl Disks<'_> {
     }
 }
 
-/// The parts of a sparse file that are no holes.
+/// The data parts of a sparse file.
 fn written(file: &File) -> std::io::Result<Vec<Region>> {
     let mut parts = Vec::new();
     let mut at = 0;
     loop {
         let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
             Ok(start) => start,
-            // lseek(2): no data beyond.
+            // lseek(2): no data beyond this offset.
             Err(rustix::io::Errno::NXIO) => return Ok(parts),
             Err(error) => return Err(error.into()),
         };

@@ -1,7 +1,7 @@
-//! Copies a tree to a new filesystem with everything that it is made of, and compares the two.
+//! Copies a directory tree with all attributes to a new filesystem and compares the two.
 //!
-//! The copy is cp(1)'s; the comparison is ours, because a copy that nobody compared is a hope: kinds, owners, modes, times, links,
-//! extended attributes (ACLs are such), and every byte.
+//! cp(1) copies. The comparison checks kinds, owners, modes, times, links, extended attributes
+//! (which include ACLs) and every byte.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,63 +19,70 @@ use std::{
 
 use crate::{CommandError, Commands, Tool};
 
-/// How long copying may take.
-const DEADLINE: Duration = Duration::from_hours(4);
-/// What mkfs.ext4 puts at the top by itself.
+/// Maximum time for copying.
+const COPY_TIMEOUT: Duration = Duration::from_hours(4);
+/// Directory that mkfs.ext4 creates.
 const LOST_AND_FOUND: &str = "lost+found";
 
-/// Why a tree could not be copied, or is not the same.
+/// Why a tree could not be copied, or differs from the original.
 #[derive(Debug, thiserror::Error)]
 pub enum SeedError {
-    /// The tool.
+    /// cp(1) failed.
     #[error(transparent)]
     Copy(#[from] CommandError),
-    /// A file of one of the two trees.
+    /// A file in one of the trees cannot be accessed.
     #[error("cannot {step} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
-        /// With what.
+        /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The copy is not what was copied; somebody may have changed the original meanwhile.
-    #[error("{}: the copy differs in its {what}; stop what writes there and try again", path.display())]
+    /// The copy differs; another process may have changed the original meanwhile.
+    #[error("{}: the copy differs in its {what}; stop the programs that write there and try again", path.display())]
     Differs {
         /// The original.
         path: PathBuf,
-        /// In what, e.g. `mode`.
+        /// The attribute that differs, e.g. `mode`.
         what: String,
     },
 }
 
-/// What was copied.
+/// Size of a copied tree.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Seeded {
-    /// Files, folders, links and so on.
+    /// Number of files, directories, links and so on.
     pub entries: u64,
     /// Bytes of regular files.
     pub bytes: u64,
 }
 
-/// Empties the folder `to`, copies all of the folder `from` into it (not what is mounted below), and syncs it.
+/// Empties the directory `to`, copies the content of `from` into it (without other mounts below),
+/// and syncs it.
+///
+/// # Errors
+/// A directory cannot be emptied or synced, or cp(1) fails.
 pub fn copy_tree(commands: &dyn Commands, from: &Path, to: &Path) -> Result<(), SeedError> {
     empty(to)?;
     let tool = Tool::new("cp")
         .args(["--archive", "--one-file-system", "--no-target-directory", "--"])
         .arg(from)
         .arg(to)
-        .deadline(DEADLINE);
+        .deadline(COPY_TIMEOUT);
     commands.check(&tool)?;
     let folder = File::open(to).map_err(io_error("open", to))?;
     nix::unistd::syncfs(&folder).map_err(|error| io_error("sync", to)(error.into()))
 }
 
-/// Compares two trees, of which the second is a copy of the first.
+/// Compares a tree with its copy.
+///
+/// # Errors
+/// A file cannot be read, or the trees differ.
 pub fn compare_trees(from: &Path, to: &Path) -> Result<Seeded, SeedError> {
     let mut comparison = Comparison {
-        device: look(from)?.dev(),
+        device: inode(from)?.dev(),
         links: BTreeMap::new(),
         seeded: Seeded::default(),
     };
@@ -83,16 +90,19 @@ pub fn compare_trees(from: &Path, to: &Path) -> Result<Seeded, SeedError> {
     Ok(comparison.seeded)
 }
 
-/// A number that stands for names, kinds, sizes and times of change in a tree, not for what is mounted below it: another one, and something was changed. Only
-/// good within a process.
+/// A hash of names, kinds, sizes and modification times in a tree, without other mounts below. A
+/// different value means that the tree has changed. Comparable only within a process.
+///
+/// # Errors
+/// A directory cannot be read.
 pub fn stamp_of(folder: &Path) -> Result<u64, SeedError> {
     let mut hasher = DefaultHasher::new();
-    stamp(folder, look(folder)?.dev(), &mut hasher)?;
+    stamp(folder, inode(folder)?.dev(), &mut hasher)?;
     Ok(hasher.finish())
 }
 
 fn stamp(folder: &Path, device: u64, hasher: &mut DefaultHasher) -> Result<(), SeedError> {
-    // That somebody has looked into it is no change.
+    // Access times are ignored: reading is no change.
     let marks = |metadata: &Metadata| {
         (
             metadata.ino(),
@@ -101,10 +111,10 @@ fn stamp(folder: &Path, device: u64, hasher: &mut DefaultHasher) -> Result<(), S
             metadata.ctime_nsec(),
         )
     };
-    marks(&look(folder)?).hash(hasher);
+    marks(&inode(folder)?).hash(hasher);
     for name in names(folder)? {
         let path = folder.join(&name);
-        let metadata = look(&path)?;
+        let metadata = inode(&path)?;
         name.hash(hasher);
         if metadata.dev() != device {
             continue;
@@ -127,7 +137,7 @@ fn stamp(folder: &Path, device: u64, hasher: &mut DefaultHasher) -> Result<(), S
 fn empty(folder: &Path) -> Result<(), SeedError> {
     for name in names(folder)? {
         let path = folder.join(&name);
-        let metadata = look(&path)?;
+        let metadata = inode(&path)?;
         let removed = if metadata.is_dir() {
             fs::remove_dir_all(&path)
         } else {
@@ -139,9 +149,9 @@ fn empty(folder: &Path) -> Result<(), SeedError> {
 }
 
 struct Comparison {
-    /// Of the first tree: what has another one is mounted below it.
+    /// Device of the first tree. A directory with another one is a mount point.
     device: u64,
-    /// Inodes of the first tree that have several names, and what they are in the second.
+    /// Inodes of the first tree with several hard links, and their inodes in the second tree.
     links: BTreeMap<u64, u64>,
     seeded: Seeded,
 }
@@ -149,20 +159,20 @@ struct Comparison {
 impl Comparison {
     fn folder(&mut self, from: &Path, to: &Path, top: bool) -> Result<(), SeedError> {
         self.entry(from, to)?;
-        let ours = names(from)?;
-        let mut theirs = names(to)?;
-        if top && !ours.contains(OsStr::new(LOST_AND_FOUND)) {
-            theirs.remove(OsStr::new(LOST_AND_FOUND));
+        let original = names(from)?;
+        let mut copy = names(to)?;
+        if top && !original.contains(OsStr::new(LOST_AND_FOUND)) {
+            copy.remove(OsStr::new(LOST_AND_FOUND));
         }
-        if ours != theirs {
+        if original != copy {
             return Err(differs(from, "names"));
         }
-        for name in ours {
+        for name in original {
             let (from, to) = (from.join(&name), to.join(&name));
-            let metadata = look(&from)?;
+            let metadata = inode(&from)?;
             if metadata.dev() != self.device {
-                // Something is mounted here: it is not copied, its place is.
-                if !look(&to)?.is_dir() {
+                // A mount point: its content is not copied, only the directory.
+                if !inode(&to)?.is_dir() {
                     return Err(differs(&from, "kind"));
                 }
             } else if metadata.is_dir() {
@@ -180,25 +190,28 @@ impl Comparison {
 
     fn entry(&mut self, from: &Path, to: &Path) -> Result<(), SeedError> {
         self.seeded.entries += 1;
-        let (ours, theirs) = (look(from)?, look(to)?);
+        let (original, copy) = (inode(from)?, inode(to)?);
         let same = |what: &str, same: bool| if same { Ok(()) } else { Err(differs(from, what)) };
-        same("kind", kind(&ours) == kind(&theirs))?;
-        same("mode", ours.mode() == theirs.mode())?;
-        same("owner", (ours.uid(), ours.gid()) == (theirs.uid(), theirs.gid()))?;
+        same("kind", kind(&original) == kind(&copy))?;
+        same("mode", original.mode() == copy.mode())?;
         same(
-            "time of change",
-            (ours.mtime(), ours.mtime_nsec()) == (theirs.mtime(), theirs.mtime_nsec()),
+            "owner",
+            (original.uid(), original.gid()) == (copy.uid(), copy.gid()),
         )?;
-        same("device number", ours.rdev() == theirs.rdev())?;
-        if !ours.is_dir() {
-            same("size", ours.len() == theirs.len())?;
+        same(
+            "modification time",
+            (original.mtime(), original.mtime_nsec()) == (copy.mtime(), copy.mtime_nsec()),
+        )?;
+        same("device number", original.rdev() == copy.rdev())?;
+        if !original.is_dir() {
+            same("size", original.len() == copy.len())?;
         }
-        if ours.is_symlink() {
+        if original.is_symlink() {
             same("target", link(from)? == link(to)?)?;
         }
-        if !ours.is_dir() && ours.nlink() > 1 {
-            let known = self.links.insert(ours.ino(), theirs.ino());
-            same("hard links", known.is_none_or(|known| known == theirs.ino()))?;
+        if !original.is_dir() && original.nlink() > 1 {
+            let known = self.links.insert(original.ino(), copy.ino());
+            same("hard links", known.is_none_or(|known| known == copy.ino()))?;
         }
         same("extended attributes", attributes(from)? == attributes(to)?)
     }
@@ -206,12 +219,12 @@ impl Comparison {
 
 fn contents(from: &Path, to: &Path) -> Result<(), SeedError> {
     let open = |path: &Path| File::open(path).map_err(io_error("open", path));
-    let (mut ours, mut theirs) = (open(from)?, open(to)?);
+    let (mut original, mut copy) = (open(from)?, open(to)?);
     let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);
     loop {
-        let count = ours.read(&mut a).map_err(io_error("read", from))?;
+        let count = original.read(&mut a).map_err(io_error("read", from))?;
         if count == 0 {
-            let rest = theirs.read(&mut b).map_err(io_error("read", to))?;
+            let rest = copy.read(&mut b).map_err(io_error("read", to))?;
             return if rest == 0 {
                 Ok(())
             } else {
@@ -219,7 +232,7 @@ fn contents(from: &Path, to: &Path) -> Result<(), SeedError> {
             };
         }
         let piece = &mut b[..count];
-        theirs.read_exact(piece).map_err(io_error("read", to))?;
+        copy.read_exact(piece).map_err(io_error("read", to))?;
         if a[..count] != *piece {
             return Err(differs(from, "contents"));
         }
@@ -228,7 +241,7 @@ fn contents(from: &Path, to: &Path) -> Result<(), SeedError> {
 
 fn attributes(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>, SeedError> {
     let at = |step, errno: rustix::io::Errno| io_error(step, path)(errno.into());
-    // The kernel's own bounds (XATTR_LIST_MAX, XATTR_SIZE_MAX).
+    // The kernel's limits (XATTR_LIST_MAX, XATTR_SIZE_MAX).
     let mut list = vec![0; 1 << 16];
     let length = match rustix::fs::llistxattr(path, &mut list[..]) {
         Ok(length) => length,
@@ -270,8 +283,8 @@ fn names(folder: &Path) -> Result<BTreeSet<OsString>, SeedError> {
         .map_err(io_error("read", folder))
 }
 
-fn look(path: &Path) -> Result<Metadata, SeedError> {
-    fs::symlink_metadata(path).map_err(io_error("look at", path))
+fn inode(path: &Path) -> Result<Metadata, SeedError> {
+    fs::symlink_metadata(path).map_err(io_error("inspect", path))
 }
 
 fn link(path: &Path) -> Result<PathBuf, SeedError> {

@@ -1,12 +1,12 @@
-//! What is known to stand on a device: blkid's word, and the few things that blkid does not know.
+//! Known content of a device: what blkid finds, and the few kinds that blkid does not know.
 
-/// KubeVirt's downward metrics disk begins so (`pkg/downwardmetrics/vhostmd/disk.go`).
+/// First bytes of KubeVirt's downward metrics disk (`pkg/downwardmetrics/vhostmd/disk.go`).
 const DOWNWARD_METRICS: &[u8] = b"mvbd";
-/// The header of a GUID partition table (UEFI 2.10, 5.3.2). Its backup is the last logical block of the disk; libblkid looks at it only
-/// when the first block has a protective MBR.
+/// Header of a GUID partition table (UEFI 2.10, 5.3.2). Its backup is in the last logical block of
+/// the disk; libblkid checks that only if the first block has a protective MBR.
 const GPT: &[u8] = b"EFI PART";
 
-/// The kind of what blkid does not know, by the first MiB and the last 64 KiB.
+/// Kind of content that blkid does not know, from the first MiB and the last 64 KiB.
 pub(super) fn own(head: &[u8], tail: &[u8]) -> Option<&'static str> {
     if head.starts_with(DOWNWARD_METRICS) {
         return Some("mvbd");
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn by_the_first_and_the_last_blocks() {
+    fn kinds_are_recognized_by_the_first_and_last_blocks() {
         let mut bytes = vec![0; 64 << 10];
         assert_eq!(own(&bytes, &bytes), None);
         let blank = bytes.clone();

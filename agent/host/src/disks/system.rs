@@ -1,4 +1,4 @@
-//! Which disks carry the guest's own system.
+//! Finds the disks that carry the guest's system.
 
 use std::{
     collections::BTreeSet,
@@ -11,17 +11,17 @@ use virtfleet_agent_core::disks::DevNumber;
 use super::uses::UsedMount;
 use crate::{Roots, list};
 
-/// Where the system lies. What is mounted at or below these is never ours to format: neither is the disk below it.
-const PLACES: [&str; 4] = ["/", "/boot", "/usr", "/var"];
-/// Mappings of mappings, deeper than anybody builds them.
-const DEEPEST: usize = 16;
+/// Mount points of the system. A disk that is mounted at or below one of these is never formatted.
+const SYSTEM_MOUNT_POINTS: [&str; 4] = ["/", "/boot", "/usr", "/var"];
+/// Maximum depth of stacked devices.
+const MAX_DEPTH: usize = 16;
 
-/// The names of the whole disks below the system's mounts, through partitions, device mapper and
-/// md, and the names of these partitions.
+/// Names of the whole disks below the system's mounts, through partitions, device mapper and md,
+/// and the names of these partitions.
 pub(super) fn names(roots: &Roots, mounts: &[UsedMount]) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for mount in mounts.iter().filter(|mount| mount.first) {
-        if PLACES.contains(&mount.at.as_str()) || mount.at.starts_with("/boot/") {
+        if SYSTEM_MOUNT_POINTS.contains(&mount.at.as_str()) || mount.at.starts_with("/boot/") {
             below(roots, mount.number, &mut names);
         }
     }
@@ -32,7 +32,7 @@ fn below(roots: &Roots, number: DevNumber, names: &mut BTreeSet<String>) {
     let Ok(folder) = fs::canonicalize(roots.sys(format!("dev/block/{number}"))) else {
         return;
     };
-    follow(&folder, DEEPEST, names);
+    follow(&folder, MAX_DEPTH, names);
 }
 
 fn follow(folder: &Path, depth: usize, names: &mut BTreeSet<String>) {

@@ -1,5 +1,5 @@
-//! Keeps the first and the last MiB of a disk before it is erased by approval, so that a person can put
-//! them back: most signatures, partition tables and superblocks lie there.
+//! Saves the first and the last MiB of a disk before it is erased by approval, so that an admin can
+//! restore them: most signatures, partition tables and superblocks are there.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions},
@@ -15,19 +15,20 @@ use super::{
     reader::{Aligned, Failure, chunks, read_all},
 };
 
-/// Files that are kept at most, of all disks together: 1 MiB each.
-const MOST_FILES: usize = 16;
-/// Bytes that must stay free on the filesystem of the journal.
-const FREE_BYTES: u64 = 256 << 20;
+/// Maximum number of kept files of all disks, 1 MiB each.
+const MAX_FILES: usize = 16;
+/// Bytes that must stay free on the journal's filesystem.
+const MIN_FREE_BYTES: u64 = 256 << 20;
 
 impl Disks<'_> {
-    /// Writes the first and the last MiB of the disk to files in `folder` (0700, files 0600), synced.
+    /// Writes the first and the last MiB of the disk to files in `folder` (0700, files 0600),
+    /// synced.
     ///
-    /// A file is called `<disk>-<second since 1970>-at-<byte on the device>.bin`. At most 16 are
-    /// kept, and the oldest are removed. The disk may be held by the caller.
+    /// A file is named `<disk>-<seconds since 1970>-at-<offset on the device>.bin`. At most 16
+    /// files are kept; the oldest are removed. The caller may hold the disk.
     ///
     /// # Errors
-    /// The disk cannot be read, or the files not be written; less than 256 MiB would stay free.
+    /// The disk cannot be read, the files cannot be written, or less than 256 MiB would stay free.
     pub fn keep_for_undo(
         &self,
         folder: &Path,
@@ -37,9 +38,9 @@ impl Disks<'_> {
     ) -> io::Result<Vec<PathBuf>> {
         DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let room = rustix::fs::statvfs(folder)?;
-        if room.f_bavail.saturating_mul(room.f_frsize) < FREE_BYTES {
+        if room.f_bavail.saturating_mul(room.f_frsize) < MIN_FREE_BYTES {
             return Err(io::Error::other(format!(
-                "less than {FREE_BYTES} bytes are free in {}",
+                "less than {MIN_FREE_BYTES} bytes are free in {}",
                 folder.display()
             )));
         }
@@ -54,7 +55,7 @@ impl Disks<'_> {
             let chunk = buffer.chunk(length);
             read_all(&device, chunk, offset).map_err(|failure| match failure {
                 Failure::Doubt(doubt) => io::Error::other(doubt.reason),
-                Failure::NobodyListens => io::Error::other("the read was given up"),
+                Failure::CallerGone => io::Error::other("the read was canceled"),
             })?;
             let path = folder.join(format!("{name}-{at_seconds}-at-{offset}.bin"));
             let mut file = OpenOptions::new()
@@ -74,27 +75,27 @@ impl Disks<'_> {
     }
 }
 
-/// Removes files of ours beyond the bound, the oldest first.
+/// Removes the oldest files beyond the maximum.
 fn remove_oldest(folder: &Path) -> io::Result<()> {
     let mut files: Vec<(u64, PathBuf)> = fs::read_dir(folder)?
         .flatten()
         .filter_map(|entry| Some((kept(entry.file_name().to_str()?)?.1, entry.path())))
         .collect();
     files.sort();
-    let over = files.len().saturating_sub(MOST_FILES);
+    let over = files.len().saturating_sub(MAX_FILES);
     files
         .drain(..over)
         .try_for_each(|(_, path)| fs::remove_file(path))
 }
 
-/// Disk, second since 1970 and place on the device of a kept file, by its name.
+/// Disk, seconds since 1970 and offset on the device, from a kept file's name.
 fn kept(file: &str) -> Option<(&str, u64, u64)> {
     let (rest, place) = file.strip_suffix(".bin")?.rsplit_once("-at-")?;
     let (name, second) = rest.rsplit_once('-')?;
     Some((name, second.parse().ok()?, place.parse().ok()?))
 }
 
-/// When bytes of that disk were kept last, in seconds since 1970; none when there are none.
+/// When bytes of that disk were saved last, in seconds since 1970. `None` if never.
 pub fn kept_for_undo(folder: &Path, name: &str) -> Option<u64> {
     let files = fs::read_dir(folder).ok()?.flatten();
     files
@@ -111,18 +112,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_say_disk_time_and_place_and_the_oldest_go() {
+    fn names_are_parsed_and_the_oldest_files_are_removed() {
         assert_eq!(kept("my-data-17-at-4096.bin"), Some(("my-data", 17, 4096)));
         for other in ["data-17-at-x.bin", "data.bin", "data-17-at-1", "-at-1.bin"] {
             assert_eq!(kept(other), None, "{other}");
         }
         let folder = tempfile::tempdir().unwrap();
-        for second in 0..MOST_FILES + 5 {
+        for second in 0..MAX_FILES + 5 {
             fs::write(folder.path().join(format!("data-{second}-at-0.bin")), "x").unwrap();
         }
         fs::write(folder.path().join("other"), "x").unwrap();
         remove_oldest(folder.path()).unwrap();
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), MOST_FILES + 1);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), MAX_FILES + 1);
         assert!(!folder.path().join("data-4-at-0.bin").exists());
         assert_eq!(kept_for_undo(folder.path(), "data"), Some(20));
         assert_eq!(kept_for_undo(folder.path(), "dat"), None);

@@ -1,4 +1,4 @@
-//! What our own `mkfs` has begun and not ended: recognised by the journal, and made blank again.
+//! The rest of the agent's own interrupted `mkfs`: identified by the journal, and cleared.
 
 use virtfleet_agent_core::disks::{
     Blankness, Content, DeviceId, Doubt, FormatIntent, Left, Probe, Region,
@@ -16,7 +16,7 @@ use super::{
     zero,
 };
 
-/// A disk with nothing on it but what our own `mkfs` left, locked and held exclusively.
+/// A disk that contains only what the agent's own `mkfs` left. It is locked and held exclusively.
 #[derive(Debug)]
 pub struct UnfinishedDisk {
     disk: BlankDisk,
@@ -26,11 +26,14 @@ pub struct UnfinishedDisk {
 }
 
 impl Disks<'_> {
-    /// Looks again and compares with the journal's entry.
+    /// Probes again and compares with the journal's entry.
     ///
-    /// Either the planned kind and UUID are there and the filesystem's own checker finds it incomplete,
-    /// or there is no signature at all. In both cases every byte that is not zero must be from the
-    /// interrupted run of our own tool.
+    /// Either the disk has the planned kind and UUID and the filesystem's own checker finds it
+    /// incomplete, or it has no signature. In both cases every non-zero byte must be from the
+    /// interrupted run of the agent's own tool.
+    ///
+    /// # Errors
+    /// The journal does not record a begun tool, or the disk contains other data or is in use.
     pub fn claim_unfinished(
         &self,
         intent: &FormatIntent,
@@ -40,7 +43,7 @@ impl Disks<'_> {
         let limits = Limits::default();
         let begun = entry.progress == Progress::Intended;
         if !begun || entry.name != intent.name || planned(entry, &intent.filesystem) != Some(&intent.uuid) {
-            let reason = "the journal does not have it as begun and not ended".to_owned();
+            let reason = "the journal does not record it as begun and not ended".to_owned();
             return Err(refused(id, reason, None));
         }
         let proof = match &entry.evidence {
@@ -49,46 +52,47 @@ impl Disks<'_> {
             Evidence::Found | Evidence::ErasedClone { .. } => {
                 return Err(refused(
                     id,
-                    "the journal has it as found, not as begun".to_owned(),
+                    "the journal records it as found, not as begun".to_owned(),
                     None,
                 ));
             }
         };
         let run = BegunRun::of(entry, &intent.arguments);
-        let look = || self.prove(id, proof, limits, &mut |_, _| {}).map_err(unknown(id));
-        let mut looked = look()?;
-        match &looked.probe {
+        let probe = || self.prove(id, proof, limits, &mut |_, _| {}).map_err(unknown(id));
+        let mut probed = probe()?;
+        match &probed.probe {
             Probe::Blank(_) => {}
             Probe::Unknown(doubt) => return Err(unknown(id)(doubt.clone())),
             Probe::HasData(content) if content.is_known() => {
-                // The checker may want it exclusively. The lock stays; and what is found after it must be what was found before it.
-                drop(looked.held.exclusive.take());
+                // The checker may need exclusive access. The lock is kept, and the content after
+                // the check must equal that before it.
+                drop(probed.held.exclusive.take());
                 self.ours(id, intent, content)?;
-                let before = looked.probe.clone();
-                drop(looked);
-                looked = look()?;
-                if looked.probe != before {
-                    return Err(refused(id, "it changed while it was checked".to_owned(), None));
+                let before = probed.probe.clone();
+                drop(probed);
+                probed = probe()?;
+                if probed.probe != before {
+                    return Err(refused(id, "it changed during the check".to_owned(), None));
                 }
             }
-            // Judged below, as everything is.
+            // Checked below, as everything is.
             Probe::HasData(_) => {}
         }
-        if !matches!(looked.probe, Probe::Blank(_)) {
-            let content = match looked.probe {
+        if !matches!(probed.probe, Probe::Blank(_)) {
+            let content = match probed.probe {
                 Probe::HasData(content) => Some(content),
                 Probe::Blank(_) | Probe::Unknown(_) => None,
             };
             let (held, left) = self
-                .judged(looked.held, id, run, proof, None)
+                .judged(probed.held, id, run, proof, None)
                 .map_err(unknown(id))?;
             if left != Left::Tool {
                 return Err(refused(id, not_ours(&left), content));
             }
-            looked.held = held;
-            looked.probe = Probe::HasData(content.unwrap_or_default());
+            probed.held = held;
+            probed.probe = Probe::HasData(content.unwrap_or_default());
         }
-        let disk = self.hold(id, looked.held, limits)?;
+        let disk = self.hold(id, probed.held, limits)?;
         Ok(UnfinishedDisk {
             disk,
             proof,
@@ -97,7 +101,7 @@ impl Disks<'_> {
         })
     }
 
-    /// The planned filesystem, and not whole.
+    /// The planned filesystem, incomplete.
     fn ours(&self, id: &DeviceId, intent: &FormatIntent, content: &Content) -> Result<(), ClaimError> {
         let kind = if intent.filesystem == "luks2" {
             "crypto_LUKS"
@@ -108,26 +112,30 @@ impl Disks<'_> {
         let refuse = |reason: String| refused(id, reason, Some(content.clone()));
         if content.kind != kind || !content.also.is_empty() || !uuid.eq_ignore_ascii_case(&intent.uuid) {
             return Err(refuse(format!(
-                "there is {} with the UUID {uuid:?} on it, which was not begun by us",
+                "it contains {} with the UUID {uuid:?}, which the agent did not begin",
                 content.kind
             )));
         }
         if intent.filesystem == "luks2" {
-            // cryptsetup writes the header in one go, and what blkid knows opens or is broken: nobody can say that no key opens it.
-            return Err(refuse("its LUKS header is there".to_owned()));
+            // cryptsetup writes the header in one step. A header that blkid recognizes is either
+            // usable or damaged, and cannot be proven unusable.
+            return Err(refuse("it has a complete LUKS header".to_owned()));
         }
         match check::is_content(self.commands, &intent.filesystem, &self.node(id)) {
             Ok(false) => Ok(()),
-            Ok(true) => Err(refuse(format!("its {} is whole", content.kind))),
+            Ok(true) => Err(refuse(format!("its {} is complete", content.kind))),
             Err(error) => Err(refuse(format!(
-                "whether its {} is whole is not known: {error}",
+                "cannot find out whether its {} is complete: {error}",
                 content.kind
             ))),
         }
     }
 
-    /// Writes zeros to what the proof had read, the beginning last: as long as that is not done, the next one knows it by its UUID. Then proves anew
-    /// that the disk is blank.
+    /// Zeroes the regions of the proof, the beginning last: until then, an interrupted run is still
+    /// identified by its UUID. Then proves again that the disk is blank.
+    ///
+    /// # Errors
+    /// The disk changed, cannot be written, or is not blank afterwards.
     pub fn clear(&self, unfinished: UnfinishedDisk) -> Result<Blankness, FormatError> {
         let UnfinishedDisk {
             disk,
@@ -145,16 +153,16 @@ impl Disks<'_> {
             .clear_judged(disk.held, &disk.id, run, proof, None)
             .map_err(|doubt| changed(doubt.reason))?;
         drop(held);
-        // What others have written elsewhere was not searched for while the tool's remains were there.
+        // Data that others wrote elsewhere was not searched while the tool's remains were there.
         let limits = Limits::default();
         let budget = (proof == ProofKind::Timed).then_some(limits.budget);
-        let looked = self
+        let probed = self
             .prove_with(&disk.id, proof, None, budget, limits, &mut |_, _| {})
             .map_err(|doubt| changed(doubt.reason))?;
-        match looked.probe {
+        match probed.probe {
             Probe::Blank(blank) => Ok(blank),
             Probe::HasData(content) => Err(changed(format!(
-                "after it was cleared there is {:?} on it",
+                "after the clearing it contains {:?}",
                 content.kind
             ))),
             Probe::Unknown(doubt) => Err(changed(doubt.reason)),
@@ -163,8 +171,8 @@ impl Disks<'_> {
 }
 
 impl Disks<'_> {
-    /// Writes zeros to what the interrupted run left, the beginning last. Each piece is read and
-    /// judged once more right before it is cleared; a foreign byte ends it with an error.
+    /// Zeroes what the interrupted run left, the beginning last. Each piece is read and checked
+    /// once more right before it is cleared. A foreign byte ends the run with an error.
     pub(super) fn clear_judged(
         &self,
         held: Held,
@@ -184,7 +192,7 @@ impl Disks<'_> {
         match self.judge(id, run, proof, beginning, container)? {
             Some(judge) => zero::write(held, &path, id, judge, limits),
             None => Err(doubt(
-                "what a tool of that kind left cannot be told from other data".to_owned(),
+                "data of a tool of that kind cannot be distinguished from other data".to_owned(),
                 false,
             )),
         }
@@ -194,13 +202,13 @@ impl Disks<'_> {
 /// Why something is not cleared.
 pub(super) fn not_ours(left: &Left) -> String {
     match left {
-        Left::Tool => "it is from our own tool".to_owned(),
-        Left::User { trace } => format!("its filesystem was used since it was made: {trace}"),
-        Left::Foreign { at } => format!("the byte at {at} is not from our own interrupted tool"),
+        Left::Tool => "it is from the agent's own tool".to_owned(),
+        Left::User { trace } => format!("its filesystem was used after it was created: {trace}"),
+        Left::Foreign { at } => format!("the byte at {at} is not from the agent's own interrupted tool"),
     }
 }
 
-/// The UUID that the journal has for that kind.
+/// The journaled UUID for that kind.
 fn planned<'entry>(entry: &'entry Entry, filesystem: &str) -> Option<&'entry String> {
     if filesystem == "luks2" {
         entry.luks_uuid.as_ref()

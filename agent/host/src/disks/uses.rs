@@ -1,4 +1,5 @@
-//! Who uses a disk now: every mount namespace, swap, devices that stand on it, partitions, loop devices, exports, processes that have it open.
+//! Uses of a disk: mounts in every mount namespace, swap, stacked devices, partitions, loop
+//! devices, exports, and processes that have it open.
 
 mod kernel;
 mod open;
@@ -20,31 +21,31 @@ pub(super) use self::{kernel::users, open::openers};
 use super::facts::{block, partition_folder, partitions};
 use crate::{ReadError, Roots, list, read_bounded, read_text};
 
-/// The most bytes of one process's mounts. A node with thousands of pods has a few MiB.
-const MOUNTS_CAP: usize = 64 << 20;
+/// Maximum size of one process's mountinfo in bytes. A node with thousands of pods has a few MiB.
+const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
 
 /// A mount of any process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct UsedMount {
-    /// Where; outside the first process's namespace with that of the process.
+    /// Mount point. Outside of PID 1's namespace, with the process.
     pub(super) at: String,
-    /// Whether the first process has it.
+    /// True if PID 1 has this mount.
     pub(super) first: bool,
-    /// The device; for a filesystem with a number of its own (btrfs) that of its source.
+    /// Device number. For a filesystem with its own number (btrfs), the number of its source.
     pub(super) number: DevNumber,
 }
 
-/// Why the mounts are not known.
+/// Why the mounts are unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct MountsError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
 }
 
-/// The mounts in all namespaces, each namespace read once.
+/// The mounts in all namespaces; each namespace is read once.
 pub(super) fn mounts(roots: &Roots) -> Result<Vec<UsedMount>, MountsError> {
     let mut processes: Vec<u32> = list(&roots.procfs)
         .map_err(|error| at(&roots.procfs, error.to_string()))?
@@ -54,16 +55,16 @@ pub(super) fn mounts(roots: &Roots) -> Result<Vec<UsedMount>, MountsError> {
     processes.sort_unstable();
     let mut known = BTreeSet::new();
     let mut found = BTreeSet::new();
-    // A namespace that was copied from the first one has the same mounts: they say nothing new.
+    // A copy of the first namespace has the same mounts; those are skipped.
     let mut of_first = BTreeSet::new();
     for process in processes {
         let folder = roots.proc(process.to_string());
-        // Some sandboxes hide the link and show the mounts: then they are read once more.
+        // Some sandboxes hide the link but show the mounts; then they are read once more.
         if fs::read_link(folder.join("ns/mnt")).is_ok_and(|namespace| !known.insert(namespace)) {
             continue;
         }
         let path = folder.join("mountinfo");
-        let text = match read_bounded(&path, MOUNTS_CAP) {
+        let text = match read_bounded(&path, MAX_MOUNTINFO_BYTES) {
             Ok(text) => text,
             Err(error) if ended(&error) => continue,
             Err(error) => return Err(at(&path, error.to_string())),
@@ -105,7 +106,7 @@ fn at(path: &Path, reason: String) -> MountsError {
     }
 }
 
-/// A process that ended while it was looked at.
+/// The process exited meanwhile.
 fn ended(error: &ReadError) -> bool {
     match error {
         ReadError::Missing => true,
@@ -116,7 +117,7 @@ fn ended(error: &ReadError) -> bool {
     }
 }
 
-/// The number of the device that a mount names as its source.
+/// Number of the device that a mount has as its source.
 fn source_number(roots: &Roots, source: &[u8]) -> Option<DevNumber> {
     let source = str::from_utf8(source).ok()?;
     source
@@ -124,7 +125,7 @@ fn source_number(roots: &Roots, source: &[u8]) -> Option<DevNumber> {
         .then(|| node_number(&roots.root(source)))?
 }
 
-/// The number of a block device's node.
+/// Number of a block device's node.
 pub(super) fn node_number(path: &Path) -> Option<DevNumber> {
     let metadata = fs::metadata(path).ok()?;
     metadata.file_type().is_block_device().then(|| {
@@ -136,7 +137,7 @@ pub(super) fn node_number(path: &Path) -> Option<DevNumber> {
     })
 }
 
-/// What is swapped to.
+/// Block devices in use as swap.
 pub(super) fn swaps(roots: &Roots) -> Result<BTreeSet<DevNumber>, MountsError> {
     let path = roots.proc("swaps");
     let text = match read_text(&path, 1 << 20) {
@@ -163,7 +164,7 @@ pub(super) struct Users {
 
 impl Users {
     /// # Errors
-    /// When mounts or swap areas cannot be read.
+    /// Mounts or swap areas cannot be read.
     pub(super) fn read(roots: &Roots) -> Result<Self, MountsError> {
         let mounts = mounts(roots)?;
         Ok(Self {
@@ -174,7 +175,7 @@ impl Users {
         })
     }
 
-    /// Mounts, swap and loop devices or exports of the devices with these numbers.
+    /// Mounts, swap, loop devices and exports of the devices with these numbers.
     fn of(&self, numbers: &[DevNumber]) -> Vec<Use> {
         let mounted = self.mounts.iter().filter(|mount| numbers.contains(&mount.number));
         let mut uses: Vec<Use> = mounted.map(|mount| Use::Mounted(mount.at.clone())).collect();
@@ -187,8 +188,8 @@ impl Users {
     }
 }
 
-/// The uses of a partition: its own, and those of the whole disk as a device of its own. Other
-/// partitions do not count.
+/// The uses of a partition: its own, and those of the whole disk as a device. Other partitions do
+/// not count.
 pub(super) fn of_partition(
     roots: &Roots,
     disk: &Device,
@@ -207,8 +208,8 @@ pub(super) fn of_partition(
     uses
 }
 
-/// The btrfs filesystems that have one of these devices. A btrfs of several devices names one of
-/// them as its source; sysfs has all.
+/// The btrfs filesystems that include one of these devices. A mount of a multi-device btrfs names
+/// only one of them as its source; sysfs lists all.
 fn btrfs_of(roots: &Roots, names: &[&str]) -> Vec<String> {
     let filesystems = list(&roots.sys("fs/btrfs")).unwrap_or_default();
     let has = |filesystem: &String| {
@@ -242,7 +243,7 @@ pub(super) fn of(roots: &Roots, name: &str, number: DevNumber, all: &Users) -> V
     uses
 }
 
-/// What the kernel says when a device that somebody uses is opened exclusively.
+/// The error of an exclusive open of a device in use.
 pub(super) fn is_busy(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EBUSY as i32)
 }

@@ -13,29 +13,30 @@ use virtfleet_agent_core::disks::{DeviceId, WriteCounters, WriteMark};
 use super::facts::{block, folder, line, number, partition_folder, partitions};
 use crate::{Roots, read_text};
 
-/// How long writes that are under way may take to complete. Those that take longer make the counters unusable.
-const IN_FLIGHT: Duration = Duration::from_secs(2);
+/// Maximum time for writes in flight to complete. Longer ones make the counters inconclusive.
+const IN_FLIGHT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The write counters of an open disk.
 ///
-/// Dirty pages of the disk are written out first (fsync(2) of the device), so that a write that a process has made is counted. A request is counted
-/// when it completes, so requests under way are waited for. It may wait for the device: call it where that holds up nobody.
+/// Dirty pages of the disk are written out first (fsync(2) of the device), so that every write of a
+/// process is counted. A request is counted when it completes, so this waits for requests in
+/// flight. It may block on the device: call it in a thread that may block.
 ///
 /// # Errors
-/// When the dirty pages cannot be written out.
+/// The dirty pages cannot be written out.
 pub(super) fn mark(roots: &Roots, id: &DeviceId, file: &File) -> io::Result<WriteMark> {
     file.sync_all()?;
     let folder = folder(roots, id);
     let disk = block(roots, id.disk());
     let begun = Instant::now();
-    // `inflight` has the reads and the writes under way (Documentation/ABI/stable/sysfs-block).
+    // `inflight` has the reads and writes in flight (Documentation/ABI/stable/sysfs-block).
     let settled = loop {
         let writes = line(&folder.join("inflight"))
             .and_then(|text| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok());
         match writes {
             Some(0) => break true,
             None => break false,
-            Some(_) if begun.elapsed() >= IN_FLIGHT => break false,
+            Some(_) if begun.elapsed() >= IN_FLIGHT_TIMEOUT => break false,
             Some(_) => {
                 #[expect(
                     clippy::disallowed_methods,
@@ -61,11 +62,11 @@ fn stat(folder: &Path) -> Option<WriteCounters> {
     WriteCounters::parse(&line(&folder.join("stat"))?)
 }
 
-/// What was written to a partition: the counters of its disk without those of all other partitions.
-/// The partition's own counters would miss what is written through the disk's node. None while the
-/// neighbours are written to all the time.
+/// Writes to a partition: the counters of its disk minus those of all other partitions. The
+/// partition's own counters do not include writes through the disk's node. `None` if the neighbors
+/// are written to continuously.
 fn without_neighbours(roots: &Roots, disk: &str, partition: &str) -> Option<WriteCounters> {
-    const TRIES: usize = 10;
+    const MAX_ATTEMPTS: usize = 10;
     let neighbours = || -> Option<WriteCounters> {
         let names = partitions(roots, disk).into_iter().map(|(name, _)| name);
         let mut sum = WriteCounters {
@@ -79,7 +80,7 @@ fn without_neighbours(roots: &Roots, disk: &str, partition: &str) -> Option<Writ
         }
         Some(sum)
     };
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let before = neighbours()?;
         let all = stat(&block(roots, disk))?;
         if neighbours()? == before {
@@ -92,7 +93,7 @@ fn without_neighbours(roots: &Roots, disk: &str, partition: &str) -> Option<Writ
     None
 }
 
-/// The kernel's identifier of this boot; empty when it cannot be read.
+/// Boot id of this boot; empty if it cannot be read.
 pub(super) fn boot_id(roots: &Roots) -> String {
     let text = read_text(&roots.proc("sys/kernel/random/boot_id"), 100).unwrap_or_default();
     text.trim().to_owned()

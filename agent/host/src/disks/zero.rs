@@ -1,16 +1,16 @@
-//! Writes zeros over what our own unfinished `mkfs` left.
+//! Zeroes what the agent's own unfinished `mkfs` left.
 
 use std::{os::unix::fs::FileExt as _, path::Path};
 
 use virtfleet_agent_core::disks::{DeviceId, Doubt};
 
 use super::{
-    reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, read_all, tell},
+    reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, read_all, send},
     remains::Judge,
 };
 
-/// Zeroes the regions of the judge, the last one first, and writes them out. Each piece is read before,
-/// and a byte that is not ours ends the work.
+/// Zeroes the regions of the judge, the last one first, and syncs them. Each piece is read before,
+/// and a foreign byte ends the run with an error.
 pub(super) fn write(
     mut held: Held,
     path: &Path,
@@ -19,7 +19,7 @@ pub(super) fn write(
     limits: Limits,
 ) -> Result<Held, Doubt> {
     let (node, id) = (path.to_owned(), id.clone());
-    let reader = Reader::spawn(path.to_owned(), limits, limits.read, move |say| {
+    let reader = Reader::spawn(path.to_owned(), limits, limits.read, move |sender| {
         let failed = |what: &str, error: &dyn std::fmt::Display| {
             Failure::Doubt(doubt(format!("{what} {}: {error}", node.display()), false))
         };
@@ -31,7 +31,7 @@ pub(super) fn write(
             let chunk = buffer.chunk(length);
             read_all(&file, chunk, offset)?;
             if let Some(at) = judge.foreign(offset, chunk)? {
-                let reason = format!("the byte at {at} is not from our own interrupted tool");
+                let reason = format!("the byte at {at} is not from the agent's own interrupted tool");
                 return Err(Failure::Doubt(doubt(reason, false)));
             }
             if chunk.iter().any(|byte| *byte != 0) {
@@ -39,7 +39,7 @@ pub(super) fn write(
                     .map_err(|error| failed("cannot write zeros to", &error))?;
             }
             done += length as u64;
-            tell(say, Message::Read(done))?;
+            send(sender, Message::Read(done))?;
         }
         file.sync_all()
             .map_err(|error| failed("cannot write out", &error))?;

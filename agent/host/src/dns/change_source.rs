@@ -1,14 +1,16 @@
-//! Waits for changes of the network and of resolver files, and goes on without events where the kernel refuses them.
+//! Waits for changes of the network and of resolver files. Falls back to the timeout if the kernel
+//! refuses events.
 
 use std::{sync::mpsc, time::Duration};
 
 use super::{DnsChange, DnsWatch, DnsWatchError};
 use crate::Roots;
 
-/// Source of [`DnsChange`]s: netlink and inotify ([`DnsWatch`]), or nothing but the timeout where these cannot be opened.
+/// Source of [`DnsChange`]s: netlink and inotify ([`DnsWatch`]), or only the timeout if these
+/// cannot be opened.
 #[derive(Debug)]
 pub struct DnsChangeSource {
-    /// None if there are no events; then [`DnsChangeSource::wait`] only waits.
+    /// `None` if there are no events; then [`DnsChangeSource::wait`] only waits.
     watch: Option<Box<DnsWatch>>,
 }
 
@@ -24,7 +26,7 @@ impl DnsChangeSource {
     /// Returns when something has changed, or after `timeout` with no changes.
     pub fn wait(&mut self, timeout: Duration) -> Vec<DnsChange> {
         let Some(watch) = &mut self.watch else {
-            // Nothing is sent: this only waits.
+            // Nothing is ever sent: this only waits.
             let (_sender, never) = mpsc::channel::<()>();
             never.recv_timeout(timeout).ok();
             return Vec::new();
@@ -38,5 +40,5 @@ impl DnsChangeSource {
 }
 
 fn without_events(error: &DnsWatchError) {
-    tracing::warn!(%error, "no events of network changes; nameservers are probed by time only");
+    tracing::warn!(%error, "cannot watch for network changes; nameservers are probed periodically only");
 }

@@ -1,5 +1,6 @@
-//! The guest's DNS as effects: what is there ([`observe`]), what nameservers answer ([`ask`]), what is changed with a way back ([`apply`],
-//! [`recover`]), and being told of changes ([`DnsWatch`]). What it all means is decided in `agent_core::dns`.
+//! DNS effects on the guest: reads the configuration ([`observe`]), queries nameservers ([`ask`]),
+//! changes the configuration revertibly ([`apply`], [`recover`]), and watches for changes
+//! ([`DnsWatch`]). Decisions are made in `agent_core::dns`.
 
 mod ask;
 mod change;

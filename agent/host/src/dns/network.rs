@@ -1,20 +1,20 @@
-//! Who asks nameservers.
+//! Sends queries to nameservers.
 
 use std::time::Duration;
 
 use super::{Ask, ask, random_bytes};
 use virtfleet_agent_core::dns::answers::{Answer, Question};
 
-/// The port of every nameserver (RFC 1035, 4.2).
+/// Port of nameservers (RFC 1035, 4.2).
 const PORT: u16 = 53;
 
-/// Asks.
+/// Sends DNS queries.
 pub trait Asker {
-    /// An answer to each question, in their order, not later than the timeout.
+    /// Answers in the order of the questions, not later than the timeout.
     fn ask(&self, questions: &[Question], timeout: Duration) -> Vec<Answer>;
 }
 
-/// The network of this machine.
+/// Queries over the network of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Network;
 

@@ -1,6 +1,7 @@
-//! Being told of what may change the guest's DNS: addresses that come and go (the interface of a DNS cache), `resolv.conf` and what is behind it,
-//! and leases. The kernel wakes us (netlink, inotify); what has changed is found out by looking again, so nothing is lost when it told us too much
-//! at once, and what was only touched is no change.
+//! Watches for events that may change the guest's DNS: addresses that appear and disappear (the
+//! interface of a DNS cache), `resolv.conf` and its target, and leases. Netlink and inotify wake
+//! the watch. What has changed is found by reading the state again, so no change is lost when the
+//! event queues overflow, and a file that was only touched is no change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,68 +27,70 @@ use super::RESOLV_CONF;
 use crate::{AddressesError, Roots, held_addresses, list, read_text};
 
 /// `linux/rtnetlink.h`: RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR.
-const GROUPS: u32 = 0x10 | 0x100;
-/// Files that say who is asked, besides `/etc/resolv.conf`. Those that are not there are nothing, until they are.
+const NETLINK_GROUPS: u32 = 0x10 | 0x100;
+/// Files that determine the nameservers, besides `/etc/resolv.conf`. They may be missing and appear
+/// later.
 const FILES: [&str; 4] = [
     "/run/systemd/resolve/resolv.conf",
     "/run/NetworkManager/no-stub-resolv.conf",
     "/run/NetworkManager/resolv.conf",
     "/run/resolvconf/resolv.conf",
 ];
-/// Folders whose files are leases: of networkd, dhclient and dhcpcd.
-const LEASES: [&str; 4] = [
+/// Directories with lease files: networkd, dhclient and dhcpcd.
+const LEASE_DIRECTORIES: [&str; 4] = [
     "/run/systemd/netif/leases",
     "/var/lib/dhcp",
     "/var/lib/dhclient",
     "/run/dhcpcd",
 ];
-/// The lines of a lease that matter here: a renewal changes others, too.
-const LINES: [&str; 4] = ["DNS", "DOMAIN", "domain", "dhcp6.name-servers"];
-/// More leases than this in one folder are not looked at.
-const MOST: usize = 64;
-/// How much of a file is read.
-const CAP: usize = 1 << 20;
-/// How long it must be quiet before we look, so that a thousand addresses at once are one look…
-const QUIET: Duration = Duration::from_millis(50);
-/// …and how long that is waited for.
-const SETTLED: Duration = Duration::from_millis(200);
+/// Prefixes of the relevant lease lines; a renewal changes others too.
+const LEASE_PREFIXES: [&str; 4] = ["DNS", "DOMAIN", "domain", "dhcp6.name-servers"];
+/// Maximum number of leases per directory.
+const MAX_LEASES: usize = 64;
+/// Maximum number of bytes read from a file.
+const MAX_FILE_BYTES: usize = 1 << 20;
+/// Time without events before the state is read, so that a thousand new addresses cause one read…
+const QUIET_PERIOD: Duration = Duration::from_millis(50);
+/// …and the maximum time to wait for that.
+const MAX_QUIET_WAIT: Duration = Duration::from_millis(200);
 
-/// Something that has changed.
+/// A change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DnsChange {
-    /// An address of this guest.
+    /// An address of this guest appeared or disappeared.
     Address {
-        /// Which.
+        /// The address.
         address: IpAddr,
-        /// The interface that has it, or had it.
+        /// The interface of the address.
         interface: String,
-        /// Whether it went; else it came.
+        /// True if the address disappeared.
         gone: bool,
     },
-    /// `/etc/resolv.conf`, its link, or what is behind it.
+    /// `/etc/resolv.conf`, its link, or its target.
     ResolvConf {
-        /// The file, by its path in the guest.
+        /// The file's path in the guest.
         path: String,
     },
-    /// What a lease says of nameservers or search domains.
+    /// The nameservers or search domains of a lease.
     Lease {
-        /// The file, by its path in the guest.
+        /// The file's path in the guest.
         path: String,
     },
 }
 
-/// Why nothing can be watched.
+/// Why changes cannot be watched.
 #[derive(Debug, thiserror::Error)]
 pub enum DnsWatchError {
-    /// The kernel refuses; in a service it may be `RestrictAddressFamilies=` without `AF_NETLINK`, or `fs.inotify.max_user_instances`.
+    /// The kernel refuses. In a service the cause may be `RestrictAddressFamilies=` without
+    /// `AF_NETLINK`, or `fs.inotify.max_user_instances`.
     #[error("cannot {step}")]
     System {
-        /// What.
+        /// The failed step.
         step: &'static str,
-        /// What it says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// Addresses.
+    /// The addresses cannot be read.
     #[error(transparent)]
     Addresses(#[from] AddressesError),
 }
@@ -99,25 +102,29 @@ fn system(step: &'static str) -> impl Fn(Errno) -> DnsWatchError {
     }
 }
 
-/// What is watched, and how it was when it was looked at last.
+/// The watched files, and the state at the last read.
 #[derive(Debug)]
 pub struct DnsWatch {
     roots: Roots,
     netlink: OwnedFd,
     inotify: Inotify,
-    known: Known,
+    known: WatchedState,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Known {
+struct WatchedState {
     addresses: BTreeSet<(IpAddr, String)>,
-    /// By path: what matters of the file, or of the link.
+    /// The relevant content of each file or link, by path.
     files: BTreeMap<String, String>,
     leases: BTreeMap<String, String>,
 }
 
 impl DnsWatch {
-    /// Begins. What is there now is no change. It needs no rights but to read: files that only root may read are not watched.
+    /// Starts the watch. The current state is no change. Needs only read permission; files that
+    /// only root can read are not watched.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the state cannot be read.
     pub fn open(roots: &Roots) -> Result<Self, DnsWatchError> {
         let netlink = socket(
             AddressFamily::Netlink,
@@ -126,31 +133,35 @@ impl DnsWatch {
             SockProtocol::NetlinkRoute,
         )
         .map_err(system("open a netlink socket"))?;
-        bind(netlink.as_raw_fd(), &NetlinkAddr::new(0, GROUPS))
-            .map_err(system("listen to changes of addresses"))?;
+        bind(netlink.as_raw_fd(), &NetlinkAddr::new(0, NETLINK_GROUPS))
+            .map_err(system("subscribe to address changes"))?;
         let inotify =
             Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).map_err(system("watch files"))?;
         let mut watch = Self {
             roots: roots.clone(),
             netlink,
             inotify,
-            known: Known::default(),
+            known: WatchedState::default(),
         };
         watch.watch_folders();
-        watch.known = watch.look()?;
+        watch.known = watch.read_state()?;
         Ok(watch)
     }
 
-    /// Waits until something has changed, for `timeout` at the most; nothing then. Several changes come together. Whoever waits again gets what came
-    /// meanwhile. At the end of the time it looks, too, whatever the kernel said.
+    /// Waits until something has changed, at most for `timeout`; then the result is empty. Multiple
+    /// changes are returned together. Changes between two calls are returned by the second. The
+    /// state is also read when the timeout passes without events.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the state cannot be read.
     pub fn wait(&mut self, timeout: Duration) -> Result<Vec<DnsChange>, DnsWatchError> {
         let until = Instant::now() + timeout;
         loop {
             self.watch_folders();
-            let woken = self.woken(until.saturating_duration_since(Instant::now()))?;
-            let settled = Instant::now() + SETTLED;
-            while woken && Instant::now() < settled && self.woken(QUIET)? {}
-            let now = self.look()?;
+            let wait_for_event = self.wait_for_event(until.saturating_duration_since(Instant::now()))?;
+            let settled = Instant::now() + MAX_QUIET_WAIT;
+            while wait_for_event && Instant::now() < settled && self.wait_for_event(QUIET_PERIOD)? {}
+            let now = self.read_state()?;
             let changes = self.known.changes(&now);
             self.known = now;
             if !changes.is_empty() || Instant::now() >= until {
@@ -159,8 +170,8 @@ impl DnsWatch {
         }
     }
 
-    /// Whether the kernel told us something within that time; all that it told is taken.
-    fn woken(&self, wait: Duration) -> Result<bool, DnsWatchError> {
+    /// Waits for an event within that time and drains both queues.
+    fn wait_for_event(&self, wait: Duration) -> Result<bool, DnsWatchError> {
         let mut watched =
             [self.netlink.as_fd(), self.inotify.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let limit = PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
@@ -172,11 +183,11 @@ impl DnsWatch {
         }
         let mut buffer = [0; 8192];
         loop {
-            // ENOBUFS: there was more than the socket has room for. We look at all of it in any case.
+            // ENOBUFS: the socket's buffer overflowed. The whole state is read in any case.
             match recv(self.netlink.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
                 Ok(0) | Err(Errno::EAGAIN) => break,
                 Ok(_) | Err(Errno::ENOBUFS | Errno::EINTR) => {}
-                Err(error) => return Err(system("hear of changes of addresses")(error)),
+                Err(error) => return Err(system("receive address changes")(error)),
             }
         }
         loop {
@@ -184,16 +195,20 @@ impl DnsWatch {
                 Ok(events) if events.is_empty() => break,
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => break,
-                Err(error) => return Err(system("hear of changes of files")(error)),
+                Err(error) => return Err(system("receive file changes")(error)),
             }
         }
         Ok(true)
     }
 
-    /// Watches the folders that are there; one that is watched already stays as it is. Those that are not there, or not for us, may be later.
+    /// Watches the existing directories; watching one again has no effect. Missing or inaccessible
+    /// ones may be added later.
     fn watch_folders(&self) {
         let resolv_conf = self.roots.root_file(RESOLV_CONF);
-        let mut folders: BTreeSet<PathBuf> = LEASES.iter().map(|folder| self.roots.root(folder)).collect();
+        let mut folders: BTreeSet<PathBuf> = LEASE_DIRECTORIES
+            .iter()
+            .map(|folder| self.roots.root(folder))
+            .collect();
         let files = FILES.iter().map(|file| self.roots.root(file));
         folders.extend(
             files
@@ -214,8 +229,8 @@ impl DnsWatch {
         }
     }
 
-    fn look(&self) -> Result<Known, DnsWatchError> {
-        let mut known = Known::default();
+    fn read_state(&self) -> Result<WatchedState, DnsWatchError> {
+        let mut known = WatchedState::default();
         for (interface, addresses) in held_addresses()? {
             let each = addresses
                 .into_iter()
@@ -223,7 +238,7 @@ impl DnsWatch {
             known.addresses.extend(each);
         }
         let mut keep = |path: &str, file: &Path| {
-            if let Ok(text) = read_text(file, CAP) {
+            if let Ok(text) = read_text(file, MAX_FILE_BYTES) {
                 known.files.insert(path.to_owned(), text);
             }
         };
@@ -235,12 +250,12 @@ impl DnsWatch {
             let text = known.files.entry(RESOLV_CONF.to_owned()).or_default();
             text.insert_str(0, &format!("{}\n", link.display()));
         }
-        for folder in LEASES {
+        for folder in LEASE_DIRECTORIES {
             let names = list(&self.roots.root(folder)).unwrap_or_default();
-            for name in names.iter().take(MOST) {
+            for name in names.iter().take(MAX_LEASES) {
                 let path = format!("{folder}/{name}");
-                if let Ok(text) = read_text(&self.roots.root(&path), CAP) {
-                    known.leases.insert(path, words_of(&text));
+                if let Ok(text) = read_text(&self.roots.root(&path), MAX_FILE_BYTES) {
+                    known.leases.insert(path, dns_lines(&text));
                 }
             }
         }
@@ -248,18 +263,18 @@ impl DnsWatch {
     }
 }
 
-/// What a lease says of DNS, each line once: dhclient adds the same again at each renewal.
-fn words_of(lease: &str) -> String {
+/// The DNS lines of a lease, without duplicates: dhclient repeats them at each renewal.
+fn dns_lines(lease: &str) -> String {
     let lines: BTreeSet<&str> = lease
         .lines()
         .map(str::trim)
-        .filter(|line| LINES.iter().any(|word| line.contains(word)))
+        .filter(|line| LEASE_PREFIXES.iter().any(|word| line.contains(word)))
         .collect();
     lines.into_iter().collect::<Vec<_>>().join("\n")
 }
 
-impl Known {
-    /// In order: addresses that came and went, files, leases.
+impl WatchedState {
+    /// In order: address changes, files, leases.
     fn changes(&self, now: &Self) -> Vec<DnsChange> {
         let address = |gone| {
             move |(address, interface): &(IpAddr, String)| DnsChange::Address {
@@ -320,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn files_that_change_are_heard_of_and_those_only_touched_are_not() {
+    fn changed_files_are_reported_and_touched_ones_are_not() {
         let (_dir, roots) = files();
         let mut watch = DnsWatch::open(&roots).unwrap();
         let write = |path: &str, text: &str| fs::write(roots.root(path), text).unwrap();
@@ -331,7 +346,7 @@ mod tests {
         write(RESOLV_CONF, "nameserver 192.0.2.2\n");
         assert_eq!(watch.wait(LONG).unwrap(), [resolv_conf(RESOLV_CONF)]);
 
-        // A folder that was not there, and a link into it.
+        // A directory that did not exist before, and a link into it.
         fs::create_dir_all(roots.root("/run/systemd/resolve")).unwrap();
         write(FILES[0], "nameserver 192.0.2.2\n");
         fs::remove_file(roots.root(RESOLV_CONF)).unwrap();
@@ -354,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_wakes_it_at_once() {
+    fn a_change_ends_the_wait_at_once() {
         let (_dir, roots) = files();
         let mut watch = DnsWatch::open(&roots).unwrap();
         let before = Instant::now();
@@ -366,9 +381,9 @@ mod tests {
         assert!(before.elapsed() < LONG / 2);
     }
 
-    /// In a network namespace of this thread's own. Without root there is none to be had.
+    /// Runs in its own network namespace, which requires root.
     #[test]
-    fn tier2_addresses_that_come_and_go_are_heard_of() {
+    fn tier2_address_changes_are_reported() {
         if !is_root() {
             return;
         }
@@ -394,17 +409,17 @@ mod tests {
             watch.wait(LONG).unwrap(),
             [of("fd00::10", "lo", false), of("169.254.20.10", "lo", true)]
         );
-        // More at once than the socket has room for.
+        // More events than the socket's buffer has room for.
         for third in 0..8 {
             for fourth in 0..32 {
                 ip(&format!("address add 10.96.{third}.{fourth}/32 dev lo"));
             }
         }
-        let mut heard = BTreeSet::new();
-        while heard.len() < 256 {
+        let mut reported = BTreeSet::new();
+        while reported.len() < 256 {
             let more = watch.wait(LONG).unwrap();
-            assert!(!more.is_empty(), "{} of 256", heard.len());
-            heard.extend(more);
+            assert!(!more.is_empty(), "{} of 256", reported.len());
+            reported.extend(more);
         }
         assert_eq!(watch.wait(SHORT).unwrap(), []);
     }

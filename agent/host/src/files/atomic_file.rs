@@ -1,6 +1,7 @@
-//! Replaces a file so that a reader sees the old or the new one whole, and so that a crash leaves one of the two.
+//! Replaces a file atomically: a reader, and a crash, see either the old or the new content.
 //!
-//! Temporary file in the same directory, mode and owner set on it, data synced, renamed, directory synced.
+//! Steps: temporary file in the same directory, mode and owner, sync, rename, sync of the
+//! directory.
 
 use std::{
     fs::{self, File, Permissions},
@@ -9,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Which step failed, and where.
+/// The failed step and its path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step} {}", path.display())]
 pub struct WriteError {
@@ -18,9 +19,13 @@ pub struct WriteError {
     source: io::Error,
 }
 
-/// Writes `content` to `path` with permission bits `mode` (as they are, whatever the umask) and, if given, a group.
+/// Replaces the content of `path`, with permission bits `mode` (independent of the umask) and, if
+/// given, a group.
 ///
-/// Directories are made with mode 0755, whatever the umask, where they are not there. On an error the old file stands as it was.
+/// Missing directories are created with mode 0755, independent of the umask.
+///
+/// # Errors
+/// A step failed; the old file is unchanged.
 pub fn write_atomic(path: &Path, content: &[u8], mode: u32, group: Option<u32>) -> Result<(), WriteError> {
     let at = |step: &'static str, path: &Path| {
         let path = path.to_owned();
@@ -30,12 +35,12 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32, group: Option<u32>) 
         .parent()
         .filter(|parent| !parent.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
-    make_directories(parent).map_err(at("make directory", parent))?;
-    // Made with mode 0600; it is removed again when anything below fails.
+    make_directories(parent).map_err(at("create directory", parent))?;
+    // Created with mode 0600; removed if a later step fails.
     let mut file = tempfile::Builder::new()
         .prefix(".virtfleet-")
         .tempfile_in(parent)
-        .map_err(at("make a temporary file in", parent))?;
+        .map_err(at("create a temporary file in", parent))?;
     file.write_all(content).map_err(at("write", path))?;
     if group.is_some() {
         fchown(file.as_file(), None, group).map_err(at("set the group of", path))?;
@@ -51,7 +56,8 @@ pub fn write_atomic(path: &Path, content: &[u8], mode: u32, group: Option<u32>) 
         .map_err(at("sync directory", parent))
 }
 
-/// Those that are there keep their mode. An umask such as 077 would shut out the readers whom the file's mode lets in.
+/// Existing directories keep their mode. An umask such as 077 would otherwise exclude the readers
+/// that the file's mode permits.
 pub(crate) fn make_directories(path: &Path) -> io::Result<()> {
     let absent: Vec<&Path> = path
         .ancestors()
@@ -70,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn content_and_mode_are_those_asked_for_and_nothing_else_is_left() {
+    fn content_and_mode_are_set_and_no_temporary_file_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/b/state.json");
         for (content, mode) in [("one", 0o640), ("two", 0o644)] {
@@ -82,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_strict_umask_shuts_no_reader_out() {
+    fn a_strict_umask_does_not_exclude_readers() {
         use nix::sys::stat::{Mode, umask};
         let dir = tempfile::tempdir().unwrap();
         let mode = |path: &str| fs::metadata(dir.path().join(path)).unwrap().mode() & 0o7777;
@@ -98,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_names_the_step_and_keeps_the_old_file() {
+    fn a_failure_reports_the_step_and_keeps_the_old_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.json");
         fs::create_dir(&path).unwrap();

@@ -1,6 +1,7 @@
-//! Reads small files of the guest so that none can hurt us: a size cap, regular files only, no waiting in `open`.
+//! Reads small files of the guest safely: with a size limit, regular files only, and never blocking
+//! in `open`.
 //!
-//! A path that ends in a FIFO, a terminal or an endless device answers with an error instead of hanging.
+//! A FIFO, a terminal or an endless device returns an error.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -11,25 +12,25 @@ use std::{
 
 use nix::libc;
 
-/// Why a file could not be read. Displays as the reason alone; the caller knows the path and names it.
+/// Why a file could not be read. Displays as the reason only; the caller adds the path.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It does not exist.
+    /// The file does not exist.
     #[error("no such file")]
     Missing,
-    /// We may not.
+    /// This process has no permission.
     #[error("permission denied")]
     Denied,
-    /// More bytes than the caller allows.
+    /// The file has more bytes than the caller permits.
     #[error("larger than {0} bytes")]
     TooLarge(usize),
     /// A directory, FIFO, socket or device.
     #[error("not a regular file")]
     NotAFile,
-    /// Bytes that are not text.
+    /// The file is not UTF-8 text.
     #[error("not UTF-8 text")]
     NotText,
-    /// Anything else that the kernel says.
+    /// Another error of the kernel.
     #[error("{0}")]
     Other(io::Error),
 }
@@ -44,7 +45,10 @@ impl From<io::Error> for ReadError {
     }
 }
 
-/// The whole of a regular file (procfs and sysfs files are such) of at most `cap` bytes.
+/// Reads a regular file (including files of procfs and sysfs) of at most `cap` bytes.
+///
+/// # Errors
+/// The file is missing, unreadable, too large or not a regular file.
 pub fn read_bounded(path: &Path, cap: usize) -> Result<Vec<u8>, ReadError> {
     let file = open(path)?;
     if !file.metadata()?.is_file() {
@@ -53,12 +57,18 @@ pub fn read_bounded(path: &Path, cap: usize) -> Result<Vec<u8>, ReadError> {
     read_at_most(&file, cap, path)
 }
 
-/// The same as text.
+/// Like [`read_bounded`], as text.
+///
+/// # Errors
+/// As [`read_bounded`], or the content is not UTF-8.
 pub fn read_text(path: &Path, cap: usize) -> Result<String, ReadError> {
     String::from_utf8(read_bounded(path, cap)?).map_err(|_| ReadError::NotText)
 }
 
-/// The first `length` bytes of a block device or image file; fewer when it is shorter.
+/// The first `length` bytes of a block device or image file, or all of a shorter one.
+///
+/// # Errors
+/// The device is missing or unreadable.
 pub fn read_device(path: &Path, length: usize) -> Result<Vec<u8>, ReadError> {
     let file = open(path)?;
     let kind = file.metadata()?.file_type();
@@ -70,7 +80,10 @@ pub fn read_device(path: &Path, length: usize) -> Result<Vec<u8>, ReadError> {
     Ok(bytes)
 }
 
-/// Names in a directory, sorted. Names that are not UTF-8 are left out: nothing that we look for has one.
+/// Names in a directory, sorted. Names that are not UTF-8 are left out; no caller searches for one.
+///
+/// # Errors
+/// The directory is missing or unreadable.
 pub fn list(path: &Path) -> Result<Vec<String>, ReadError> {
     let mut names = Vec::new();
     for entry in fs::read_dir(path)? {
@@ -80,13 +93,14 @@ pub fn list(path: &Path) -> Result<Vec<String>, ReadError> {
     Ok(names)
 }
 
-/// Whether a file masks the weaker ones of its name, as systemd has it: it is empty, or a link to `/dev/null`.
+/// True if a file masks files of its name with lower precedence, as in systemd: it is empty, or a
+/// link to `/dev/null`.
 pub fn is_mask(path: &Path) -> bool {
     if fs::read_link(path).is_ok_and(|target| target == Path::new("/dev/null")) {
         return true;
     }
     fs::metadata(path).is_ok_and(|metadata| {
-        // Character device 1:3 is the null device, however it is reached.
+        // Character device 1:3 is the null device, under any path.
         let null = metadata.file_type().is_char_device() && metadata.rdev() == libc::makedev(1, 3);
         null || (metadata.is_file() && metadata.len() == 0)
     })
@@ -119,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_small_file_is_refused_by_name() {
+    fn everything_but_a_small_regular_file_is_rejected() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("text"), "hello\n").unwrap();
@@ -151,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_files_and_links_to_null_mask() {
+    fn empty_files_and_links_to_null_are_masks() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("empty"), "").unwrap();

@@ -1,4 +1,4 @@
-//! Links, removals and hashes for whoever installs files: what is done is on the disk when the call returns.
+//! Durable links and removals for the installer: each effect is synced when the call returns.
 
 use std::{
     fs::{self, File},
@@ -7,7 +7,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Makes `path` a symbolic link that says `target`, replacing what is there (no folder), or leaves one of the two.
+/// Atomically replaces `path` (not a directory) by a symbolic link to `target`.
+///
+/// # Errors
+/// The link cannot be created, renamed or synced.
 pub fn link_atomic(path: &Path, target: &str) -> io::Result<()> {
     let folder = parent(path);
     fs::create_dir_all(&folder)?;
@@ -23,7 +26,10 @@ pub fn link_atomic(path: &Path, target: &str) -> io::Result<()> {
     sync(&folder)
 }
 
-/// Removes a file or link; false when there was none.
+/// Removes a file or link. Returns false if there was none.
+///
+/// # Errors
+/// The file cannot be removed, or the directory cannot be synced.
 pub fn remove_durably(path: &Path) -> io::Result<bool> {
     let was = remove_if_there(path)?;
     if was {
@@ -53,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn links_are_replaced_and_removed_and_hashes_are_those_of_sha256sum() {
+    fn links_are_replaced_and_removed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a/link");
         for target in ["../one", "../two"] {

@@ -1,4 +1,5 @@
-//! A lock between processes, waited for no longer than asked. Who holds it says in its file who that is, since when, and what it does.
+//! A lock between processes with a bounded wait. The holder writes its PID, start time and current
+//! activity to the lock file.
 
 use std::{
     fmt,
@@ -16,22 +17,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Witness, clock, files::atomic_file::make_directories, read_text};
 
-/// How often somebody who waits is told what for.
-const EVERY: Duration = Duration::from_secs(5);
-/// The file has one line.
-const CAP: usize = 4096;
-/// The longest word about what is being done.
-const WORDS: usize = 200;
+/// Interval of progress reports to a waiting caller.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// Maximum size of the lock file in bytes; it has one line.
+const MAX_FILE_BYTES: usize = 4096;
+/// Maximum length of the description of an activity in bytes.
+const MAX_ACTIVITY_BYTES: usize = 200;
 
-/// Who holds a lock, as its file says.
+/// The holder of a lock, from the lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// Its process.
+    /// PID of the holder.
     pub pid: u32,
-    /// Since when, by the boot clock, nanoseconds.
+    /// When the lock was acquired: boot clock, nanoseconds.
     pub since_boottime_ns: u64,
-    /// What it does now.
+    /// Current activity.
     pub doing: String,
 }
 
@@ -42,44 +43,44 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Whoever holds the lock of that file says so; none when that cannot be read.
+/// The holder of the lock; `None` if the file cannot be read.
 fn holder(path: &Path) -> Option<Holder> {
-    serde_json::from_str(&read_text(path, CAP).ok()?).ok()
+    serde_json::from_str(&read_text(path, MAX_FILE_BYTES).ok()?).ok()
 }
 
-/// In a message: who, or how to find out.
-fn who(path: &Path) -> String {
+/// Description of the holder for a message.
+fn holder_text(path: &Path) -> String {
     holder(path).map_or_else(
-        || format!("another process; `fuser -v {}` names it", path.display()),
+        || format!("another process; `fuser -v {}` shows it", path.display()),
         |holder| holder.to_string(),
     )
 }
 
-/// Why there is no lock.
+/// Why the lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process holds it.
     #[error("{} is held by {holder}; waited for {} s", path.display(), waited.as_secs())]
     Held {
-        /// Who that is.
+        /// Description of the holder.
         holder: String,
-        /// The file.
+        /// The lock file.
         path: PathBuf,
-        /// How long it was waited for.
+        /// How long the caller waited.
         waited: Duration,
     },
-    /// The file cannot be used.
+    /// The lock file is unusable.
     #[error("cannot lock {}", path.display())]
     Io {
-        /// The file.
+        /// The lock file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
 }
 
-/// The lock; it is let go when this is dropped, and with the last thread of the process. A thread that hangs in the kernel on a dead disk outlives a kill, and the
-/// lock with it.
+/// An acquired lock. It is released on drop, or when the last thread of the process ends. A thread
+/// that hangs in the kernel on a dead disk survives SIGKILL, and so does the lock.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -97,43 +98,57 @@ impl Lock {
         lock
     }
 
-    /// Tells those who wait what is being done. That it cannot be written down stops nothing.
+    /// Updates the activity in the lock file. Write errors are ignored.
     pub fn say(&self, doing: &str) {
         let holder = Holder {
             pid: std::process::id(),
             since_boottime_ns: self.since_boottime_ns,
-            doing: doing.chars().filter(|c| !c.is_control()).take(WORDS).collect(),
+            doing: doing
+                .chars()
+                .filter(|c| !c.is_control())
+                .take(MAX_ACTIVITY_BYTES)
+                .collect(),
         };
         let Ok(text) = serde_json::to_string(&holder) else {
             return;
         };
-        // Who reads in between may find the end of what was there: then it is not known for that moment.
+        // A concurrent reader may see the end of the previous text; then the holder is unknown for
+        // that moment.
         let line = format!("{text}\n");
         let written = self.file.write_all_at(line.as_bytes(), 0);
         drop(written.and_then(|()| self.file.set_len(line.len() as u64)));
     }
 }
 
-/// What is done to disks is what the holder does.
+/// Records each fail point as the holder's activity.
 impl Witness for Lock {
     fn at(&self, point: &str) {
         self.say(&format!("disk {point}"));
     }
 }
 
-/// Takes the lock of a file, which is made with mode 0600 (whoever may open it may lock it) where it is not there.
+/// Acquires the lock of a file, which is created with mode 0600 if it is missing (every process
+/// that can open the file can lock it).
 ///
-/// Waits for `limit` at the most. It is flock(2), so a lock that another process holds ends with the last thread of that process.
+/// Waits at most `limit`. The lock is a flock(2), so another process's lock ends with the last
+/// thread of that process.
+///
+/// # Errors
+/// Another process holds the lock, or the file is unusable.
 pub fn lock_within(path: &Path, limit: Duration) -> Result<Lock, LockError> {
     lock_waiting(path, limit, "", &mut |_| {})
 }
 
-/// The same. `doing` is what the holder is about to do; `tell` hears every few seconds who is waited for, and how long still.
+/// Like [`lock_within`]. `doing`: what the holder is about to do. `report` receives a description
+/// of the holder and the remaining time every few seconds.
+///
+/// # Errors
+/// As [`lock_within`].
 pub fn lock_waiting(
     path: &Path,
     limit: Duration,
     doing: &str,
-    tell: &mut dyn FnMut(&str),
+    report: &mut dyn FnMut(&str),
 ) -> Result<Lock, LockError> {
     let at = |source| LockError::Io {
         path: path.to_owned(),
@@ -154,7 +169,8 @@ pub fn lock_waiting(
         return Ok(Lock::held(file, doing));
     }
     let begun = Instant::now();
-    // The kernel's wait has no limit: a thread of its own waits, and when nobody listens any more the lock is dropped.
+    // The kernel's wait has no timeout, so a thread waits. If the caller has given up, the thread
+    // drops the lock.
     let (sender, taken) = sync_channel(1);
     thread::Builder::new()
         .name("lock".to_owned())
@@ -162,24 +178,24 @@ pub fn lock_waiting(
         .map_err(at)?;
     loop {
         let left = limit.saturating_sub(begun.elapsed());
-        match taken.recv_timeout(left.min(EVERY)) {
+        match taken.recv_timeout(left.min(PROGRESS_INTERVAL)) {
             Ok(result) => return result.map(|file| Lock::held(file, doing)).map_err(at),
-            Err(RecvTimeoutError::Timeout) if left <= EVERY => {
+            Err(RecvTimeoutError::Timeout) if left <= PROGRESS_INTERVAL => {
                 return Err(LockError::Held {
-                    holder: who(path),
+                    holder: holder_text(path),
                     path: path.to_owned(),
                     waited: limit,
                 });
             }
             Err(RecvTimeoutError::Timeout) => {
                 let left = limit.saturating_sub(begun.elapsed()).as_secs();
-                tell(&format!(
-                    "waiting for another pass ({}); {left} s left",
-                    who(path)
+                report(&format!(
+                    "waiting for another reconcile run ({}); {left} s left",
+                    holder_text(path)
                 ));
             }
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(at(io::Error::other("the thread that waits has ended")));
+                return Err(at(io::Error::other("the waiting thread has ended")));
             }
         }
     }
@@ -192,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_holds_it_and_the_next_waits_no_longer_than_asked() {
+    fn the_wait_for_a_held_lock_is_bounded() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/apply.lock");
         let held = lock_within(&path, Duration::from_secs(20)).unwrap();
@@ -207,27 +223,30 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_told_for_whom() {
+    fn a_waiting_caller_is_informed_about_the_holder() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let held = lock_waiting(&path, Duration::ZERO, "a long thing to be done", &mut |_| {}).unwrap();
         held.at("data before seed");
-        let told = |error: LockError| error.to_string();
-        let at_once = told(lock_within(&path, Duration::ZERO).unwrap_err());
+        let message = |error: LockError| error.to_string();
+        let at_once = message(lock_within(&path, Duration::ZERO).unwrap_err());
         let pid = format!("process {}, for ", std::process::id());
         assert!(
             at_once.contains(&pid) && at_once.contains("at: disk data before seed; waited for 0 s"),
             "{at_once}"
         );
         let mut lines = Vec::new();
-        lock_waiting(&path, EVERY * 3 / 2, "", &mut |line| lines.push(line.to_owned())).unwrap_err();
+        lock_waiting(&path, PROGRESS_INTERVAL * 3 / 2, "", &mut |line| {
+            lines.push(line.to_owned());
+        })
+        .unwrap_err();
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].contains(&pid) && lines[0].ends_with(" s left"),
             "{lines:?}"
         );
         drop(held);
-        // What somebody else has left there is overwritten, and what cannot be read is no reason not to wait.
+        // Old content of the file is overwritten, and malformed content does not prevent waiting.
         fs::write(
             &path,
             "nonsense that is longer than what is written over it, by far, so that its end would show",
@@ -236,13 +255,13 @@ mod tests {
         let held = lock_waiting(&path, Duration::ZERO, "b", &mut |_| {}).unwrap();
         assert_eq!(holder(&path).unwrap().doing, "b");
         fs::write(&path, "nonsense").unwrap();
-        let error = told(lock_within(&path, Duration::ZERO).unwrap_err());
+        let error = message(lock_within(&path, Duration::ZERO).unwrap_err());
         assert!(error.contains("fuser -v"), "{error}");
         drop(held);
     }
 
     #[test]
-    fn a_link_in_its_place_is_not_followed() {
+    fn a_symbolic_link_is_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         std::os::unix::fs::symlink("target", &path).unwrap();

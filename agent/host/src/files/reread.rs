@@ -1,6 +1,6 @@
-//! Reading small files again and again: the file stays open, and each reading is a `pread` from
-//! offset 0 into a buffer that is kept. procfs and sysfs make their text anew at each reading from offset 0
-//! (kernel: `fs/seq_file.c`); a plain file, as in a fixture tree, shows what was written into it in place.
+//! Reads small files repeatedly: the file stays open, and each read is a `pread` from offset 0 into
+//! a reused buffer. procfs and sysfs generate their text at each read from offset 0 (kernel:
+//! `fs/seq_file.c`). A plain file, as in a fixture, shows what was written to it in place.
 
 use std::{
     borrow::Cow,
@@ -16,12 +16,13 @@ use std::{
 use nix::{errno::Errno, libc};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
-/// What a file may hold at the most unless its reader says otherwise: far more than procfs prints on the largest guest.
+/// Default limit of a file's size in bytes: far more than any procfs file on the largest guest.
 const DEFAULT_LIMIT: usize = 4 << 20;
-/// A buffer's first size, and what the kernel makes at once of a text of many pieces.
-const FIRST: usize = 4096;
+/// Initial size of a buffer in bytes, and the size of the kernel's buffer for a text in several
+/// records.
+const INITIAL_BYTES: usize = 4096;
 
-/// A file that could not be read.
+/// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RereadError {
     /// The kernel refused.
@@ -29,107 +30,110 @@ pub enum RereadError {
     Io {
         /// The file.
         path: PathBuf,
-        /// The kernel's word.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// The file is larger than anything that belongs there.
+    /// The file is larger than its limit.
     #[error("{} holds more than {limit} bytes", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// What it may hold at the most, in bytes.
+        /// The limit in bytes.
         limit: usize,
     },
 }
 
 impl RereadError {
-    /// Whether there is no such file.
+    /// True if the file does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == ErrorKind::NotFound)
     }
-    /// Whether this process may not read it.
+    /// True if this process has no permission.
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == ErrorKind::PermissionDenied)
     }
-    /// Whether the kernel has the feature switched off (`EOPNOTSUPP`).
+    /// True if the kernel has the feature disabled (`EOPNOTSUPP`).
     pub fn is_unsupported(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.raw_os_error() == Some(Errno::EOPNOTSUPP as i32))
     }
 }
 
-/// How the kernel makes a file's text, from which follows when a reading was the last one. To ask once more costs a call,
-/// and where the text is made of a table, a walk through all of it.
+/// How the kernel generates a file's text, which determines whether a read was the last one. An
+/// additional read costs a system call and, for a text generated from a table, a walk through the
+/// table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Made {
-    /// Nobody knows.
-    Somehow,
-    /// As a whole (`single_open`, sysfs, sysctls), as a plain file's: what does not fill the buffer is all of it.
-    AtOnce,
-    /// In pieces, none of which is longer (`seq_open`): a reading ends before its page is full only where a piece no longer
-    /// has room, or at the end.
-    InPieces(usize),
+enum Generation {
+    /// Unknown.
+    Unknown,
+    /// In one piece (`single_open`, sysfs, sysctls), as for a plain file: a read that does not fill
+    /// the buffer is complete.
+    Single,
+    /// In records of at most this many bytes (`seq_open`): a read ends before its page is full only
+    /// if the next record does not fit, or at the end.
+    Records(usize),
 }
 
-impl Made {
-    /// Whether nothing follows a reading that gave `read` bytes where there was room for `room`.
+impl Generation {
+    /// True if no data follows a read that returned `read` of `room` bytes.
     fn ends(self, read: usize, room: usize) -> bool {
         match self {
-            Self::Somehow => false,
-            Self::AtOnce => read < room,
-            // A piece that would fill the kernel's page to its last byte has no room there.
-            Self::InPieces(longest) => read.saturating_add(longest) < room.min(FIRST),
+            Self::Unknown => false,
+            Self::Single => read < room,
+            // A record that exactly fills the kernel's page does not fit.
+            Self::Records(longest) => read.saturating_add(longest) < room.min(INITIAL_BYTES),
         }
     }
-    /// Of a file that holds at most `limit` bytes: the kernel makes less than a page at once, even of pieces. Of more it is
-    /// not known how.
+    /// The default for a file with this limit: texts of less than a page are generated at once,
+    /// even in records. For larger ones it is unknown.
     fn within(limit: usize) -> Self {
-        if limit <= FIRST {
-            Self::AtOnce
+        if limit <= INITIAL_BYTES {
+            Self::Single
         } else {
-            Self::Somehow
+            Self::Unknown
         }
     }
 }
 
-/// A file that is kept open and read again.
+/// A file that stays open and is read repeatedly.
 #[derive(Debug)]
 pub struct Reread {
     path: PathBuf,
     limit: usize,
-    made: Made,
+    made: Generation,
     file: Option<File>,
-    /// All of it is initialised; what was read stands in front.
+    /// Fully initialized; the read bytes are at the start.
     buffer: Vec<u8>,
     length: usize,
 }
 
 impl Reread {
-    /// Nothing is opened before the first reading.
+    /// Does not open the file before the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self::with_limit(path, DEFAULT_LIMIT)
     }
-    /// The same, for a file that may hold at most `limit` bytes.
+    /// Like [`Reread::new`], with a limit of the file's size in bytes.
     pub fn with_limit(path: impl Into<PathBuf>, limit: usize) -> Self {
         Self {
             path: path.into(),
             limit,
-            made: Made::within(limit),
+            made: Generation::within(limit),
             file: None,
             buffer: Vec::new(),
             length: 0,
         }
     }
-    /// The same, for a text that the kernel makes as a whole: a sysctl, a file of sysfs, or one of procfs that its source
-    /// opens with `single_open`.
+    /// Declares that the kernel generates the text at once: a sysctl, a sysfs file, or a procfs
+    /// file opened with `single_open`. Saves a system call per read.
     #[must_use]
-    pub fn made_at_once(mut self) -> Self {
-        self.made = Made::AtOnce;
+    pub fn single_record(mut self) -> Self {
+        self.made = Generation::Single;
         self
     }
-    /// The same, for a text that the kernel makes in pieces of at most `longest` bytes: lines, mostly.
+    /// Declares that the kernel generates the text in records, mostly lines, of at most `longest`
+    /// bytes.
     #[must_use]
-    pub fn made_in_pieces(mut self, longest: usize) -> Self {
-        self.made = Made::InPieces(longest);
+    pub fn max_record_bytes(mut self, longest: usize) -> Self {
+        self.made = Generation::Records(longest);
         self
     }
     /// The file's path.
@@ -137,19 +141,25 @@ impl Reread {
         &self.path
     }
 
-    /// What the file holds now.
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is larger than its limit.
     pub fn read(&mut self) -> Result<&[u8], RereadError> {
         self.refresh()?;
         Ok(self.bytes())
     }
 
-    /// What the file held at the last [`Reread::refresh`] or reading that succeeded.
+    /// Content at the last successful [`Reread::refresh`] or [`Reread::read`].
     pub fn bytes(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
 
-    /// Reads the file. An open file that fails (`ENODEV` after a device went away, `ESRCH`, `ESTALE`) is opened again
-    /// once.
+    /// Reads the file. If reading the open file fails (`ENODEV` after a device was removed,
+    /// `ESRCH`, `ESTALE`), it is reopened once.
+    ///
+    /// # Errors
+    /// As [`Reread::read`].
     pub fn refresh(&mut self) -> Result<(), RereadError> {
         self.length = 0;
         if let Some(file) = self.file.take() {
@@ -169,46 +179,62 @@ impl Reread {
         Ok(())
     }
 
-    /// What the file holds now, as text; bytes that are none become U+FFFD.
+    /// Reads the file as text. Invalid bytes become U+FFFD.
+    ///
+    /// # Errors
+    /// As [`Reread::read`].
     pub fn text(&mut self) -> Result<Cow<'_, str>, RereadError> {
         self.read().map(String::from_utf8_lossy)
     }
 }
 
-/// A directory that is open, for readings of many of its small files: each is found from there, whatever becomes of its
-/// name meanwhile.
+/// An open directory, to read many of its small files. Files are opened relative to it, even after
+/// the directory is renamed.
 #[derive(Debug)]
 pub struct Folder(OwnedFd);
 
 impl Folder {
-    /// Errors: the kernel's word.
+    /// Opens a directory.
+    ///
+    /// # Errors
+    /// The directory cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self(openat(CWD, path, flags, Mode::empty())?))
     }
 
-    /// What a file of one number or word says, without blanks at either end. None if it is not there, if the kernel
-    /// refuses, or if it holds a page or more, or no text.
+    /// The trimmed text of a file with one number or word. `None` if the file is missing,
+    /// unreadable, a page or larger, or not text.
     pub fn word<'buffer>(&self, name: &str, buffer: &'buffer mut Vec<u8>) -> Option<&'buffer str> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = File::from(openat(&self.0, name, flags, Mode::empty()).ok()?);
-        let length = fill(&file, Path::new(name), buffer, FIRST - 1, Made::AtOnce).ok()?;
+        let length = fill(
+            &file,
+            Path::new(name),
+            buffer,
+            INITIAL_BYTES - 1,
+            Generation::Single,
+        )
+        .ok()?;
         Some(str::from_utf8(&buffer[..length]).ok()?.trim())
     }
 }
 
-/// Reads a file once, into a buffer that the caller keeps.
-pub fn slurp<'buffer>(
+/// Reads a file once into a reused buffer.
+///
+/// # Errors
+/// The file cannot be read, or is larger than `limit`.
+pub fn read_once<'buffer>(
     path: &Path,
     buffer: &'buffer mut Vec<u8>,
     limit: usize,
 ) -> Result<&'buffer [u8], RereadError> {
-    let length = fill(&open(path)?, path, buffer, limit, Made::within(limit))?;
+    let length = fill(&open(path)?, path, buffer, limit, Generation::within(limit))?;
     Ok(&buffer[..length])
 }
 
 fn open(path: &Path) -> Result<File, RereadError> {
-    // A FIFO in the place of a file must not make us wait for its writer.
+    // Opening a FIFO must not wait for its writer.
     let mut options = File::options();
     options.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
     options.open(path).map_err(|source| RereadError::Io {
@@ -222,12 +248,12 @@ fn fill(
     path: &Path,
     buffer: &mut Vec<u8>,
     limit: usize,
-    made: Made,
+    made: Generation,
 ) -> Result<usize, RereadError> {
     let mut length = 0;
     loop {
         if length > limit {
-            // A buffer that grew for nonsense is given back.
+            // Release a buffer that grew for oversized content.
             *buffer = Vec::new();
             return Err(RereadError::TooLarge {
                 path: path.to_owned(),
@@ -235,7 +261,7 @@ fn fill(
             });
         }
         if length == buffer.len() {
-            let larger = (length * 2).clamp(FIRST.min(limit + 1), limit + 1);
+            let larger = (length * 2).clamp(INITIAL_BYTES.min(limit + 1), limit + 1);
             buffer.resize(larger, 0);
         }
         match file.read_at(&mut buffer[length..], length as u64) {
@@ -265,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_changed_in_place_is_read_anew() {
+    fn a_file_changed_in_place_is_read_again() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let mut file = Reread::new(&path);
@@ -277,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_huge_file_is_an_error_and_not_memory() {
+    fn a_huge_file_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let mut file = Reread::with_limit(&path, 10_000);
@@ -297,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn an_open_file_that_fails_is_opened_again() {
+    fn a_failing_open_file_is_reopened() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         fs::write(&path, "new").unwrap();
@@ -312,28 +338,28 @@ mod tests {
     }
 
     #[test]
-    fn the_last_reading_is_known_by_how_the_text_is_made() {
-        let whole = Made::AtOnce;
+    fn the_last_read_is_recognized() {
+        let whole = Generation::Single;
         assert!(whole.ends(4095, 4096) && whole.ends(5000, 8192));
         assert!(!whole.ends(4096, 4096));
-        let lines = Made::InPieces(200);
+        let lines = Generation::Records(200);
         assert!(lines.ends(3895, 4096) && lines.ends(10, 65536));
-        // There may have been no room for the next line, in our buffer or in the kernel's page.
+        // The next line may not have had room, in this buffer or in the kernel's page.
         assert!(!lines.ends(3896, 4096) && !lines.ends(3896, 65536) && !lines.ends(10, 100));
-        assert!(!Made::Somehow.ends(1, 4096));
-        assert_eq!(Made::within(4096), whole);
-        assert_eq!(Made::within(4097), Made::Somehow);
+        assert!(!Generation::Unknown.ends(1, 4096));
+        assert_eq!(Generation::within(4096), whole);
+        assert_eq!(Generation::within(4097), Generation::Unknown);
     }
 
     #[test]
-    fn texts_of_any_length_are_read_to_their_end_however_they_are_made() {
+    fn texts_of_any_length_and_generation_are_read_completely() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let line = "x".repeat(99) + "\n";
         let mut files = [
             Reread::new(&path),
-            Reread::new(&path).made_at_once(),
-            Reread::new(&path).made_in_pieces(100),
+            Reread::new(&path).single_record(),
+            Reread::new(&path).max_record_bytes(100),
         ];
         for lines in [0, 1, 39, 40, 41, 81, 82, 83, 200, 3] {
             fs::write(&path, line.repeat(lines)).unwrap();
@@ -344,8 +370,9 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_makes_in_pieces_is_read_to_its_end() {
-        // By mapping, algorithm, mount, protocol and symbol. Those that may change meanwhile do not in each of many readings.
+    fn seq_files_of_the_kernel_are_read_completely() {
+        // Generated by mapping, algorithm, mount, protocol and symbol. Content that may change is
+        // equal in one of many reads.
         let known = [
             ("self/maps", 512),
             ("crypto", 512),
@@ -356,11 +383,11 @@ mod tests {
         let mut pages = 0;
         for (path, longest) in known {
             let path = Path::new("/proc").join(path);
-            let mut file = Reread::with_limit(&path, 64 << 20).made_in_pieces(longest);
+            let mut file = Reread::with_limit(&path, 64 << 20).max_record_bytes(longest);
             let same = (0..20).any(|_| {
-                // Kernels may be built without one or the other.
+                // Kernels may lack one or the other.
                 let Ok(all) = fs::read(&path) else { return true };
-                pages = pages.max(all.len() / FIRST);
+                pages = pages.max(all.len() / INITIAL_BYTES);
                 file.read().unwrap() == all
             });
             assert!(same, "{}", path.display());
@@ -369,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_a_folder_are_its_own_even_under_another_name() {
+    fn files_are_read_relative_to_an_open_directory() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::create_dir(at("eth0")).unwrap();
@@ -389,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fifo_is_an_error_and_not_a_wait() {
+    fn a_fifo_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
@@ -397,12 +424,12 @@ mod tests {
     }
 
     #[test]
-    fn procfs_is_fresh_at_each_reading() {
+    fn procfs_is_current_at_each_read() {
         let mut uptime = Reread::new("/proc/self/stat");
         assert!(!uptime.read().unwrap().is_empty());
         assert!(!uptime.read().unwrap().is_empty());
         let mut buffer = Vec::new();
-        let once = slurp(Path::new("/proc/self/mountinfo"), &mut buffer, 4 << 20).unwrap();
+        let once = read_once(Path::new("/proc/self/mountinfo"), &mut buffer, 4 << 20).unwrap();
         assert_eq!(once, fs::read("/proc/self/mountinfo").unwrap());
     }
 }

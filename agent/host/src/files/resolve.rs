@@ -1,15 +1,15 @@
-//! Symbolic links inside of a root filesystem that is not ours.
+//! Symbolic links within another root filesystem.
 
 use std::path::{Path, PathBuf};
 
 use crate::Roots;
 
 impl Roots {
-    /// A file of the root filesystem by its absolute path in the guest; where the file itself is a link to an absolute
-    /// path, that path is looked up under the root filesystem, too, as the guest would.
+    /// Path of a file of the root filesystem by its absolute path in the guest. If the file is a
+    /// link to an absolute path, that path is resolved below the root filesystem, as in the guest.
     pub fn root_file(&self, path: impl AsRef<Path>) -> PathBuf {
         let mut file = self.root(path);
-        // With `/` as root, the kernel does all this. More links than this are a loop.
+        // With `/` as the root, the kernel resolves links. More links than this are a loop.
         for _ in 0..8 {
             match std::fs::read_link(&file) {
                 Ok(link) if link.is_absolute() && self.rootfs != Path::new("/") => file = self.root(link),
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absolute_links_stay_inside() {
+    fn absolute_links_stay_in_the_root_filesystem() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().into(),

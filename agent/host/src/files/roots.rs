@@ -1,17 +1,19 @@
-//! Where the guest's trees are, as node_exporter's `--path.*` flags have it, so that nothing names `/proc` literally.
+//! Roots of the guest's file trees, as in node_exporter's `--path.*` flags. No other code contains
+//! `/proc` literally.
 
 use std::path::{Path, PathBuf};
 
-/// The four roots of every verb.
+/// The four roots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
-    /// `--path.rootfs`: the guest's root filesystem, `/` by default. Settings and state files lie under it.
+    /// `--path.rootfs`: the guest's root filesystem, by default `/`. It contains the settings and
+    /// state files.
     pub rootfs: PathBuf,
-    /// `--path.procfs`: `/proc` by default.
+    /// `--path.procfs`: by default `/proc`.
     pub procfs: PathBuf,
-    /// `--path.sysfs`: `/sys` by default.
+    /// `--path.sysfs`: by default `/sys`.
     pub sysfs: PathBuf,
-    /// `--path.udev.data`: `/run/udev/data` by default.
+    /// `--path.udev.data`: by default `/run/udev/data`.
     pub udev_data: PathBuf,
 }
 
@@ -27,15 +29,15 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// A file of procfs, e.g. `roots.proc("net/dev")`.
+    /// Path of a procfs file, e.g. `roots.proc("net/dev")`.
     pub fn proc(&self, path: impl AsRef<Path>) -> PathBuf {
         self.procfs.join(path)
     }
-    /// A file of sysfs, e.g. `roots.sys("class/net")`.
+    /// Path of a sysfs file, e.g. `roots.sys("class/net")`.
     pub fn sys(&self, path: impl AsRef<Path>) -> PathBuf {
         self.sysfs.join(path)
     }
-    /// A file of the root filesystem by its absolute path in the guest, e.g. `roots.root("/etc/os-release")`.
+    /// Path of a file by its absolute path in the guest, e.g. `roots.root("/etc/os-release")`.
     pub fn root(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.rootfs.join(path.strip_prefix("/").unwrap_or(path))

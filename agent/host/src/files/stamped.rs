@@ -1,5 +1,5 @@
-//! A file that is replaced now and then, and what was read out of it: one `stat` tells whether
-//! it must be read again.
+//! A value parsed from a file that is replaced occasionally: one `stat` finds out whether it must
+//! be read again.
 
 use std::{
     io,
@@ -7,23 +7,23 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{RereadError, slurp};
+use crate::{RereadError, read_once};
 
-/// Such files are small.
-const LIMIT: usize = 1 << 20;
+/// Maximum file size in bytes.
+const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// What says that a file is still the same: device, inode, size, and the times of its content and of its inode.
-type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
+/// Identifies a version of a file: device, inode, size, mtime and ctime.
+type FileStamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
-/// A value that was made from a file.
+/// A value parsed from a file, cached until the file changes.
 #[derive(Debug)]
 pub struct Stamped<T> {
     path: PathBuf,
-    held: Option<(Stamp, T)>,
+    held: Option<(FileStamp, T)>,
 }
 
 impl<T> Stamped<T> {
-    /// Nothing is read before the first [`Stamped::get`].
+    /// Does not read the file before the first [`Stamped::get`].
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -31,17 +31,20 @@ impl<T> Stamped<T> {
         }
     }
 
-    /// The value of the last [`Stamped::get`], if there was one.
+    /// The value of the last [`Stamped::get`], if any.
     pub fn held(&self) -> Option<&T> {
         self.held.as_ref().map(|(_, value)| value)
     }
 
-    /// Has the value made anew by the next [`Stamped::get`].
+    /// Makes the next [`Stamped::get`] read the file again.
     pub fn forget(&mut self) {
         self.held = None;
     }
 
-    /// The value, made anew when the file has changed.
+    /// The value; parsed again if the file has changed.
+    ///
+    /// # Errors
+    /// The file cannot be read.
     pub fn get(&mut self, make: impl FnOnce(&[u8]) -> T) -> Result<&T, RereadError> {
         let stamp = match stamp(&self.path) {
             Ok(stamp) => stamp,
@@ -55,13 +58,16 @@ impl<T> Stamped<T> {
         };
         let held = match self.held.take() {
             Some(held) if held.0 == stamp => held,
-            _ => (stamp, make(slurp(&self.path, &mut Vec::new(), LIMIT)?)),
+            _ => (
+                stamp,
+                make(read_once(&self.path, &mut Vec::new(), MAX_FILE_BYTES)?),
+            ),
         };
         Ok(&self.held.insert(held).1)
     }
 }
 
-fn stamp(path: &Path) -> io::Result<Stamp> {
+fn stamp(path: &Path) -> io::Result<FileStamp> {
     let meta = std::fs::metadata(path)?;
     Ok((
         meta.dev(),
@@ -79,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn read_again_only_when_replaced() {
+    fn the_file_is_read_again_only_after_it_is_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("f");
         let mut file = Stamped::new(&path);

@@ -1,4 +1,4 @@
-//! Removes temporary files that a killed run left beside what it wrote.
+//! Removes temporary files that a killed run left.
 
 use std::{
     fs,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::{Roots, list};
 
-/// Folders into which root writes with [`super::write_atomic`], by their path in the guest.
+/// Directories to which root writes with [`super::write_atomic`], by path in the guest.
 const FOLDERS: [&str; 8] = [
     "/run/virtfleet",
     "/run/virtfleet/scratch",
@@ -20,19 +20,19 @@ const FOLDERS: [&str; 8] = [
     "/etc",
     "/etc/systemd/system",
 ];
-/// The folders in these that end in `.d` hold drop-ins.
+/// Directories whose `.d` subdirectories contain drop-ins.
 const OF_DROP_INS: [&str; 4] = [
     "/etc/systemd",
     "/etc/systemd/network",
     "/etc/systemd/system",
     "/run/systemd/network",
 ];
-/// A file that is younger may be being written by the installer, which takes no lock.
-const AGE: Duration = Duration::from_mins(1);
+/// Minimum age. The installer, which takes no lock, may be writing a younger file.
+const MIN_AGE: Duration = Duration::from_mins(1);
 
-/// Removes them: regular files of root with exactly the name that [`super::write_atomic`] gives, in
-/// folders into which it writes, older than a minute. To be called by whoever holds the lock of a
-/// reconcile run. Returns the paths that are gone.
+/// Removes leftover temporary files: regular files owned by root, with exactly the name pattern of
+/// [`super::write_atomic`], in directories that it writes to, older than a minute. The caller must
+/// hold the lock of the reconcile run. Returns the removed paths.
 pub fn sweep_temporary_files(roots: &Roots) -> Vec<String> {
     let drop_ins = OF_DROP_INS.into_iter().flat_map(|parent| {
         let names = list(&roots.root(parent)).unwrap_or_default();
@@ -44,7 +44,7 @@ pub fn sweep_temporary_files(roots: &Roots) -> Vec<String> {
     for folder in folders {
         for name in list(&roots.root(&folder)).unwrap_or_default() {
             let path = roots.root(&folder).join(&name);
-            if is_temporary(&name) && is_left(&path) && fs::remove_file(&path).is_ok() {
+            if is_temporary(&name) && is_leftover(&path) && fs::remove_file(&path).is_ok() {
                 gone.push(format!("{folder}/{name}"));
             }
         }
@@ -52,13 +52,13 @@ pub fn sweep_temporary_files(roots: &Roots) -> Vec<String> {
     gone
 }
 
-/// `.virtfleet-` and the six letters and digits of tempfile.
+/// `.virtfleet-` followed by the six alphanumeric characters of tempfile.
 fn is_temporary(name: &str) -> bool {
     let random = name.strip_prefix(".virtfleet-");
     random.is_some_and(|random| random.len() == 6 && random.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-fn is_left(path: &Path) -> bool {
+fn is_leftover(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|metadata| {
         let age = metadata
             .modified()
@@ -67,7 +67,7 @@ fn is_left(path: &Path) -> bool {
         metadata.is_file()
             && metadata.uid() == nix::unistd::geteuid().as_raw()
             && metadata.nlink() == 1
-            && age.is_some_and(|age| age >= AGE)
+            && age.is_some_and(|age| age >= MIN_AGE)
     })
 }
 
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_old_files_of_exactly_our_pattern_go() {
+    fn only_old_files_with_the_exact_pattern_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().to_owned(),

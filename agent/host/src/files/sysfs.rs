@@ -1,6 +1,6 @@
-//! Devices of sysfs and their attributes: a class directory is listed at each scrape, and what is
-//! known of a device is kept for as long as its entry is the same one; an attribute stays open and is read with one
-//! `pread`. An attribute holds a page at the most (kernel: `Documentation/filesystems/sysfs.rst`).
+//! Devices in sysfs and their attributes. A class directory is listed at each scrape; data about a
+//! device is kept while its entry is the same. An attribute stays open and is read with one
+//! `pread`. It has at most a page (kernel: `Documentation/filesystems/sysfs.rst`).
 
 use std::{
     borrow::Cow,
@@ -17,54 +17,54 @@ use nix::libc;
 
 use crate::RereadError;
 
-/// A page.
-const LIMIT: usize = 4096;
-/// Attributes that stay open in this process; others are opened at each reading. A process may have 1024 files open
-/// where nobody says more.
-const MOST_OPEN: usize = 256;
-/// Entries of a directory that are kept, of those that are wanted.
-const MOST_ENTRIES: usize = 4096;
-/// How long a driver may take to make a device's attributes, from when the device is first listed.
-const SETTLING: Duration = Duration::from_secs(30);
+/// Maximum size of an attribute in bytes: a page.
+const MAX_ATTRIBUTE_BYTES: usize = 4096;
+/// Maximum number of attributes that this process keeps open; others are opened for each read. The
+/// default limit of open files is 1024.
+const MAX_OPEN: usize = 256;
+/// Maximum number of accepted entries of a directory.
+const MAX_ENTRIES: usize = 4096;
+/// Maximum time for a driver to create a device's attributes, from the first listing on.
+const SETTLE_TIME: Duration = Duration::from_secs(30);
 
-/// Room for one attribute.
-pub type AttributeBuffer = [u8; LIMIT];
+/// Buffer for one attribute.
+pub type AttributeBuffer = [u8; MAX_ATTRIBUTE_BYTES];
 
 /// An empty buffer for [`Attribute::read`].
 pub fn attribute_buffer() -> Box<AttributeBuffer> {
-    Box::new([0; LIMIT])
+    Box::new([0; MAX_ATTRIBUTE_BYTES])
 }
 
-/// One file of sysfs, kept open while not too many are.
+/// A sysfs attribute, kept open up to a total of [`MAX_OPEN`].
 #[derive(Debug)]
 pub struct Attribute {
     path: PathBuf,
-    file: Option<Kept>,
+    file: Option<OpenFile>,
 }
 
-/// A file that stays open.
+/// An open file, counted in [`OPEN`].
 #[derive(Debug)]
-struct Kept(File);
+struct OpenFile(File);
 
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
-impl Kept {
+impl OpenFile {
     fn new(file: File) -> Option<Self> {
-        let room = |open| (open < MOST_OPEN).then_some(open + 1);
+        let room = |open| (open < MAX_OPEN).then_some(open + 1);
         OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room)
             .is_ok()
             .then_some(Self(file))
     }
 }
 
-impl Drop for Kept {
+impl Drop for OpenFile {
     fn drop(&mut self) {
         OPEN.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Attribute {
-    /// Nothing is opened before the first reading.
+    /// Does not open the file before the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -76,8 +76,11 @@ impl Attribute {
         &self.path
     }
 
-    /// What the attribute says now, without blanks at either end; bytes that are no text become U+FFFD. An open file that
-    /// fails is opened again once.
+    /// Reads the trimmed text of the attribute; invalid bytes become U+FFFD. If reading the open
+    /// file fails, it is reopened once.
+    ///
+    /// # Errors
+    /// The attribute cannot be read.
     pub fn read<'buffer>(
         &mut self,
         buffer: &'buffer mut AttributeBuffer,
@@ -89,20 +92,23 @@ impl Attribute {
             self.file = None;
             let file = open(&self.path).map_err(|source| self.error(source))?;
             let length = fill(&file, buffer).map_err(|source| self.error(source))?;
-            self.file = Kept::new(file);
+            self.file = OpenFile::new(file);
             length
         };
-        if length == LIMIT {
+        if length == MAX_ATTRIBUTE_BYTES {
             self.file = None;
             return Err(RereadError::TooLarge {
                 path: self.path.clone(),
-                limit: LIMIT - 1,
+                limit: MAX_ATTRIBUTE_BYTES - 1,
             });
         }
         Ok(String::from_utf8_lossy(buffer[..length].trim_ascii()))
     }
 
-    /// What the attribute says now as a number; none when it says something else.
+    /// Reads the attribute as a number. `None` if it is not one.
+    ///
+    /// # Errors
+    /// The attribute cannot be read.
     pub fn number<N: FromStr>(&mut self, buffer: &mut AttributeBuffer) -> Result<Option<N>, RereadError> {
         Ok(self.read(buffer)?.parse().ok())
     }
@@ -115,7 +121,8 @@ impl Attribute {
     }
 }
 
-/// One reading is enough: sysfs gives all of an attribute at once. Drivers that say EAGAIN are not asked again.
+/// One read is sufficient: sysfs returns an attribute at once. A read that fails with EAGAIN is not
+/// repeated.
 fn fill(file: &File, buffer: &mut AttributeBuffer) -> io::Result<usize> {
     loop {
         match file.read_at(buffer, 0) {
@@ -131,7 +138,10 @@ fn open(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// Reads an attribute once; nothing stays open.
+/// Reads an attribute once without keeping it open.
+///
+/// # Errors
+/// The attribute cannot be read.
 pub fn attribute_once<'buffer>(
     path: &Path,
     buffer: &'buffer mut AttributeBuffer,
@@ -139,22 +149,22 @@ pub fn attribute_once<'buffer>(
     Attribute::new(path).read(buffer)
 }
 
-/// An entry of a directory that is listed again and again.
+/// An entry of a directory that is listed repeatedly.
 #[derive(Debug)]
 pub struct Device<T> {
-    /// The entry's name.
+    /// Name of the entry.
     pub name: String,
     inode: u64,
-    /// When it was first listed, and what is kept of it made.
+    /// When the entry was first listed.
     since: Instant,
     made: Instant,
-    /// What is kept of it.
+    /// Data kept for the entry.
     pub kept: T,
 }
 
-/// A directory whose entries are devices, e.g. `/sys/class/hwmon`. What is kept of an entry is made when it appears, and
-/// again when another takes its name: sysfs gives each a number of its own. A device is listed before its driver has made
-/// its attributes: [`Devices::refresh_with`] looks again.
+/// A directory whose entries are devices, e.g. `/sys/class/hwmon`. The data of an entry is created
+/// when it appears, and again when another device takes its name, which has a different inode. A
+/// device is listed before its driver has created its attributes; see [`Devices::refresh_with`].
 #[derive(Debug)]
 pub struct Devices<T> {
     directory: PathBuf,
@@ -162,7 +172,7 @@ pub struct Devices<T> {
 }
 
 impl<T> Devices<T> {
-    /// Nothing is listed before the first [`Devices::refresh`].
+    /// Does not list the directory before the first [`Devices::refresh`].
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             directory: directory.into(),
@@ -170,7 +180,7 @@ impl<T> Devices<T> {
         }
     }
 
-    /// The devices of the last refresh, by name, to be read.
+    /// The devices of the last refresh, by name, for reading.
     pub fn all(&mut self) -> &mut [Device<T>] {
         &mut self.held
     }
@@ -179,8 +189,11 @@ impl<T> Devices<T> {
         &self.held
     }
 
-    /// Lists the directory and asks `make` for what is to be kept of the entries that are new and `wanted` by name. Says
-    /// whether anything came or went.
+    /// Lists the directory and calls `make` for each new entry whose name is `wanted`. Returns
+    /// whether any device was added or removed.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
     pub fn refresh(
         &mut self,
         wanted: impl Fn(&str) -> bool,
@@ -189,9 +202,13 @@ impl<T> Devices<T> {
         self.list(wanted, make, |_| false, (Instant::now(), Duration::ZERO))
     }
 
-    /// The same, and a device is made again at each refresh until that was 30 s after it was first listed, as its driver may have
-    /// made only some of its attributes before, and then for as long as it comes out empty, as `is_empty` has it. It counts
-    /// as a change unless it is as empty as before. `now` is when this refresh begins.
+    /// Like [`Devices::refresh`], but a device's data is created again at each refresh until 30 s
+    /// after it was first listed, because its driver may not have created all attributes, and after
+    /// that while `is_empty` is true for it. That counts as a change unless it is still empty.
+    /// `now` is the time of this refresh.
+    ///
+    /// # Errors
+    /// As [`Devices::refresh`].
     pub fn refresh_with(
         &mut self,
         wanted: impl Fn(&str) -> bool,
@@ -199,7 +216,7 @@ impl<T> Devices<T> {
         is_empty: impl Fn(&T) -> bool,
         now: Instant,
     ) -> Result<bool, RereadError> {
-        self.list(wanted, make, is_empty, (now, SETTLING))
+        self.list(wanted, make, is_empty, (now, SETTLE_TIME))
     }
 
     fn list(
@@ -213,7 +230,7 @@ impl<T> Devices<T> {
         let found = match entries(&self.directory, wanted) {
             Ok(found) => found,
             Err(error) => {
-                // What was held is of a moment ago, and of devices that may be gone.
+                // The previous entries are outdated.
                 self.held.clear();
                 return Err(error);
             }
@@ -253,7 +270,7 @@ impl<T> Devices<T> {
     }
 }
 
-/// The entries of a directory that are `wanted`, each with its inode's number, by name, at most 4096.
+/// The `wanted` entries of a directory with their inode numbers, by name, at most 4096.
 fn entries(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(String, u64)>, RereadError> {
     let failed = |source| RereadError::Io {
         path: directory.to_owned(),
@@ -261,7 +278,7 @@ fn entries(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(Strin
     };
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(failed)? {
-        if found.len() == MOST_ENTRIES {
+        if found.len() == MAX_ENTRIES {
             break;
         }
         let entry = entry.map_err(failed)?;
@@ -275,12 +292,12 @@ fn entries(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(Strin
     Ok(found)
 }
 
-/// The names of a directory's plain files, sorted; none when it cannot be listed.
+/// Names of a directory's regular files, sorted. Empty if it cannot be listed.
 pub fn attribute_names(directory: &Path) -> Vec<String> {
     names(directory, fs::FileType::is_file)
 }
 
-/// The names of a directory's directories and links, sorted; none when it cannot be listed.
+/// Names of a directory's subdirectories and links, sorted. Empty if it cannot be listed.
 pub fn directory_names(directory: &Path) -> Vec<String> {
     names(directory, |kind| kind.is_dir() || kind.is_symlink())
 }
@@ -293,7 +310,7 @@ fn names(directory: &Path, takes: impl Fn(&fs::FileType) -> bool) -> Vec<String>
         .flatten()
         .filter(|entry| entry.file_type().is_ok_and(|kind| takes(&kind)))
         .filter_map(|entry| entry.file_name().into_string().ok())
-        .take(MOST_ENTRIES)
+        .take(MAX_ENTRIES)
         .collect();
     names.sort_unstable();
     names
@@ -304,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attributes_are_fresh_and_a_page_at_the_most() {
+    fn attributes_are_current_and_at_most_a_page() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a");
         let (mut attribute, mut buffer) = (Attribute::new(&path), attribute_buffer());
@@ -317,7 +334,7 @@ mod tests {
         assert_eq!(attribute.number::<u64>(&mut buffer).unwrap(), Some(7));
         fs::write(&path, "-7\n").unwrap();
         assert_eq!(attribute.number::<u64>(&mut buffer).unwrap(), None);
-        fs::write(&path, [b'x'; LIMIT]).unwrap();
+        fs::write(&path, [b'x'; MAX_ATTRIBUTE_BYTES]).unwrap();
         let error = attribute.read(&mut buffer).unwrap_err();
         assert!(matches!(error, RereadError::TooLarge { .. }), "{error}");
         fs::write(&path, [0xff, b'1']).unwrap();
@@ -326,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_are_made_when_they_come() {
+    fn device_data_is_created_when_a_device_appears() {
         let dir = tempfile::tempdir().unwrap();
         let mut devices = Devices::new(dir.path().join("class"));
         let mut made = 0;
@@ -355,7 +372,7 @@ mod tests {
         }
         let three = vec![("d1".into(), 2), ("d2".into(), 1), ("d3".into(), 3)];
         assert_eq!(refresh(&mut devices), (true, three));
-        // Another device under the name of one that went.
+        // Another device with the name of a removed one.
         fs::create_dir(at("next")).unwrap();
         fs::remove_dir(at("d2")).unwrap();
         fs::rename(at("next"), at("d2")).unwrap();
@@ -367,9 +384,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_wanted_takes_no_room() {
+    fn unwanted_entries_do_not_count() {
         let dir = tempfile::tempdir().unwrap();
-        for n in 0..MOST_ENTRIES + 100 {
+        for n in 0..MAX_ENTRIES + 100 {
             fs::write(dir.path().join(n.to_string()), "").unwrap();
         }
         for n in 0..100 {
@@ -383,11 +400,11 @@ mod tests {
         assert_eq!(directory_names(dir.path()).len(), 100);
         let mut all = Devices::new(dir.path());
         all.refresh(|_| true, |_, _| ()).unwrap();
-        assert_eq!(all.held().len(), MOST_ENTRIES);
+        assert_eq!(all.held().len(), MAX_ENTRIES);
     }
 
     #[test]
-    fn a_device_is_made_again_until_it_has_something() {
+    fn device_data_is_created_again_until_it_is_not_empty() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["early", "late"] {
             fs::create_dir(dir.path().join(name)).unwrap();
@@ -409,7 +426,7 @@ mod tests {
         assert_eq!(refresh(0), (true, both.clone()));
         assert_eq!(refresh(30), (true, both));
         assert_eq!(refresh(31), (false, vec!["late".to_owned()]));
-        // Also when another comes at the same time.
+        // Also if another device appears at the same time.
         fs::create_dir(dir.path().join("more")).unwrap();
         assert_eq!(refresh(40), (true, vec!["late".to_owned(), "more".to_owned()]));
         for name in ["late", "more"] {
@@ -420,7 +437,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_device_is_looked_at_again_for_what_comes_late() {
+    fn a_new_device_is_read_again_for_late_attributes() {
         let dir = tempfile::tempdir().unwrap();
         let chip = dir.path().join("hwmon0");
         fs::create_dir(&chip).unwrap();
@@ -434,16 +451,16 @@ mod tests {
         };
         assert_eq!(after(0, "name"), (true, 1));
         assert_eq!(after(5, "temp1_input"), (true, 2));
-        // Another comes, which makes nothing settle later.
+        // Another device appears, which does not extend the time of the first.
         fs::create_dir(dir.path().join("hwmon1")).unwrap();
         assert_eq!(after(20, "temp1_label"), (true, 3));
-        // However long it was until the next scrape.
+        // Independent of the time until the next scrape.
         assert_eq!(after(80, "temp1_max"), (true, 4));
         assert_eq!(after(81, "late"), (false, 4));
     }
 
     #[test]
-    fn names_by_kind() {
+    fn names_are_filtered_by_file_type() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("power")).unwrap();
         fs::write(dir.path().join("name"), "").unwrap();

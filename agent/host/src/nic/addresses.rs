@@ -1,13 +1,13 @@
-//! The addresses that this process's network namespace holds, from the kernel (`getifaddrs`).
+//! IP addresses in this process's network namespace, from the kernel (`getifaddrs`).
 //!
-//! It answers for the machine that we run on, so it is asked only when the roots are the real ones; for another tree the
-//! files in its procfs are read instead (`agent_core::identity::net`).
+//! The call describes the running machine, so it is used only with the real roots. For other roots,
+//! files in their procfs are read (`agent_core::identity::net`).
 
 use std::{collections::BTreeMap, net::IpAddr};
 
 use nix::{errno::Errno, ifaddrs::getifaddrs};
 
-/// The kernel did not say.
+/// getifaddrs(3) failed.
 #[derive(Debug, thiserror::Error)]
 #[error("getifaddrs: {0}")]
 pub struct AddressesError(Errno);
@@ -15,7 +15,10 @@ pub struct AddressesError(Errno);
 /// Addresses with their prefix length, by interface.
 pub type Held = BTreeMap<String, Vec<(IpAddr, u8)>>;
 
-/// Every IPv4 and IPv6 address of every interface.
+/// All IPv4 and IPv6 addresses of all interfaces.
+///
+/// # Errors
+/// getifaddrs(3) failed.
 pub fn held_addresses() -> Result<Held, AddressesError> {
     let mut held = Held::new();
     for entry in getifaddrs().map_err(AddressesError)? {
@@ -46,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_always_there() {
+    fn the_loopback_address_is_listed() {
         let held = held_addresses().unwrap();
         assert!(
             held["lo"].contains(&("127.0.0.1".parse().unwrap(), 8)),

@@ -1,4 +1,5 @@
-//! The link of a network interface as sysfs shows it, and what is set there: CPUs of a queue, and the I/O scheduler of a disk.
+//! Link state of a network interface from sysfs, and settings in sysfs: CPUs of a queue, I/O
+//! scheduler of a disk.
 
 use std::{
     fs::OpenOptions,
@@ -16,36 +17,36 @@ use virtfleet_agent_core::{
 
 use crate::{Roots, read_text};
 
-/// An attribute holds a page at the most.
-const ATTRIBUTE: usize = 4096;
-/// `/proc/stat` has a line for each CPU and one of interrupts.
-const STAT: usize = 4 << 20;
+/// Maximum size of an attribute in bytes: a page.
+const MAX_ATTRIBUTE_BYTES: usize = 4096;
+/// Maximum size of `/proc/stat` in bytes; it has a line per CPU and one for interrupts.
+const MAX_STAT_BYTES: usize = 4 << 20;
 
-/// The link of an interface.
+/// Link state of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// The interface's number.
+    /// Index of the interface.
     pub index: u32,
     /// Its MAC address.
     pub mac: String,
-    /// Whether the other side is there; none while the interface is down.
+    /// True if a carrier is detected. `None` while the interface is down.
     pub carrier: Option<bool>,
-    /// As in RFC 2863, e.g. `up`.
+    /// Operational state of RFC 2863, e.g. `up`.
     pub operstate: String,
 }
 
-/// What went through an interface since it is there.
+/// Traffic of an interface since its creation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// Packets, both ways.
+    /// Packets in both directions.
     pub packets: u64,
     /// Received bytes.
     pub rx_bytes: u64,
-    /// Sent bytes.
+    /// Transmitted bytes.
     pub tx_bytes: u64,
 }
 
-/// The link; none when there is no such interface.
+/// Link state. `None` if the interface does not exist.
 pub fn link(roots: &Roots, nic: &str) -> Option<Link> {
     let folder = roots.sys("class/net").join(nic);
     Some(Link {
@@ -56,7 +57,7 @@ pub fn link(roots: &Roots, nic: &str) -> Option<Link> {
     })
 }
 
-/// What went through an interface; none when there is no such interface.
+/// Traffic of an interface. `None` if the interface does not exist.
 pub fn traffic(roots: &Roots, nic: &str) -> Option<Traffic> {
     let folder = roots.sys("class/net").join(nic).join("statistics");
     let count = |name: &str| line(&folder.join(name))?.parse::<u64>().ok();
@@ -67,15 +68,18 @@ pub fn traffic(roots: &Roots, nic: &str) -> Option<Traffic> {
     })
 }
 
-/// CPU time in soft interrupts since boot, of all CPUs together.
+/// CPU time in soft interrupts since boot, summed over all CPUs.
 pub fn softirq(roots: &Roots) -> Option<Duration> {
-    let text = read_text(&roots.proc("stat"), STAT).ok()?;
+    let text = read_text(&roots.proc("stat"), MAX_STAT_BYTES).ok()?;
     let ticks: u64 = cpus(&text).flatten().map(|(_, times)| times.softirq).sum();
     let ticks = u32::try_from(ticks).unwrap_or(u32::MAX);
     Some(Duration::from_secs_f64(f64::from(ticks) / TICKS_PER_SECOND))
 }
 
-/// Says which CPUs work for a queue: XPS of a transmit queue, RPS of a receive queue. Needs root.
+/// Sets the CPUs of a queue: XPS of a transmit queue, RPS of a receive queue. Requires root.
+///
+/// # Errors
+/// The attribute does not exist or cannot be written.
 pub fn steer(roots: &Roots, nic: &str, direction: Direction, queue: u32, cpus: &[u32]) -> io::Result<()> {
     let (short, file) = match direction {
         Direction::Transmit => ("tx", "xps_cpus"),
@@ -85,26 +89,29 @@ pub fn steer(roots: &Roots, nic: &str, direction: Direction, queue: u32, cpus: &
     write(&roots.sys(path), &mask::encode(cpus))
 }
 
-/// Sets the I/O scheduler of a disk. Needs root.
+/// Sets the I/O scheduler of a disk. Requires root.
+///
+/// # Errors
+/// The attribute does not exist or cannot be written.
 pub fn schedule(roots: &Roots, disk: &str, scheduler: &str) -> io::Result<()> {
     write(&roots.sys(format!("block/{disk}/queue/scheduler")), scheduler)
 }
 
-/// Lets this long go by.
+/// Sleeps for `length`.
 pub fn pause(length: Duration) {
     let length = PollTimeout::try_from(length).unwrap_or(PollTimeout::MAX);
-    // A signal ends it early, which costs whoever waits one look more.
+    // A signal ends the sleep early, which causes one additional poll.
     poll(&mut [], length).ok();
 }
 
-/// All in one call, as attributes of sysfs take it; one that is not there is not made.
+/// Writes an attribute with one system call, as sysfs requires. Does not create a file.
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
     file.write_all(format!("{text}\n").as_bytes())
 }
 
 fn line(path: &Path) -> Option<String> {
-    let text = read_text(path, ATTRIBUTE).ok()?;
+    let text = read_text(path, MAX_ATTRIBUTE_BYTES).ok()?;
     Some(text.trim_end().to_owned())
 }
 
@@ -139,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_is_down_has_no_carrier_and_one_that_is_gone_is_none() {
+    fn a_link_that_is_down_has_no_carrier_and_a_missing_one_is_none() {
         let guest = Guest::new();
         assert_eq!(link(&guest.1, "eth0"), None);
         assert_eq!(traffic(&guest.1, "eth0"), None);
@@ -177,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_and_schedulers_are_written_where_they_are_and_made_nowhere() {
+    fn masks_and_schedulers_are_written_only_to_existing_attributes() {
         let guest = Guest::new();
         let gone = steer(&guest.1, "eth0", Direction::Transmit, 0, &[0]).unwrap_err();
         assert_eq!(gone.kind(), io::ErrorKind::NotFound);
@@ -197,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_takes_its_time() {
+    fn a_pause_sleeps() {
         let began = std::time::Instant::now();
         pause(Duration::from_millis(20));
         assert!(began.elapsed() >= Duration::from_millis(19));

@@ -1,7 +1,8 @@
-//! What the collectors of the network ask the kernel by netlink and ioctl and not by a file.
+//! Kernel queries of the network collectors over netlink and ioctl.
 //!
-//! A socket lives for one question: three calls more than one that stays, and nothing that must be woken up from its
-//! errors. The kernel answers a dump in pieces of at most 32 KiB, each with `recv`.
+//! Each query has its own socket. This costs three more system calls than a permanent socket, but
+//! needs no recovery from errors. The kernel answers a dump in pieces of at most 32 KiB, one per
+//! `recv`.
 
 mod ethtool;
 
@@ -33,59 +34,83 @@ use virtfleet_agent_core::netlink::{
 pub use self::ethtool::Ethtool;
 use crate::{Held, Kernel, held_addresses};
 
-/// How often a dump is asked for that others disturbed.
-const TRIES: u32 = 6;
-/// How long the kernel may take for a piece of an answer; it takes microseconds.
-const PATIENCE_SECONDS: i64 = 3;
-/// The largest piece that the kernel makes (`net/netlink/af_netlink.c`).
-const PIECE: usize = 32 << 10;
-/// Entries of one dump that are kept: beyond any page.
-const ENTRIES: usize = 1 << 17;
+/// Maximum number of attempts for a dump that concurrent changes interrupt.
+const MAX_ATTEMPTS: u32 = 6;
+/// Timeout for one piece of an answer in seconds; the kernel needs microseconds.
+const RECEIVE_TIMEOUT_SECONDS: i64 = 3;
+/// Maximum size of a piece in bytes (`net/netlink/af_netlink.c`).
+const MAX_PIECE_BYTES: usize = 32 << 10;
+/// Maximum number of entries of a dump.
+const MAX_ENTRIES: usize = 1 << 17;
 
-/// The kernel did not say.
+/// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// It refused.
+    /// The kernel refused.
     #[error("{0}")]
     Refused(#[from] Errno),
-    /// The thing is changed faster than it can be read.
-    #[error("it changed under each of {TRIES} readings")]
+    /// Every dump was interrupted by a concurrent change.
+    #[error("it changed during each of {MAX_ATTEMPTS} reads")]
     Unsteady,
-    /// More entries than a page can hold.
-    #[error("it has more than {ENTRIES} entries")]
+    /// The dump has too many entries.
+    #[error("it has more than {MAX_ENTRIES} entries")]
     TooMany,
 }
 
-/// The TCP sockets of all address families.
+/// TCP sockets of all address families.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TcpSockets {
-    /// How many are in each state, from 1 (`TCP_ESTABLISHED`), of those states that occur.
+    /// Number of sockets per state (from 1, `TCP_ESTABLISHED`), for states that occur.
     pub states: BTreeMap<u8, u64>,
-    /// The sum of their receive queues.
+    /// Sum of the receive queues in bytes.
     pub receive_queue: u64,
-    /// The sum of their transmit queues.
+    /// Sum of the transmit queues in bytes.
     pub transmit_queue: u64,
 }
 
-/// Asks the kernel about the network. Each call has an answer of its own for trees of files, where nobody can be asked.
+/// Queries the kernel's network state. An implementation for file trees returns fixed answers.
 pub trait NetworkCalls: Send + Sync {
-    /// The network devices, in the kernel's order.
+    /// Network devices in the kernel's order.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the query fails.
     fn links(&self) -> Result<Vec<Link>, NetworkError>;
-    /// The counters of the network devices.
+    /// Counters of the network devices.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the query fails.
     fn link_counters(&self) -> Result<Vec<LinkCounters>, NetworkError>;
-    /// The name of a device. None if it is gone.
+    /// Name of a device. `None` if it is gone.
     fn device_name(&self, index: u32) -> Option<String>;
-    /// How many IPv4 neighbours each device has, by its number, of those whose address was or is asked for.
+    /// Number of IPv4 neighbors with a known or requested address, by device index.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the query fails.
     fn arp_entries(&self) -> Result<BTreeMap<u32, u64>, NetworkError>;
-    /// The routes of all tables.
+    /// Routes of all tables.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the query fails.
     fn routes(&self) -> Result<Vec<Route>, NetworkError>;
-    /// The queueing disciplines.
+    /// Queueing disciplines.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the query fails.
     fn qdiscs(&self) -> Result<Vec<Qdisc>, NetworkError>;
-    /// The TCP sockets over IPv4 and IPv6.
+    /// TCP sockets over IPv4 and IPv6.
+    ///
+    /// # Errors
+    /// The kernel refuses, or the query fails.
     fn tcp_sockets(&self) -> Result<TcpSockets, NetworkError>;
-    /// The addresses that the devices hold.
+    /// Addresses of the devices.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     fn addresses(&self) -> io::Result<Held>;
-    /// What a device's driver says of it.
+    /// Description and counters from a device's driver.
+    ///
+    /// # Errors
+    /// The device does not exist.
     fn ethtool(&self, device: &str) -> Result<Ethtool, NetworkError>;
 }
 
@@ -98,7 +123,7 @@ impl NetworkCalls for Kernel {
     }
     fn device_name(&self, index: u32) -> Option<String> {
         let name = nix::net::if_::if_indextoname(index).ok()?;
-        // The answer for a device that is gone may be an empty name and no error.
+        // For a removed device the answer may be an empty name without an error.
         (!name.is_empty()).then(|| name.to_string_lossy().into_owned())
     }
     fn arp_entries(&self) -> Result<BTreeMap<u32, u64>, NetworkError> {
@@ -142,19 +167,19 @@ impl NetworkCalls for Kernel {
     }
 }
 
-/// A dump of rtnetlink as a list.
+/// A complete rtnetlink dump as a list.
 fn entries<T>(kind: u16, request: &[u8], read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, NetworkError> {
     let all = dump(
         SockProtocol::NetlinkRoute,
         kind,
         request,
         |all: &mut Listed<T>, body| {
-            if all.0.len() <= ENTRIES {
+            if all.0.len() <= MAX_ENTRIES {
                 all.0.extend(read(body));
             }
         },
     )?;
-    if all.0.len() > ENTRIES {
+    if all.0.len() > MAX_ENTRIES {
         return Err(NetworkError::TooMany);
     }
     Ok(all.0)
@@ -168,15 +193,16 @@ impl<T> Default for Listed<T> {
     }
 }
 
-/// Asks for a dump, and again while others disturb it: an entry could lack or come twice.
+/// Requests a dump, repeatedly while concurrent changes interrupt it: entries could be missing or
+/// duplicated.
 pub(super) fn dump<S: Default>(
     protocol: SockProtocol,
     kind: u16,
     body: &[u8],
     mut add: impl FnMut(&mut S, &[u8]),
 ) -> Result<S, NetworkError> {
-    let mut line = Line::open(protocol)?;
-    for sequence in 1..=TRIES {
+    let mut line = NetlinkSocket::open(protocol)?;
+    for sequence in 1..=MAX_ATTEMPTS {
         let mut all = S::default();
         let request = dump_request(kind, sequence, body);
         if line.ask(&request, sequence, |body| add(&mut all, body))? {
@@ -186,24 +212,24 @@ pub(super) fn dump<S: Default>(
     Err(NetworkError::Unsteady)
 }
 
-/// Asks for one thing.
+/// Requests a single object.
 pub(super) fn single(
     protocol: SockProtocol,
     kind: u16,
     body: &[u8],
     add: impl FnMut(&[u8]),
 ) -> Result<(), NetworkError> {
-    Line::open(protocol)?.ask(&single_request(kind, 1, body), 1, add)?;
+    NetlinkSocket::open(protocol)?.ask(&single_request(kind, 1, body), 1, add)?;
     Ok(())
 }
 
-/// A socket to the kernel.
-struct Line {
+/// A netlink socket.
+struct NetlinkSocket {
     socket: OwnedFd,
     buffer: Vec<u8>,
 }
 
-impl Line {
+impl NetlinkSocket {
     fn open(protocol: SockProtocol) -> Result<Self, NetworkError> {
         let socket = socket(
             AddressFamily::Netlink,
@@ -211,25 +237,29 @@ impl Line {
             SockFlag::SOCK_CLOEXEC,
             protocol,
         )?;
-        setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(PATIENCE_SECONDS))?;
+        setsockopt(
+            &socket,
+            ReceiveTimeout,
+            &TimeVal::seconds(RECEIVE_TIMEOUT_SECONDS),
+        )?;
         Ok(Self {
             socket,
-            buffer: vec![0; PIECE],
+            buffer: vec![0; MAX_PIECE_BYTES],
         })
     }
 
-    /// Sends a request and reads its answer to the end. Says whether the answer is whole.
+    /// Sends a request and reads its whole answer. Returns whether the answer is consistent.
     fn ask(
         &mut self,
         request: &[u8],
         sequence: u32,
         mut add: impl FnMut(&[u8]),
     ) -> Result<bool, NetworkError> {
-        // Without being connected, a netlink socket sends to the kernel.
+        // An unconnected netlink socket sends to the kernel.
         send(self.socket.as_raw_fd(), request, MsgFlags::empty())?;
         let (mut whole, mut done) = (true, false);
         while !done {
-            // With MSG_TRUNC the length is that of the piece, even if it was cut.
+            // With MSG_TRUNC the result is the length of the piece even if it was truncated.
             let length = match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_TRUNC) {
                 Err(Errno::EINTR) => continue,
                 length => length?,
@@ -254,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loopback_is_told_by_every_call_that_knows_it() {
+    fn loopback_is_in_every_answer() {
         let links = Kernel.links().unwrap();
         let lo = links.iter().find(|link| link.name == "lo").unwrap();
         assert_eq!((lo.hardware, lo.address.as_str()), (772, "00:00:00:00:00:00"));
@@ -270,9 +300,9 @@ mod tests {
     }
 
     #[test]
-    fn a_socket_that_listens_is_counted() {
+    fn a_listening_socket_is_counted() {
         let _listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        // Where there is IPv6.
+        // If IPv6 is available.
         let six = std::net::TcpListener::bind("[::1]:0");
         let sockets = Kernel.tcp_sockets().unwrap();
         assert!(sockets.states[&10] > u64::from(six.is_ok()), "{sockets:?}");
@@ -291,11 +321,11 @@ mod tests {
                 .unwrap_or(0)
         };
         for address in ["127.0.0.1:0", "[::1]:0"] {
-            // Others open and close sockets meanwhile; not in each of many.
+            // Other programs open and close sockets; one of many attempts is undisturbed.
             let counted = (0..20).any(|_| {
                 let before = listening();
                 let all: Result<Vec<_>, _> = (0..8).map(|_| std::net::TcpListener::bind(address)).collect();
-                // Where there is no IPv6.
+                // If IPv6 is not available.
                 let Ok(all) = all else { return true };
                 listening() == before + all.len() as u64
             });
@@ -304,9 +334,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_is_an_error() {
-        let nobody = dump(SockProtocol::NetlinkRoute, 9999, &[], |(): &mut (), _| {});
-        assert!(matches!(nobody, Err(NetworkError::Refused(_))), "{nobody:?}");
+    fn a_rejected_request_is_an_error() {
+        let rejected = dump(SockProtocol::NetlinkRoute, 9999, &[], |(): &mut (), _| {});
+        assert!(matches!(rejected, Err(NetworkError::Refused(_))), "{rejected:?}");
         assert!(matches!(
             Kernel.ethtool("no-such-device"),
             Err(NetworkError::Refused(Errno::ENODEV))

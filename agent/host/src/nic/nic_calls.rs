@@ -1,41 +1,66 @@
-//! What is asked of, and told to, the driver of a network interface about its queues, behind a trait, so that tests can answer instead.
+//! Queries and settings of the queues of a network interface, behind a trait for tests.
 
 #[cfg(test)]
 pub(crate) mod fake;
 mod kernel;
-mod nobody;
+mod unsupported;
 
 use nix::errno::Errno;
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Counters, Direction, Rings};
 
-pub use nobody::nic_calls;
+pub use unsupported::nic_calls;
 
-/// The counters of one queue.
+/// Counters of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Which way.
+    /// Direction.
     pub direction: Direction,
-    /// Its number, from 0.
+    /// Index, from 0.
     pub index: u32,
-    /// What the kernel counts.
+    /// The kernel's counters.
     pub counters: Counters,
 }
 
-/// Asks the driver of a network interface. None is what a driver does not support; `ENODEV`, that the interface is gone.
+/// Queries the driver of a network interface. `None`: the driver does not support it. `ENODEV`: the
+/// interface is gone.
 pub trait NicCalls: Send + Sync {
-    /// Queue pairs now and at most (`ETHTOOL_GCHANNELS`); none of an interface whose queues go one way only.
+    /// Current and maximum queue pairs (`ETHTOOL_GCHANNELS`). `None` for an interface without
+    /// combined queues.
+    ///
+    /// # Errors
+    /// The interface is gone, or the kernel refuses.
     fn channels(&self, nic: &str) -> Result<Option<Channels>, Errno>;
-    /// Sets the queue pairs (`ETHTOOL_SCHANNELS`); queues that go one way only stay as they are. Needs `CAP_NET_ADMIN`.
+    /// Sets the number of queue pairs (`ETHTOOL_SCHANNELS`); other queues stay unchanged. Needs
+    /// `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// The interface is gone, or the kernel refuses.
     fn set_channels(&self, nic: &str, combined: u32) -> Result<(), Errno>;
-    /// Sizes of the rings (`ETHTOOL_GRINGPARAM`).
+    /// Ring sizes (`ETHTOOL_GRINGPARAM`).
+    ///
+    /// # Errors
+    /// The interface is gone, or the kernel refuses.
     fn rings(&self, nic: &str) -> Result<Option<Rings>, Errno>;
-    /// Sets the sizes of the rings (`ETHTOOL_SRINGPARAM`). Needs `CAP_NET_ADMIN`.
+    /// Sets the ring sizes (`ETHTOOL_SRINGPARAM`). Needs `CAP_NET_ADMIN`.
+    ///
+    /// # Errors
+    /// The interface is gone, or the kernel refuses.
     fn set_rings(&self, nic: &str, rx: u32, tx: u32) -> Result<(), Errno>;
     /// Interrupt coalescing (`ETHTOOL_GCOALESCE`).
+    ///
+    /// # Errors
+    /// The interface is gone, or the kernel refuses.
     fn coalescing(&self, nic: &str) -> Result<Option<Coalescing>, Errno>;
-    /// The driver's own counters by name, in its order (`ETHTOOL_GSTATS`); empty when it has none.
+    /// The driver's own counters by name, in its order (`ETHTOOL_GSTATS`). Empty if it has none.
+    ///
+    /// # Errors
+    /// The interface is gone, or the kernel refuses.
     fn statistics(&self, nic: &str) -> Result<Vec<(String, u64)>, Errno>;
-    /// The counters of its queues from the netlink family `netdev` (`NETDEV_CMD_QSTATS_GET`), by the interface's number. None where the
-    /// kernel or the driver has no such thing.
+    /// Counters of the interface's queues from the netlink family `netdev`
+    /// (`NETDEV_CMD_QSTATS_GET`), by interface index. `None` if the kernel or the driver does not
+    /// support it.
+    ///
+    /// # Errors
+    /// The interface is gone, or the kernel refuses.
     fn queue_counters(&self, index: u32) -> Result<Option<Vec<QueueCounters>>, Errno>;
 }

@@ -1,19 +1,19 @@
-//! Whether an address could be listened on, found out by trying.
+//! Finds out whether an address can be listened on, by trying.
 
 use std::{io, net::SocketAddr, net::TcpListener};
 
-/// What trying to listen came to.
+/// Result of trying to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Port {
-    /// Nobody listens there, and we may.
+    /// The address is free and permitted.
     Free,
-    /// Some program listens there.
+    /// Another program listens there.
     InUse,
-    /// The kernel refuses for another reason, e.g. the address is not ours.
+    /// The kernel refuses for another reason, e.g. a foreign address.
     Refused(String),
 }
 
-/// Listens for a moment and lets go.
+/// Listens briefly on the address.
 pub fn try_port(address: SocketAddr) -> Port {
     match TcpListener::bind(address) {
         Ok(_) => Port::Free,

@@ -1,4 +1,4 @@
-//! The guest's clocks, and who we are.
+//! The guest's clocks, and whether this process is root.
 
 use nix::{
     time::{ClockId, clock_gettime},
@@ -9,14 +9,15 @@ use virtfleet_wire::report::Clock;
 
 use crate::Reread;
 
-/// Readings that took no longer than this are taken as they are, in nanoseconds.
-const PROMPT_NS: u64 = 10_000_000;
-/// How often a reading that was held up is tried again.
-const TRIES: usize = 3;
+/// Maximum duration of a sample that is accepted at once, in nanoseconds.
+const MAX_SAMPLE_NS: u64 = 10_000_000;
+/// Maximum number of attempts for a sample.
+const MAX_ATTEMPTS: usize = 3;
 
-/// The three clocks of a report, read one after the other. A clock that the kernel does not have is 0.
+/// The three clocks of a report, read one after the other. A clock that the kernel lacks is 0.
 pub fn clock() -> Clock {
-    // In this order, so that the boot clock, which counts suspended time too, is never behind the monotonic one.
+    // In this order, so that the boot clock, which includes suspended time, is never behind the
+    // monotonic clock.
     let monotonic_ns = nanoseconds(ClockId::CLOCK_MONOTONIC);
     Clock {
         boottime_ns: nanoseconds(ClockId::CLOCK_BOOTTIME),
@@ -25,12 +26,12 @@ pub fn clock() -> Clock {
     }
 }
 
-/// All clocks and the RTC, as close together as the machine lets us: a reading that was held up (a busy host) is repeated,
-/// and the best one is taken.
+/// All clocks and the RTC, read as close together as possible. A sample that was delayed (a busy
+/// host) is repeated, and the fastest one is returned.
 pub fn clock_sample(rtc: &mut Reread) -> Sample {
     let mut best = sample_once(rtc);
-    for _ in 1..TRIES {
-        if best.spread_ns <= PROMPT_NS {
+    for _ in 1..MAX_ATTEMPTS {
+        if best.spread_ns <= MAX_SAMPLE_NS {
             break;
         }
         let again = sample_once(rtc);
@@ -64,7 +65,7 @@ fn nanoseconds(id: ClockId) -> u64 {
     })
 }
 
-/// Whether this process runs as root.
+/// True if this process runs as root.
 pub fn is_root() -> bool {
     Uid::effective().is_root()
 }
@@ -74,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_holds_every_clock_and_the_rtc_where_there_is_one() {
+    fn a_sample_has_every_clock_and_the_rtc_if_present() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("since_epoch");
         let mut rtc = Reread::new(&path);

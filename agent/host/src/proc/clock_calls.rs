@@ -1,60 +1,65 @@
-//! What the collectors ask the kernel about its clock.
+//! Kernel queries of the time collectors.
 
 use nix::{errno::Errno, libc};
 
 use crate::Kernel;
 
-/// What adjtimex(2) says, in units of the base: seconds, hertz, ratios.
+/// Result of adjtimex(2) in base units: seconds, hertz, ratios.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ClockState {
-    /// Whether the clock follows a server that can be trusted: the call's answer is not `TIME_ERROR`.
+    /// True if the clock is synchronized to a reliable server: the call did not return
+    /// `TIME_ERROR`.
     pub synchronised: bool,
-    /// How far the clock is from the reference, in seconds.
+    /// Offset from the reference in seconds.
     pub offset: f64,
-    /// How fast the clock is made to run; 1 is its own speed.
+    /// Frequency correction; 1 is the clock's own speed.
     pub frequency: f64,
-    /// The largest error, in seconds.
+    /// Maximum error in seconds.
     pub largest_error: f64,
-    /// The estimated error, in seconds.
+    /// Estimated error in seconds.
     pub estimated_error: f64,
     /// The bits `STA_*`.
     pub status: i32,
-    /// The time constant of the phase-locked loop.
+    /// Time constant of the phase-locked loop.
     pub constant: f64,
     /// Seconds between ticks.
     pub tick: f64,
-    /// The pulse's frequency, in hertz.
+    /// Frequency of the PPS signal in hertz.
     pub pps_frequency: f64,
-    /// The pulse's jitter, in seconds.
+    /// Jitter of the PPS signal in seconds.
     pub pps_jitter: f64,
-    /// The pulse's interval, as a power of 2 of seconds.
+    /// Interval of the PPS signal as a power of 2 of seconds.
     pub pps_shift: i32,
-    /// The pulse's stability, in hertz.
+    /// Stability of the PPS signal in hertz.
     pub pps_stability: f64,
-    /// How often the jitter was too large.
+    /// Number of times that the jitter exceeded its limit.
     pub pps_jitter_exceeded: f64,
-    /// Intervals of calibration.
+    /// Number of calibration intervals.
     pub pps_calibrations: f64,
-    /// Errors of calibration.
+    /// Number of calibration errors.
     pub pps_errors: f64,
-    /// How often the stability was too bad.
+    /// Number of times that the stability exceeded its limit.
     pub pps_stability_exceeded: f64,
-    /// How far international atomic time is ahead of UTC, in seconds; 0 when nobody has told the kernel.
+    /// Offset of TAI from UTC in seconds; 0 if the kernel has not been told it.
     pub tai_offset: i32,
 }
 
-/// Asks the kernel about its clock.
+/// Queries the kernel's clock state.
 pub trait ClockCalls: Send + Sync {
-    /// The clock's state by adjtimex(2), which changes nothing. `EPERM` where a sandbox forbids the call.
+    /// The clock's state from adjtimex(2), without changing it.
+    ///
+    /// # Errors
+    /// `EPERM` if a sandbox forbids the call.
     fn clock_state(&self) -> Result<ClockState, Errno>;
 }
 
 impl ClockCalls for Kernel {
     fn clock_state(&self) -> Result<ClockState, Errno> {
-        // SAFETY: every field of `timex` is a number or padding, for which zeros are a value. `modes` 0 asks only.
+        // SAFETY: every field of `timex` is a number or padding, for which zero is valid. `modes` 0
+        // only reads.
         #[expect(unsafe_code, reason = "the structure has private padding and no constructor")]
         let mut timex: libc::timex = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel reads and writes one `timex`, which is ours and lives on.
+        // SAFETY: the kernel reads and writes one `timex`, which this function owns.
         #[expect(unsafe_code, reason = "adjtimex(2) has no safe form")]
         let answer = unsafe { libc::adjtimex(&raw mut timex) };
         Ok(state(Errno::result(answer)?, &timex))
@@ -62,9 +67,9 @@ impl ClockCalls for Kernel {
 }
 
 fn state(answer: i32, timex: &libc::timex) -> ClockState {
-    /// Parts per million with 16 bits of fraction, see adjtimex(2).
+    /// Parts per million with a 16-bit fraction, see adjtimex(2).
     const PPM_16: f64 = 65_536e6;
-    // The offset and the jitter are in microseconds unless the clock was told to count nanoseconds.
+    // Offset and jitter are in microseconds, or in nanoseconds with `STA_NANO`.
     let fraction = if timex.status & libc::STA_NANO == 0 {
         1e6
     } else {
@@ -108,7 +113,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::float_cmp, reason = "exact by construction")]
-    fn nanoseconds_where_the_status_says_so() {
+    fn the_unit_is_nanoseconds_if_the_status_says_so() {
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "the structure has private padding and no constructor")]
         let mut timex: libc::timex = unsafe { std::mem::zeroed() };

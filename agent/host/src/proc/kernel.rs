@@ -1,5 +1,4 @@
-//! What the collectors ask the kernel by a call and not by a file, behind two small traits, so
-//! that tests can answer instead.
+//! Kernel queries of the collectors by system call, behind small traits for tests.
 
 use std::{
     path::Path,
@@ -12,60 +11,67 @@ use nix::{
     sys::{statvfs::statvfs, utsname::uname},
 };
 
-/// A filesystem's space and file nodes.
+/// Space and inodes of a filesystem.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FsSpace {
-    /// Bytes in all.
+    /// Total bytes.
     pub size: u64,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free: u64,
-    /// Bytes that are free to processes other than root's.
+    /// Bytes available to unprivileged users.
     pub available: u64,
-    /// File nodes in all.
+    /// Total inodes.
     pub files: u64,
-    /// File nodes that are free.
+    /// Free inodes.
     pub files_free: u64,
 }
 
-/// Asks a filesystem for its space. The call may hang for as long as the filesystem does.
+/// Filesystem usage (statfs). The call may block as long as the filesystem hangs.
 pub trait Statfs: Send + Sync {
-    /// The space of the filesystem that `path` lies on.
+    /// Space of the filesystem that contains `path`.
+    ///
+    /// # Errors
+    /// The error of statfs(2).
     fn statfs(&self, path: &Path) -> Result<FsSpace, Errno>;
 }
 
 /// The strings of uname(2).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Uname {
-    /// The kernel's name, `Linux`.
+    /// Name of the kernel, `Linux`.
     pub sysname: String,
-    /// The kernel's release, e.g. `6.12.30-amd64`.
+    /// Release of the kernel, e.g. `6.12.30-amd64`.
     pub release: String,
-    /// The kernel's build.
+    /// Build of the kernel.
     pub version: String,
-    /// The hardware's name, e.g. `x86_64`.
+    /// Name of the hardware, e.g. `x86_64`.
     pub machine: String,
-    /// The host's name.
+    /// Hostname.
     pub nodename: String,
-    /// The NIS domain, mostly `(none)`.
+    /// NIS domain, usually `(none)`.
     pub domainname: String,
 }
 
-/// Asks the kernel about the machine.
+/// Queries the machine.
 pub trait Machine: Send + Sync {
     /// The strings of uname(2).
+    ///
+    /// # Errors
+    /// The error of uname(2).
     fn uname(&self) -> Result<Uname, Errno>;
-    /// The wall clock, since 1970; 0 before that.
+    /// Wall clock since 1970; 0 for a time before that.
     fn realtime(&self) -> Duration;
 }
 
-/// The kernel that runs us.
+/// The running kernel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kernel;
 
 impl Statfs for Kernel {
     fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
         let answer = statvfs(path)?;
-        // Blocks are counted in fragments (statvfs(3)); filesystems that know no fragments say the block's size here.
+        // Blocks are counted in fragments (statvfs(3)); filesystems without fragments report the
+        // block size here.
         let unit = answer.fragment_size();
         Ok(FsSpace {
             size: answer.blocks().saturating_mul(unit),
@@ -95,7 +101,7 @@ impl Machine for Kernel {
     }
 }
 
-/// Size of a memory page in bytes; 4096 if the kernel does not say.
+/// Size of a memory page in bytes; 4096 if unknown.
 pub fn page_size() -> u64 {
     let size = sysconf(SysconfVar::PAGE_SIZE).ok().flatten();
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(4096)

@@ -1,8 +1,9 @@
-//! Going through all processes and their threads: one listing, and a reading of each one's `stat`.
+//! Reads `stat` of all processes and their threads.
 //!
-//! The files stay open from one round to the next, up to a bound: opening one costs the kernel several times what reading it
-//! costs. An open `stat` belongs to the task and not to its number (kernel: `fs/proc/base.c`, `proc_single_show`): it says
-//! ESRCH once the task is gone, whoever has the number then, and the number is looked up anew.
+//! The files stay open between rounds, up to a bound, because opening a file costs the kernel
+//! several times as much as reading it. An open `stat` belongs to the task, not to its number
+//! (kernel: `fs/proc/base.c`, `proc_single_show`): after the task has exited it returns ESRCH, even
+//! if the number is reused; then the number is opened again.
 
 use std::{
     collections::BTreeMap, fs::File, mem::MaybeUninit, os::fd::OwnedFd, os::unix::fs::FileExt as _,
@@ -19,72 +20,73 @@ use virtfleet_agent_core::procfs::{
     task_stat::{TaskStat, task_stat},
 };
 
-/// Tasks of one listing at the most; the kernel's largest `pid_max` is four times this.
-const MOST: usize = 1 << 20;
-/// A `stat` has a few hundred bytes.
-const STAT: usize = 2048;
-/// Files that stay open at the most, and never more than half of what this process may open. The kernel holds some 5 KiB
-/// for each.
-const MOST_OPEN: usize = 512;
-/// How many more may stay open at each listing again, after the kernel had none left.
-const MORE: usize = 8;
+/// Maximum number of tasks per listing; the kernel's largest `pid_max` is four times this.
+const MAX_TASKS: usize = 1 << 20;
+/// Buffer for a `stat`, which has a few hundred bytes.
+const STAT_BYTES: usize = 2048;
+/// Maximum number of files that stay open, and at most half of this process's limit. Each costs
+/// the kernel about 5 KiB.
+const MAX_OPEN: usize = 512;
+/// How many more files may stay open after each listing, once the limit of open files was reached.
+const OPEN_INCREMENT: usize = 8;
 
 /// Why tasks cannot be counted.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// The kernel does not list processes.
+    /// Processes cannot be listed.
     #[error("cannot list processes")]
     Processes(#[source] Errno),
-    /// The kernel does not list the threads of a process.
+    /// The threads of a process cannot be listed.
     #[error("cannot list the threads of a process")]
     Threads(#[source] Errno),
     /// A `stat` cannot be read.
     #[error("cannot read a task's stat")]
     Read(#[source] Errno),
-    /// A `stat` is not as the kernel writes it.
-    #[error("a task's stat is not as the kernel writes it")]
+    /// A `stat` cannot be parsed.
+    #[error("cannot parse a task's stat")]
     Parse(#[source] ParseError),
 }
 
-/// A process whose `stat` stays open.
+/// A process whose `stat` is open.
 #[derive(Debug)]
 struct Process {
     stat: File,
-    /// Whether its first thread was listed among them.
-    led: bool,
-    /// The others, by number.
+    /// True if the listing contained its main thread.
+    has_main_thread: bool,
+    /// The other threads by number.
     threads: BTreeMap<u32, File>,
 }
 
-/// procfs, as a tree of tasks.
+/// The tasks in procfs.
 #[derive(Debug)]
 pub struct Tasks {
     root: PathBuf,
     proc: Option<OwnedFd>,
-    /// By number.
+    /// Open processes by number.
     kept: BTreeMap<u32, Process>,
-    /// How many files are open, or were at the last listing and have been closed since.
+    /// Number of open files, including those closed since the last listing.
     open: usize,
-    /// How many may be. Less than usual for a while after the kernel had none left.
-    most: usize,
+    /// Maximum number of open files. Reduced for some time after the limit of open files was
+    /// reached.
+    max_open: usize,
     usual: usize,
-    /// Kept for their memory.
+    /// Reused buffer.
     listing: Vec<MaybeUninit<u8>>,
     text: Vec<u8>,
     numbers: Vec<u32>,
 }
 
 impl Tasks {
-    /// Nothing is opened before it is asked.
+    /// Does not open anything before the first call.
     pub fn new(root: PathBuf) -> Self {
         let limit = getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(soft, _)| soft / 2);
-        let usual = usize::try_from(limit).map_or(MOST_OPEN, |limit| limit.min(MOST_OPEN));
+        let usual = usize::try_from(limit).map_or(MAX_OPEN, |limit| limit.min(MAX_OPEN));
         Self {
             root,
             proc: None,
             kept: BTreeMap::new(),
             open: 0,
-            most: usual,
+            max_open: usual,
             usual,
             listing: Vec::new(),
             text: Vec::new(),
@@ -92,10 +94,13 @@ impl Tasks {
         }
     }
 
-    /// Looks at procfs anew: the numbers of all processes, in place of what is in `found`.
+    /// Lists all processes; `found` is replaced by their numbers.
+    ///
+    /// # Errors
+    /// procfs cannot be listed.
     pub fn processes(&mut self, found: &mut Vec<u32>) -> Result<(), TaskError> {
         self.listing.resize(32 << 10, MaybeUninit::uninit());
-        self.text.resize(STAT, 0);
+        self.text.resize(STAT_BYTES, 0);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         found.clear();
         let proc = open(&self.root, flags, Mode::empty())
@@ -103,40 +108,43 @@ impl Tasks {
             .and_then(|proc| numbers(&proc, &mut self.listing, found).map(|()| proc))
             .map_err(TaskError::Processes)?;
         self.proc = Some(proc);
-        // In the kernel's order they are sorted; nothing rests on it.
+        // The kernel's order is sorted, but this is not guaranteed.
         found.sort_unstable();
         self.kept.retain(|number, _| found.binary_search(number).is_ok());
         self.open = self.kept.values().map(|process| 1 + process.threads.len()).sum();
-        self.most = self.usual.min(self.most + MORE);
+        self.max_open = self.usual.min(self.max_open + OPEN_INCREMENT);
         Ok(())
     }
 
-    /// What a process says of itself; none when it is gone.
+    /// The `stat` of a process. `None` if it has exited.
+    ///
+    /// # Errors
+    /// The `stat` cannot be read or parsed.
     pub fn process(&mut self, process: u32) -> Result<Option<TaskStat>, TaskError> {
         if let Some(kept) = self.kept.get_mut(&process) {
             if let Ok(length @ 1..) = read(&kept.stat, &mut self.text) {
                 let stat = parse(&self.text[..length])?;
-                // Nobody asks for the threads of such a one.
+                // The threads of a single-threaded process are not requested.
                 if stat.threads <= 1 {
                     self.open = self.open.saturating_sub(kept.threads.len());
                     kept.threads.clear();
-                    kept.led = false;
+                    kept.has_main_thread = false;
                 }
                 return Ok(Some(stat));
             }
             self.kept.remove(&process);
         }
-        let Some((stat, file)) = self.look(&format!("{process}/stat"))? else {
+        let Some((stat, file)) = self.open_stat(&format!("{process}/stat"))? else {
             return Ok(None);
         };
-        if self.open < self.most {
+        if self.open < self.max_open {
             self.open += 1;
             let threads = BTreeMap::new();
             self.kept.insert(
                 process,
                 Process {
                     stat: file,
-                    led: false,
+                    has_main_thread: false,
                     threads,
                 },
             );
@@ -144,15 +152,18 @@ impl Tasks {
         Ok(Some(stat))
     }
 
-    /// The states of the threads of a process that has just said `stat` of itself, in place of what is in `states`; none
-    /// when it is gone.
+    /// Replaces `states` by the states of the threads of a process whose `stat` was just read.
+    /// Empty if the process has exited.
     ///
-    /// As many open files that all answer as it has threads are its threads: each belongs to one of them. Only otherwise
-    /// are they listed.
+    /// If the number of open files that can be read equals the number of threads, these are the
+    /// threads, because each file belongs to one thread. Otherwise the threads are listed again.
+    ///
+    /// # Errors
+    /// The threads cannot be listed, or a `stat` cannot be read or parsed.
     pub fn threads(&mut self, process: u32, stat: TaskStat, states: &mut Vec<u8>) -> Result<(), TaskError> {
         states.clear();
         if let Some(kept) = self.kept.get(&process)
-            && kept.led
+            && kept.has_main_thread
             && kept.threads.len() + 1 == stat.threads as usize
         {
             states.push(stat.state);
@@ -192,10 +203,11 @@ impl Tasks {
             .kept
             .get_mut(&process)
             .map(|kept| std::mem::take(&mut kept.threads));
-        let (mut known, mut threads, mut led) = (known.unwrap_or_default(), BTreeMap::new(), false);
+        let (mut known, mut threads, mut has_main_thread) =
+            (known.unwrap_or_default(), BTreeMap::new(), false);
         for thread in &*listed {
             if *thread == process {
-                led = true;
+                has_main_thread = true;
                 states.push(stat.state);
                 continue;
             }
@@ -206,22 +218,22 @@ impl Tasks {
                 threads.insert(*thread, file);
                 continue;
             }
-            if let Some((stat, file)) = self.look(&format!("{process}/task/{thread}/stat"))? {
+            if let Some((stat, file)) = self.open_stat(&format!("{process}/task/{thread}/stat"))? {
                 states.push(stat.state);
-                if self.open < self.most && self.kept.contains_key(&process) {
+                if self.open < self.max_open && self.kept.contains_key(&process) {
                     self.open += 1;
                     threads.insert(*thread, file);
                 }
             }
         }
         if let Some(kept) = self.kept.get_mut(&process) {
-            (kept.threads, kept.led) = (threads, led);
+            (kept.threads, kept.has_main_thread) = (threads, has_main_thread);
         }
         Ok(())
     }
 
-    /// Opens a `stat` and reads it; none when its task is gone.
-    fn look(&mut self, path: &str) -> Result<Option<(TaskStat, File)>, TaskError> {
+    /// Opens and reads a `stat`. `None` if the task has exited.
+    fn open_stat(&mut self, path: &str) -> Result<Option<(TaskStat, File)>, TaskError> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let opened = self.open(path, flags).and_then(|file| {
             let file = File::from(file);
@@ -234,7 +246,7 @@ impl Tasks {
         }
     }
 
-    /// Opens what is at `path` below procfs. When no more files may be open, those that were kept are given back.
+    /// Opens a path below procfs. If the limit of open files is reached, the kept files are closed.
     fn open(&mut self, path: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let open = |tasks: &Self| {
             let proc = tasks.proc.as_ref().ok_or(Errno::EBADF)?;
@@ -242,17 +254,17 @@ impl Tasks {
         };
         match open(self) {
             Err(Errno::EMFILE | Errno::ENFILE) if !self.kept.is_empty() => {
-                self.give_back();
+                self.close_kept();
                 open(self)
             }
             opened => opened,
         }
     }
 
-    /// Closes what is kept, and keeps less for a while: whoever else needs files may go on needing them.
-    fn give_back(&mut self) {
+    /// Closes the kept files and keeps fewer for some time, so that other code can open files.
+    fn close_kept(&mut self) {
         self.kept.clear();
-        self.most /= 2;
+        self.max_open /= 2;
     }
 }
 
@@ -265,7 +277,7 @@ fn read(file: &File, text: &mut [u8]) -> Result<usize, Errno> {
     read.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or_default()))
 }
 
-/// The names in a directory that are numbers, appended to `found`.
+/// Appends the numeric names in a directory to `found`.
 fn numbers(directory: &OwnedFd, listing: &mut [MaybeUninit<u8>], found: &mut Vec<u32>) -> Result<(), Errno> {
     let mut entries = RawDir::new(directory, listing);
     while let Some(entry) = entries.next() {
@@ -274,7 +286,7 @@ fn numbers(directory: &OwnedFd, listing: &mut [MaybeUninit<u8>], found: &mut Vec
         if name.first().is_some_and(u8::is_ascii_digit)
             && let Some(number) = str::from_utf8(name).ok().and_then(|name| name.parse().ok())
         {
-            if found.len() >= MOST {
+            if found.len() >= MAX_TASKS {
                 return Err(Errno::E2BIG);
             }
             found.push(number);

@@ -1,4 +1,5 @@
-//! What the collectors ask systemd and logind, on the system bus, and the services that nodes live by.
+//! Queries of the collectors to systemd and logind on the system bus, and to the services that a
+//! node depends on.
 
 use std::{
     io::{Read as _, Write as _},
@@ -18,31 +19,35 @@ use crate::{
     services::dbus::{Bus, BusError, Connection},
 };
 
-/// The system bus's socket, by its path in the guest.
+/// Path of the system bus's socket in the guest.
 pub const BUS_SOCKET: &str = "/run/dbus/system_bus_socket";
-/// How long a health endpoint may take.
-const HEALTH_DEADLINE: Duration = Duration::from_millis(500);
+/// Timeout of a health endpoint.
+const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What became of a connection to a socket.
+/// Result of connecting to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// Somebody listens.
+    /// A service listens.
     Listens,
-    /// There is a socket, and nobody listens, or its queue is full.
+    /// The socket exists, but no service listens, or its queue is full.
     Silent,
-    /// There is no socket.
+    /// The socket does not exist.
     Absent,
-    /// We may not ask.
+    /// This process has no permission.
     Denied,
 }
 
-/// Asks systemd, logind, and the services that nodes live by.
+/// Queries systemd, logind and the services that a node depends on.
 pub trait ServiceCalls: Send + Sync {
-    /// A connection to the system bus whose socket is `path`.
+    /// Connects to the system bus whose socket is `path`.
+    ///
+    /// # Errors
+    /// The bus is missing or refuses the connection.
     fn bus(&self, path: &Path) -> Result<Box<dyn Bus>, BusError>;
-    /// The status of `GET /healthz` at 127.0.0.1; none when nobody listens there; 0 when who listens gives no answer in time.
+    /// HTTP status of `GET /healthz` at 127.0.0.1. `None` if the port is closed; 0 if there is no
+    /// answer in time.
     fn healthz(&self, port: u16) -> Option<u16>;
-    /// Whether somebody listens at a socket.
+    /// Connects to a socket to find out whether a service listens.
     fn reach(&self, socket: &Path) -> Reach;
 }
 
@@ -52,9 +57,9 @@ impl ServiceCalls for Kernel {
     }
 
     fn healthz(&self, port: u16) -> Option<u16> {
-        let deadline = Instant::now() + HEALTH_DEADLINE;
+        let deadline = Instant::now() + HEALTH_TIMEOUT;
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let stream = match TcpStream::connect_timeout(&address, HEALTH_DEADLINE) {
+        let stream = match TcpStream::connect_timeout(&address, HEALTH_TIMEOUT) {
             Ok(stream) => stream,
             Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return Some(0),
             Err(_) => return None,
@@ -70,13 +75,13 @@ impl ServiceCalls for Kernel {
             Ok(()) => Reach::Listens,
             Err(Errno::ENOENT | Errno::ENOTDIR) => Reach::Absent,
             Err(Errno::ECONNREFUSED | Errno::EAGAIN) => Reach::Silent,
-            // Rights, or trouble of our own: no word about who should listen.
+            // A permission or local resource problem, which says nothing about the service.
             Err(_) => Reach::Denied,
         }
     }
 }
 
-/// Asks and reads the first line of the answer.
+/// Sends the request and parses the status line.
 fn status(mut stream: TcpStream, deadline: Instant) -> Option<u16> {
     let left = || Some(deadline.saturating_duration_since(Instant::now())).filter(|left| !left.is_zero());
     stream.set_write_timeout(Some(left()?)).ok()?;
@@ -102,8 +107,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn health_is_the_status_or_the_lack_of_one() {
-        for (said, found) in [
+    fn health_is_the_status_or_none() {
+        for (answer, found) in [
             ("HTTP/1.1 200 OK\r\n\r\nok", Some(200)),
             ("HTTP/1.0 500 Internal Server Error\r\n", Some(500)),
             ("SSH-2.0", Some(0)),
@@ -115,9 +120,9 @@ mod tests {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut request = [0; 512];
                 assert!(stream.read(&mut request).unwrap() > 0);
-                stream.write_all(said.as_bytes()).unwrap();
+                stream.write_all(answer.as_bytes()).unwrap();
             });
-            assert_eq!(Kernel.healthz(port), found, "{said}");
+            assert_eq!(Kernel.healthz(port), found, "{answer}");
             server.join().unwrap();
             assert_eq!(Kernel.healthz(port), None);
         }
@@ -130,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn sockets_by_who_listens() {
+    fn sockets_are_listening_silent_or_absent() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
         assert_eq!(Kernel.reach(&path), Reach::Absent);

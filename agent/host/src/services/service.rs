@@ -1,5 +1,5 @@
-//! systemd's services: what one is doing, and asking for another state of it. Through `systemctl`, never waiting for a job:
-//! a oneshot that waits for a job behind its own would wait for ever.
+//! State of systemd services and jobs for them, through `systemctl`. Never waits for a job: a
+//! oneshot service that waits for a job queued behind its own would deadlock.
 
 use std::time::Duration;
 
@@ -8,39 +8,45 @@ use crate::{CommandError, Commands, Tool};
 const DEADLINE: Duration = Duration::from_secs(10);
 const PROPERTIES: &str = "--property=LoadState,ActiveState,Result,ExecMainStatus,StatusText";
 
-/// A service as systemd sees it (`systemctl show`).
+/// State of a service (`systemctl show`).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Service {
-    /// Whether there is such a unit.
+    /// True if the unit exists.
     pub loaded: bool,
     /// `active`, `activating`, `inactive`, `failed`, …
     pub active: String,
-    /// How it last ended: `success`, `exit-code`, `watchdog`, …
+    /// Result of its last run: `success`, `exit-code`, `watchdog`, …
     pub result: String,
-    /// The exit code of its main process, when it ended.
+    /// Exit code of its main process, if it has exited.
     pub exit_code: i32,
-    /// What its main process says of itself (`STATUS=` of sd_notify(3)).
+    /// Status text of its main process (`STATUS=` of sd_notify(3)).
     pub status: String,
 }
 
-/// What can be asked of a service.
+/// A job for a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Restart it if it runs.
+    /// Restart it if it is running.
     RestartIfRunning,
     /// Start it.
     Start,
 }
 
-/// systemd, as far as services go.
+/// systemd's service manager.
 pub trait Services {
-    /// What a unit is doing.
+    /// State of a unit.
+    ///
+    /// # Errors
+    /// `systemctl` failed.
     fn show(&self, unit: &str) -> Result<Service, CommandError>;
-    /// Queues a job and does not wait for it.
+    /// Queues a job without waiting for it.
+    ///
+    /// # Errors
+    /// `systemctl` failed.
     fn change(&self, unit: &str, change: Change) -> Result<(), CommandError>;
 }
 
-/// systemd by its own tool.
+/// systemd through `systemctl`.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Systemctl<C>(pub C);
 
@@ -78,7 +84,7 @@ mod tests {
     use crate::{Done, command::fake::FakeCommands};
 
     #[test]
-    fn what_systemctl_prints_is_read() {
+    fn the_output_of_systemctl_is_parsed() {
         let commands = FakeCommands::new(|_| {
             Some(Done {
                 stdout: "LoadState=loaded\nActiveState=failed\nResult=exit-code\nExecMainStatus=78\nStatusText=a=b\n".into(),
@@ -97,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_queued_and_not_waited_for() {
+    fn jobs_are_queued_without_waiting() {
         let systemctl = Systemctl(FakeCommands::content());
         systemctl.change("u.service", Change::RestartIfRunning).unwrap();
         systemctl.change("u.service", Change::Start).unwrap();

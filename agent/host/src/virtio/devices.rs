@@ -5,47 +5,53 @@ use std::{collections::BTreeMap, fs, path::Path};
 use virtfleet_agent_core::virtio::{Bus, Device, Features, Kind, Vector};
 
 use super::{
-    look::{Look, link_name, natural, not},
+    file_reader::{FileReader, link_name, natural, not},
     place::is_pci,
 };
 
-/// Folders below a device whose entries are what the guest sees of it.
+/// Directories below a device whose entries are its guest-visible parts.
 const PARTS: [&str; 5] = ["net", "block", "virtio-ports", "input", "sound"];
 /// The sources of random numbers.
 const SOURCES: &str = "class/misc/hw_random/rng_available";
 
-/// All of them, by number.
+/// All virtio devices by number.
 pub(super) fn devices(
-    look: &mut Look<'_>,
+    reader: &mut FileReader<'_>,
     mut interrupts: BTreeMap<String, Vec<Vector>>,
     offered: bool,
 ) -> Vec<Device> {
-    let folder = look.roots.sys("bus/virtio/devices");
+    let folder = reader.roots.sys("bus/virtio/devices");
     let mut all = Vec::new();
-    for name in look.names(&folder) {
+    for name in reader.names(&folder) {
         let path = folder.join(&name);
-        let mark = look.mark();
+        let mark = reader.mark();
         let vectors = interrupts.remove(&name).unwrap_or_default();
-        let device = device(look, name, &path, vectors, offered);
+        let device = device(reader, name, &path, vectors, offered);
         if fs::symlink_metadata(&path).is_ok() {
             all.push(device);
         } else {
-            look.forget(mark);
+            reader.forget(mark);
         }
     }
-    sources(look, &mut all);
+    sources(reader, &mut all);
     all
 }
 
-fn device(look: &mut Look<'_>, name: String, path: &Path, vectors: Vec<Vector>, offered: bool) -> Device {
-    let kind = hex(look, &path.join("device")).map(Kind).unwrap_or_default();
-    let status = hex(look, &path.join("status"));
-    let negotiated = look.needed(&path.join("features")).and_then(|text| {
+fn device(
+    reader: &mut FileReader<'_>,
+    name: String,
+    path: &Path,
+    vectors: Vec<Vector>,
+    offered: bool,
+) -> Device {
+    let kind = hex(reader, &path.join("device")).map(Kind).unwrap_or_default();
+    let status = hex(reader, &path.join("status"));
+    let negotiated = reader.needed(&path.join("features")).and_then(|text| {
         let read = Features::of_sysfs(&text);
-        look.parsed(&path.join("features"), read)
+        reader.parsed(&path.join("features"), read)
     });
-    let offered = offered.then(|| of_debugfs(look, &name)).flatten();
-    let (bus, address) = seat(path);
+    let offered = offered.then(|| of_debugfs(reader, &name)).flatten();
+    let (bus, address) = bus_and_address(path);
     let mut device = Device {
         kind,
         driver: link_name(&path.join("driver")),
@@ -54,7 +60,7 @@ fn device(look: &mut Look<'_>, name: String, path: &Path, vectors: Vec<Vector>, 
         status,
         negotiated: negotiated.unwrap_or_default(),
         offered,
-        parts: parts(look, path),
+        parts: parts(reader, path),
         name,
         ..Device::default()
     };
@@ -62,31 +68,33 @@ fn device(look: &mut Look<'_>, name: String, path: &Path, vectors: Vec<Vector>, 
     device
 }
 
-/// A number as these files have it, `0x0000000f`.
-fn hex(look: &mut Look<'_>, path: &Path) -> Option<u32> {
-    let text = look.needed(path)?;
+/// Parses a hexadecimal attribute, `0x0000000f`.
+fn hex(reader: &mut FileReader<'_>, path: &Path) -> Option<u32> {
+    let text = reader.needed(path)?;
     let digits = text.strip_prefix("0x").filter(|digits| !digits.starts_with('+'));
     let number = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
     let made = number.ok_or_else(|| not("a hexadecimal number such as 0x0001", &text));
-    look.parsed(path, made)
+    reader.parsed(path, made)
 }
 
-/// What the device offers. Kernels before 6.8, and those built without `CONFIG_VIRTIO_DEBUG`, have no such file.
-fn of_debugfs(look: &mut Look<'_>, name: &str) -> Option<Features> {
-    let path = look
+/// Features that the device offers. Kernels before 6.8, and those built without
+/// `CONFIG_VIRTIO_DEBUG`, lack this file.
+fn of_debugfs(reader: &mut FileReader<'_>, name: &str) -> Option<Features> {
+    let path = reader
         .roots
         .sys(format!("kernel/debug/virtio/{name}/device_features"));
-    let text = look.text(&path)?;
+    let text = reader.text(&path)?;
     let read = Features::of_debugfs(&text);
-    look.parsed(&path, read)
+    reader.parsed(&path, read)
 }
 
-/// What the device is attached to, and where. The entry is a link to the device's folder, which lies below that of what it is attached to.
-fn seat(path: &Path) -> (Bus, String) {
+/// The device's bus and address. The entry is a link to the device's directory, which is below that
+/// of its parent.
+fn bus_and_address(path: &Path) -> (Bus, String) {
     let target = fs::read_link(path).unwrap_or_default();
     let address = target.parent().and_then(Path::file_name);
     let address = address.and_then(|name| name.to_str()).unwrap_or_default();
-    // The kernel follows the link before it goes up.
+    // The kernel resolves the link before `..`.
     let bus = match link_name(&path.join("../subsystem")).as_deref() {
         Some("pci") => Bus::Pci,
         Some("platform") => Bus::Mmio,
@@ -97,25 +105,26 @@ fn seat(path: &Path) -> (Bus, String) {
     (bus, address.to_owned())
 }
 
-fn parts(look: &mut Look<'_>, path: &Path) -> Vec<String> {
+fn parts(reader: &mut FileReader<'_>, path: &Path) -> Vec<String> {
     let mut parts = Vec::new();
-    for entry in look.names(path) {
+    for entry in reader.names(path) {
         let host = entry
             .strip_prefix("host")
             .is_some_and(|number| number.parse::<u32>().is_ok());
         if host {
             parts.push(entry);
         } else if PARTS.contains(&entry.as_str()) {
-            parts.extend(look.names(&path.join(entry)));
+            parts.extend(reader.names(&path.join(entry)));
         }
     }
     parts.sort_by(|one, other| natural(one).cmp(&natural(other)));
     parts
 }
 
-/// Sources of random numbers are no entries below their device. The driver numbers them as they come (kernel: `drivers/char/hw_random/virtio-rng.c`), as devices
-/// are: the first is the first.
-fn sources(look: &mut Look<'_>, devices: &mut [Device]) {
+/// hw_random devices have no entry below their virtio device. The driver numbers them in order of
+/// appearance (kernel: `drivers/char/hw_random/virtio-rng.c`), as virtio devices are numbered, so
+/// the first belongs to the first.
+fn sources(reader: &mut FileReader<'_>, devices: &mut [Device]) {
     let mut random = devices
         .iter_mut()
         .filter(|device| device.kind == Kind::RNG)
@@ -123,8 +132,8 @@ fn sources(look: &mut Look<'_>, devices: &mut [Device]) {
     if random.peek().is_none() {
         return;
     }
-    let path = look.roots.sys(SOURCES);
-    let text = look.text(&path).unwrap_or_default();
+    let path = reader.roots.sys(SOURCES);
+    let text = reader.text(&path).unwrap_or_default();
     let mut names: Vec<&str> = text
         .split_whitespace()
         .filter(|name| name.starts_with("virtio_rng"))

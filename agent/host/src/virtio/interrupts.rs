@@ -1,4 +1,4 @@
-//! The interrupts of virtio devices: how often each came and on which CPU, and where it may go.
+//! Interrupts of virtio devices: counts per CPU, and affinity.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -7,36 +7,36 @@ use virtfleet_agent_core::{
     virtio::{Cpus, Vector, interrupts::handler},
 };
 
-use super::look::Look;
-use crate::slurp;
+use super::file_reader::FileReader;
+use crate::read_once;
 
-/// `/proc/interrupts` has a line for each interrupt with 11 characters for each CPU.
-pub const LIMIT: usize = 32 << 20;
-/// Interrupts that are taken: a PCI device has at most 2048.
-const VECTORS: usize = 1 << 16;
+/// Maximum size of `/proc/interrupts` in bytes: a line per interrupt with 11 characters per CPU.
+pub const MAX_INTERRUPTS_BYTES: usize = 32 << 20;
+/// Maximum number of interrupts; a PCI device has at most 2048.
+const MAX_VECTORS: usize = 1 << 16;
 
-/// The interrupts by device (`virtio2`), each as that device's handler has it.
-pub(super) fn of_devices(look: &mut Look<'_>, cpus: &Cpus) -> BTreeMap<String, Vec<Vector>> {
-    let path = look.roots.proc("interrupts");
+/// Interrupts by device (`virtio2`), as named by the device's handlers.
+pub(super) fn of_devices(reader: &mut FileReader<'_>, cpus: &Cpus) -> BTreeMap<String, Vec<Vector>> {
+    let path = reader.roots.proc("interrupts");
     let mut buffer = Vec::new();
-    let text = match slurp(&path, &mut buffer, LIMIT) {
+    let text = match read_once(&path, &mut buffer, MAX_INTERRUPTS_BYTES) {
         Ok(bytes) => String::from_utf8_lossy(bytes),
         Err(error) => {
-            look.note(&path, error);
+            reader.note(&path, error);
             return BTreeMap::new();
         }
     };
     let mut found = BTreeMap::new();
     let read = read(&text, &mut found);
-    look.parsed(&path, read);
+    reader.parsed(&path, read);
     for vector in found.values_mut().flatten() {
-        aim(look, vector);
-        remember(look, cpus, vector);
+        read_affinity(reader, vector);
+        add_offline_counts(reader, cpus, vector);
     }
     found
 }
 
-/// Fills in what lines tell before the first that is broken.
+/// Adds the data of all lines up to the first malformed one.
 fn read(
     text: &str,
     found: &mut BTreeMap<String, Vec<Vector>>,
@@ -52,7 +52,7 @@ fn read(
                 continue;
             };
             taken += 1;
-            if taken > VECTORS {
+            if taken > MAX_VECTORS {
                 return;
             }
             let landed = table.cpus.iter().copied().zip(counts.iter().copied());
@@ -66,28 +66,32 @@ fn read(
     })
 }
 
-/// Where an interrupt may go and goes. Kernels without `GENERIC_IRQ_EFFECTIVE_AFF_MASK` do not say the latter.
-fn aim(look: &mut Look<'_>, vector: &mut Vector) {
-    let folder = look.roots.proc(format!("irq/{}", vector.irq));
+/// The allowed and the effective CPUs of an interrupt. Kernels without
+/// `GENERIC_IRQ_EFFECTIVE_AFF_MASK` do not report the latter.
+fn read_affinity(reader: &mut FileReader<'_>, vector: &mut Vector) {
+    let folder = reader.roots.proc(format!("irq/{}", vector.irq));
     let mut list = |name: &str| {
         let path: &Path = &folder.join(name);
-        let text = look.text(path)?;
-        look.parsed(path, cpulist::cpus(&text))
+        let text = reader.text(path)?;
+        reader.parsed(path, cpulist::cpus(&text))
     };
     vector.affinity = list("smp_affinity_list").unwrap_or_default();
     vector.effective = list("effective_affinity_list").unwrap_or_default();
 }
 
-/// Adds what came to CPUs that are offline now, for which `/proc/interrupts` has no column: the kernel has not forgotten it (`kernel/irq/irqdesc.c`,
-/// `per_cpu_count_show`), and a count in all that went back would look as if all had begun anew.
-fn remember(look: &mut Look<'_>, cpus: &Cpus, vector: &mut Vector) {
+/// Adds counts of CPUs that are offline now. `/proc/interrupts` has no column for them, but the
+/// kernel keeps the counts (`kernel/irq/irqdesc.c`, `per_cpu_count_show`). Without them a total
+/// would decrease, which looks like a counter reset.
+fn add_offline_counts(reader: &mut FileReader<'_>, cpus: &Cpus, vector: &mut Vector) {
     if cpus.online.is_empty() || cpus.possible.len() == cpus.online.len() {
         return;
     }
-    let path = look.roots.sys(format!("kernel/irq/{}/per_cpu_count", vector.irq));
-    let Some(text) = look.quiet(&path) else { return };
+    let path = reader
+        .roots
+        .sys(format!("kernel/irq/{}/per_cpu_count", vector.irq));
+    let Some(text) = reader.quiet(&path) else { return };
     let counts: Vec<u64> = text.split(',').map_while(|count| count.parse().ok()).collect();
-    // On the largest guests the text does not fit the file, and ends within a number.
+    // On the largest guests the text is truncated within a number.
     if counts.len() != cpus.possible.len() {
         return;
     }

@@ -1,5 +1,5 @@
-//! The virtio devices and those that stand where virtio was meant, as the kernel shows them: from sysfs, `/proc/interrupts`, `/proc/irq` and what the drivers of
-//! network interfaces answer. What it means is decided in `agent_core::virtio`.
+//! virtio devices, and other devices where virtio is expected, from sysfs, `/proc/interrupts`,
+//! `/proc/irq` and the drivers of network interfaces. Decisions are made in `agent_core::virtio`.
 //!
 //! ```text
 //! interrupts ─┐
@@ -9,14 +9,15 @@
 //! pci ────────┘
 //! ```
 //!
-//! Nothing here fails. A device that goes away while it is read is left out; what cannot be read of one that is there is told in [`Machine::unread`], and the rest is
-//! read all the same. Every folder and file has a bound.
+//! Nothing here fails. A device that disappears meanwhile is left out. What cannot be read of an
+//! existing device is listed in [`Machine::unread`], and the rest is read. Every directory and file
+//! has a size limit.
 
 mod devices;
 mod disks;
+mod file_reader;
 mod interrupts;
 mod leases;
-mod look;
 mod nics;
 mod pci;
 mod place;
@@ -31,26 +32,28 @@ use virtfleet_agent_core::{
     virtio::{Cpus, Device, Disk, Kind, Machine, Nic, Role, Sharing, Vectors},
 };
 
-pub use self::interrupts::LIMIT as INTERRUPTS_LIMIT;
-use self::look::Look;
+use self::file_reader::FileReader;
+pub use self::interrupts::MAX_INTERRUPTS_BYTES;
 use crate::{NicCalls, Roots, read_text};
 
-/// Looks at everything once. `calls` asks the drivers of network interfaces; `offered` says whether to look for what devices offer, too, which only root can
-/// (debugfs). No privilege is needed for the rest.
+/// Inspects all devices once. `calls` queries the drivers of network interfaces. `offered`: also
+/// read the features that devices offer, which requires root (debugfs); the rest needs no
+/// privilege.
 ///
-/// It costs a few system calls for each interrupt, queue and device: a few milliseconds on a usual guest, tens with hundreds of queues. Nothing is kept between calls.
+/// Cost: a few system calls per interrupt, queue and device, i.e. a few milliseconds on a usual
+/// guest and tens of milliseconds with hundreds of queues. Nothing is cached between calls.
 pub fn observe(roots: &Roots, calls: &dyn NicCalls, offered: bool) -> Machine {
-    let mut look = Look::new(roots);
-    let kernel = look.needed(&roots.proc("sys/kernel/osrelease"));
-    let cpus = cpus(&mut look);
-    let interrupts = interrupts::of_devices(&mut look, &cpus);
-    let mut devices = devices::devices(&mut look, interrupts, offered);
-    let nics = nics::nics(&mut look, calls);
-    let disks = disks::disks(&mut look);
+    let mut reader = FileReader::new(roots);
+    let kernel = reader.needed(&roots.proc("sys/kernel/osrelease"));
+    let cpus = cpus(&mut reader);
+    let interrupts = interrupts::of_devices(&mut reader, &cpus);
+    let mut devices = devices::devices(&mut reader, interrupts, offered);
+    let nics = nics::nics(&mut reader, calls);
+    let disks = disks::disks(&mut reader);
     for device in &mut devices {
         complete(device, &nics, &disks);
     }
-    let mut vectors = pci::vectors(&mut look);
+    let mut vectors = pci::vectors(&mut reader);
     vectors.limit = Vectors::estimate(std::env::consts::ARCH, cpus.online.len());
     Machine {
         kernel: kernel.unwrap_or_default(),
@@ -60,28 +63,28 @@ pub fn observe(roots: &Roots, calls: &dyn NicCalls, offered: bool) -> Machine {
         disks,
         vectors,
         asked_offered: offered,
-        unread: look.unread(),
+        unread: reader.unread(),
     }
 }
 
-fn cpus(look: &mut Look<'_>) -> Cpus {
-    let folder = look.roots.sys("devices/system/cpu");
+fn cpus(reader: &mut FileReader<'_>) -> Cpus {
+    let folder = reader.roots.sys("devices/system/cpu");
     let mut list = |name: &str| {
         let path: &Path = &folder.join(name);
-        let text = look.needed(path)?;
-        look.parsed(path, cpulist::cpus(&text))
+        let text = reader.needed(path)?;
+        reader.parsed(path, cpulist::cpus(&text))
     };
     Cpus {
         online: list("online").unwrap_or_default(),
         present: list("present").unwrap_or_default(),
         possible: list("possible").unwrap_or_default(),
         isolated: isolated(&folder),
-        smt: look.text(&folder.join("smt/control")),
-        random: processors::random(look),
+        smt: reader.text(&folder.join("smt/control")),
+        random: processors::random(reader),
     }
 }
 
-/// CPUs that are kept free. A kernel without such a thing has no file, or says `(null)`.
+/// Isolated CPUs. A kernel without isolation has no file, or the text `(null)`.
 fn isolated(folder: &Path) -> Vec<u32> {
     let lists = ["isolated", "nohz_full"].map(|name| {
         let text = read_text(&folder.join(name), 64 << 10).unwrap_or_default();
@@ -93,7 +96,8 @@ fn isolated(folder: &Path) -> Vec<u32> {
     all
 }
 
-/// Adds what only others tell: disks behind a SCSI controller, and queues that have no interrupts of their own.
+/// Adds relations that are found elsewhere: disks behind a SCSI controller, and queues without
+/// their own interrupts.
 fn complete(device: &mut Device, nics: &[Nic], disks: &[Disk]) {
     let ours = |disk: &&Disk| disk.device.as_ref() == Some(&device.name);
     let disks: Vec<&Disk> = disks.iter().filter(ours).collect();

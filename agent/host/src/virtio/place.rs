@@ -1,21 +1,21 @@
-//! Where a device of sysfs sits: its folder lies below that of what it is attached to.
+//! Position of a device in sysfs: its directory is below those of its parents.
 
 use std::path::Path;
 
-use super::look::link_name;
+use super::file_reader::link_name;
 
-/// What is found on the way up from a device.
+/// What is found on the path from a device upward.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Place {
     /// The first driver.
     pub(super) driver: String,
     /// The virtio device, e.g. `virtio2`.
     pub(super) virtio: Option<String>,
-    /// The address of the PCI device, else the name of the folder that has the driver or above the virtio device.
+    /// The PCI address, else the name of the directory with the driver or above the virtio device.
     pub(super) address: String,
 }
 
-/// Looks upwards from a device's real folder.
+/// Walks up from a device's resolved directory.
 pub(super) fn place(folder: &Path) -> Place {
     let mut place = Place::default();
     let (mut above_virtio, mut holder) = (None, None);
@@ -52,13 +52,13 @@ pub(super) fn place(folder: &Path) -> Place {
     place
 }
 
-/// Whether it is a virtio device's name.
+/// True for the name of a virtio device.
 fn is_virtio(name: &str) -> bool {
     let number = name.strip_prefix("virtio");
     number.is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether it is a PCI address such as `0000:00:03.0`.
+/// True for a PCI address such as `0000:00:03.0`.
 pub(super) fn is_pci(name: &str) -> bool {
     let hex = |text: &str, least: usize| {
         text.len() >= least && text.len() <= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses() {
+    fn pci_addresses_and_virtio_names_are_recognized() {
         for (name, is) in [
             ("0000:00:03.0", true),
             ("10000:e1:1f.7", true),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_way_up() {
+    fn drivers_and_addresses_are_found_on_the_path_upward() {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| {
             let path = dir.path().join("devices").join(path);

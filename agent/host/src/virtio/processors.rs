@@ -1,17 +1,18 @@
-//! What `/proc/cpuinfo` says of the processors.
+//! CPU features from `/proc/cpuinfo`.
 
 use std::{fs::File, io::Read as _};
 
-use super::look::Look;
+use super::file_reader::FileReader;
 
-/// As much as the first processor's lines take, several times over.
-const FIRST: u64 = 16 << 10;
+/// Bytes to read: several times the lines of the first CPU.
+const READ_BYTES: u64 = 16 << 10;
 
-/// Whether they give random numbers themselves: `rdrand` among the `flags` of x86, `rng` among the `Features` of Arm. None where neither line is there.
-pub(super) fn random(look: &Look<'_>) -> Option<bool> {
+/// Whether the CPUs have a random number instruction: `rdrand` in the `flags` of x86, `rng` in the
+/// `Features` of Arm. `None` if neither line exists.
+pub(super) fn random(reader: &FileReader<'_>) -> Option<bool> {
     let mut bytes = Vec::new();
-    let file = File::open(look.roots.proc("cpuinfo")).ok()?;
-    file.take(FIRST).read_to_end(&mut bytes).ok()?;
+    let file = File::open(reader.roots.proc("cpuinfo")).ok()?;
+    file.take(READ_BYTES).read_to_end(&mut bytes).ok()?;
     of_text(&String::from_utf8_lossy(&bytes))
 }
 
@@ -32,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_of_both_architectures() {
+    fn flags_of_both_architectures_are_parsed() {
         assert_eq!(
             of_text("processor\t: 0\nflags\t\t: fpu rdrand rdseed\n"),
             Some(true)

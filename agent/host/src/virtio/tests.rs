@@ -13,7 +13,8 @@ use crate::{
 
 const NET: &str = "0000:00:03.0/virtio2";
 
-/// A guest with a network interface, a disk, a SCSI controller with a disk, and a source of random numbers.
+/// A guest with a network interface, a disk, a SCSI controller with a disk, and a random number
+/// source.
 struct Guest(tempfile::TempDir);
 
 impl Guest {
@@ -114,7 +115,7 @@ impl Guest {
         let folder = "sys/devices/pci0000:00/0000:00:02.0/virtio1/block/vda";
         for (file, text) in [
             ("size", "2048\n"),
-            // Whoever reads it sends a request to the device.
+            // Reading this attribute sends a request to the device.
             ("serial", "asked"),
             ("dev", "253:0\n"),
             ("ro", "0\n"),
@@ -154,7 +155,7 @@ impl Guest {
             udev_data: self.0.path().join("udev"),
         }
     }
-    fn look(&self) -> Machine {
+    fn machine(&self) -> Machine {
         observe(&self.roots(), &drivers(), false)
     }
 }
@@ -193,8 +194,8 @@ fn names<T>(all: &[T], name: impl Fn(&T) -> &str) -> Vec<String> {
 }
 
 #[test]
-fn devices_with_their_queues() {
-    let machine = Guest::new().look();
+fn devices_are_found_with_their_queues() {
+    let machine = Guest::new().machine();
     assert_eq!(machine.unread, []);
     assert_eq!(
         (machine.kernel.as_str(), machine.cpus.online.as_slice()),
@@ -242,8 +243,8 @@ fn devices_with_their_queues() {
 }
 
 #[test]
-fn interfaces_and_disks() {
-    let machine = Guest::new().look();
+fn interfaces_and_disks_are_read() {
+    let machine = Guest::new().machine();
     assert_eq!(names(&machine.nics, |nic| &nic.name), ["eth0"]);
     let nic = &machine.nics[0];
     assert_eq!(
@@ -296,10 +297,10 @@ fn interfaces_and_disks() {
 }
 
 #[test]
-fn offered_features_only_when_asked_for() {
+fn offered_features_are_read_only_on_request() {
     let guest = Guest::new();
     guest.put("sys/kernel/debug/virtio/virtio2/device_features", "0\n22\n32\n");
-    assert_eq!(guest.look().device("virtio2").unwrap().offered, None);
+    assert_eq!(guest.machine().device("virtio2").unwrap().offered, None);
     let machine = observe(&guest.roots(), &drivers(), true);
     assert_eq!(
         machine.device("virtio2").unwrap().offered,
@@ -310,7 +311,7 @@ fn offered_features_only_when_asked_for() {
 }
 
 #[test]
-fn what_is_broken_is_told_and_the_rest_is_read() {
+fn failures_are_recorded_and_the_rest_is_read() {
     let guest = Guest::new();
     let sys = |path: &str| guest.0.path().join("sys").join(path);
     fs::write(sys("bus/virtio/devices/virtio2/features"), "101").unwrap();
@@ -328,14 +329,14 @@ fn what_is_broken_is_told_and_the_rest_is_read() {
     };
     let machine = observe(&guest.roots(), &FakeNics::new([("eth0", refusing)]), false);
     let root = format!("{}/", guest.0.path().display());
-    let told: Vec<(String, &str)> = machine
+    let unread: Vec<(String, &str)> = machine
         .unread
         .iter()
         .map(|one| (one.what.replace(&root, ""), one.because.as_str()))
         .collect();
-    let told: Vec<(&str, &str)> = told.iter().map(|one| (one.0.as_str(), one.1)).collect();
+    let unread: Vec<(&str, &str)> = unread.iter().map(|one| (one.0.as_str(), one.1)).collect();
     assert_eq!(
-        told,
+        unread,
         [
             ("sys/devices/system/cpu/possible", "larger than 4095 bytes"),
             (
@@ -366,7 +367,7 @@ fn what_is_broken_is_told_and_the_rest_is_read() {
 }
 
 #[test]
-fn an_interface_whose_driver_has_gone_is_read_as_far_as_it_goes() {
+fn an_interface_whose_driver_is_gone_is_read_partially() {
     let guest = Guest::new();
     let machine = observe(&guest.roots(), &FakeNics::default(), false);
     assert_eq!((machine.nics[0].channels, machine.nics[0].mtu), (None, 1450));
@@ -376,7 +377,7 @@ fn an_interface_whose_driver_has_gone_is_read_as_far_as_it_goes() {
 }
 
 #[test]
-fn nothing_at_all() {
+fn an_empty_tree() {
     let dir = tempfile::tempdir().unwrap();
     let none = dir.path().join("none");
     let roots = Roots {
@@ -391,19 +392,19 @@ fn nothing_at_all() {
 }
 
 #[test]
-fn notes_have_a_bound() {
+fn the_number_of_notes_is_bounded() {
     let roots = Roots::default();
-    let mut look = Look::new(&roots);
+    let mut reader = FileReader::new(&roots);
     for _ in 0..300 {
-        look.note(Path::new("x"), "y");
+        reader.note(Path::new("x"), "y");
     }
-    let mark = look.mark();
-    look.note(Path::new("x"), "y");
-    look.forget(mark);
-    let unread = look.unread();
+    let mark = reader.mark();
+    reader.note(Path::new("x"), "y");
+    reader.forget(mark);
+    let unread = reader.unread();
     assert_eq!(
         (unread.len(), unread[256].because.as_str()),
-        (257, "44 more could not be read")
+        (257, "44 more files could not be read")
     );
 }
 

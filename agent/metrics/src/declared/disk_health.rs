@@ -1,4 +1,4 @@
-//! The families about the health of declared disks, for the collector `disks`.
+//! Metric families about the health of declared disks, for the collector `disks`.
 
 use virtfleet_agent_core::disks::{
     health::{Answer, Look, Usage},
@@ -6,10 +6,10 @@ use virtfleet_agent_core::disks::{
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
-/// A disk that is in its place, and a look at it.
+/// A mounted declared disk and its health.
 pub(super) type Row<'a> = (&'a DiskState, Look);
 
-/// Name, help, type and value of a family with the label `name` alone.
+/// Name, HELP, type and value of a family whose only label is `name`.
 type Family = (&'static str, &'static str, MetricType, fn(&Look) -> Option<f64>);
 
 fn used(usage: Option<Usage>) -> Option<f64> {
@@ -23,7 +23,7 @@ fn available(usage: Option<Usage>) -> Option<f64> {
 const FAMILIES: [Family; 10] = [
     (
         "virtfleet_disk_answers",
-        "Whether the filesystem of a declared disk answers; 0 when it hangs or has been shut down.",
+        "Whether the filesystem of a declared disk responds; 0 if it hangs or was shut down.",
         MetricType::Gauge,
         |look| match look.answer {
             Answer::Unknown => None,
@@ -45,7 +45,7 @@ const FAMILIES: [Family; 10] = [
     ),
     (
         "virtfleet_disk_available_bytes",
-        "Bytes of a declared disk that others than root may still use.",
+        "Bytes of a declared disk that are available to non-root users.",
         MetricType::Gauge,
         |look| available(look.space),
     ),
@@ -63,19 +63,19 @@ const FAMILIES: [Family; 10] = [
     ),
     (
         "virtfleet_disk_filesystem_last_error_timestamp_seconds",
-        "When the filesystem of a declared disk noted its last error (ext4).",
+        "Time of the last error of the filesystem of a declared disk (ext4), in seconds since 1970.",
         MetricType::Gauge,
         |look| look.last_error_s.map(|time| time as f64),
     ),
     (
         "virtfleet_disk_filesystem_written_bytes_total",
-        "Bytes written to the filesystem of a declared disk since it was made (ext4).",
+        "Bytes written to the filesystem of a declared disk since its creation (ext4).",
         MetricType::Counter,
         |look| look.written_bytes.map(|bytes| bytes as f64),
     ),
     (
         "virtfleet_disk_io_errors_total",
-        "I/O errors of a declared disk since it was attached (SCSI); commands that it does not know count, too.",
+        "I/O errors of a declared disk since it was attached (SCSI); commands that it does not support are included.",
         MetricType::Counter,
         |look| look.io_errors.map(|count| count as f64),
     ),
@@ -98,7 +98,7 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>]) {
     }
     let mut family = page.family(
         "virtfleet_disk_filesystem_errors_total",
-        "Errors that the filesystem of a declared disk has counted, by kind (ext4, btrfs).",
+        "Errors counted by the filesystem of a declared disk, by kind (ext4, btrfs).",
         MetricType::Counter,
     );
     for (disk, look) in rows {
@@ -108,7 +108,7 @@ pub(super) fn write(page: &mut Page, rows: &[Row<'_>]) {
     }
     let mut family = page.family(
         "virtfleet_disk_full_in_seconds",
-        "When a declared disk is full at the pace of the last hours, as of the last pass; absent while it is not filling.",
+        "Predicted time at which a declared disk is full, from its growth in the last hours, as of the last reconcile run; absent while it is not filling.",
         MetricType::Gauge,
     );
     for (disk, _) in rows {

@@ -1,5 +1,5 @@
-//! `disks`: the declared disks, from the state that root's passes leave in `/run/virtfleet/state/disks.json`; and how those in their places are doing,
-//! looked at now.
+//! `disks`: the declared disks, from the state that root's reconcile runs write to
+//! `/run/virtfleet/state/disks.json`, and the current health of the mounted ones.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,7 +14,8 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::disk_health::{self, Row};
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// How long filesystems may take to answer. Together with those of the collector `filesystem` they stay within a scrape's time.
+/// Maximum time for filesystems to respond. Together with the collector `filesystem` this stays
+/// within the scrape timeout.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Disks {
@@ -36,27 +37,28 @@ impl Collector for Disks {
         let state = self.file.get()?;
         if let Some(state) = state.filter(|state| !state.disks.is_empty()) {
             write(page, &state.disks);
-            let rows = look(&mut self.health, &self.roots, &state.disks);
+            let rows = health_of(&mut self.health, &self.roots, &state.disks);
             disk_health::write(page, &rows);
         }
         Ok(())
     }
 }
 
-/// The disks that are in their places, as they are now; as the last pass of root saw them where the agent may not ask, and where mounts cannot be
-/// read, which the collector `filesystem` says.
-fn look<'a>(health: &mut DiskHealth, roots: &Roots, disks: &'a [DiskState]) -> Vec<Row<'a>> {
+/// The mounted disks with their current health. If the agent has no permission, or if mounts cannot
+/// be read (which the collector `filesystem` reports), the health is that of root's last reconcile
+/// run.
+fn health_of<'a>(health: &mut DiskHealth, roots: &Roots, disks: &'a [DiskState]) -> Vec<Row<'a>> {
     let before = |disk: &DiskState| disk.health.as_ref().map(|health| health.look.clone());
     let all: Vec<_> = disks.iter().map(Asked::from).collect();
-    let looks = match health.look(roots, &all) {
-        Ok(looks) => looks,
+    let results = match health.look(roots, &all) {
+        Ok(results) => results,
         Err(error) => {
-            tracing::debug!(%error, "how the disks are doing is told as of the last pass");
+            tracing::debug!(%error, "using the health of the disks from the last reconcile run");
             disks.iter().map(before).collect()
         }
     };
-    let rows = disks.iter().zip(looks).filter_map(|(disk, look)| {
-        let now = look?;
+    let rows = disks.iter().zip(results).filter_map(|(disk, health)| {
+        let now = health?;
         let denied = now.answer == Answer::Unknown;
         Some((disk, denied.then(|| before(disk)).flatten().unwrap_or(now)))
     });
@@ -66,7 +68,7 @@ fn look<'a>(health: &mut DiskHealth, roots: &Roots, disks: &'a [DiskState]) -> V
 fn write(page: &mut Page, disks: &[DiskState]) {
     let mut family = page.family(
         "virtfleet_disk_info",
-        "A declared disk: what it is and where it belongs, always 1.",
+        "A declared disk: its device, filesystem and mount point, always 1.",
         MetricType::Gauge,
     );
     for disk in disks {
@@ -82,7 +84,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
     }
     let mut family = page.family(
         "virtfleet_disk_state",
-        "How a declared disk stands: 1 for its state, 0 for the others.",
+        "State of a declared disk: 1 for its state, 0 for the others.",
         MetricType::Gauge,
     );
     for disk in disks {
@@ -101,7 +103,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
     };
     gauge(
         "virtfleet_disk_ready",
-        "Whether a declared disk is as asked for.",
+        "Whether a declared disk is as declared.",
         &|disk| Some(f64::from(u8::from(disk.standing == Standing::Ready))),
     );
     gauge(
@@ -111,7 +113,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
     );
     gauge(
         "virtfleet_disk_refusals",
-        "Reasons for which nothing, or not all, is done to a declared disk.",
+        "Reasons why the agent does not, or not completely, apply the declaration of a disk.",
         &|disk| Some(disk.refusals.len() as f64),
     );
     gauge(
@@ -121,7 +123,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
     );
     gauge(
         "virtfleet_disk_filesystem_size_bytes",
-        "Size of the filesystem of a declared disk, as its own tool says it.",
+        "Size of the filesystem of a declared disk, as reported by the filesystem's own tool.",
         &|disk| disk.filesystem_bytes.map(|bytes| bytes as f64),
     );
 }
@@ -134,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_nothing_can_be_asked_the_last_pass_is_told() {
+    fn without_permission_the_last_reconcile_run_is_exported() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             procfs: dir.path().to_owned(),
@@ -156,8 +158,8 @@ mod tests {
             with(None),
         ];
         let mut health = DiskHealth::new(Arc::new(Kernel), TIMEOUT);
-        let rows = look(&mut health, &roots, &disks);
-        let looks: Vec<Look> = rows.into_iter().map(|(_, look)| look).collect();
-        assert_eq!(looks, [known]);
+        let rows = health_of(&mut health, &roots, &disks);
+        let results: Vec<Look> = rows.into_iter().map(|(_, health_of)| health_of).collect();
+        assert_eq!(results, [known]);
     }
 }

@@ -1,5 +1,6 @@
-//! `dns`: the guest's nameservers, from the state that root's passes leave in `/run/virtfleet/state/dns.json`, and from what the watch hears. Only nameservers
-//! that are in use or asked for: their number is bounded.
+//! `dns`: the guest's nameservers, from the state that root's reconcile runs write to
+//! `/run/virtfleet/state/dns.json`, and from the nameserver watch. Only nameservers in use or
+//! requested, so their number is bounded.
 
 use std::net::IpAddr;
 
@@ -34,16 +35,16 @@ impl Collector for Dns {
     }
 }
 
-fn write(page: &mut Page, state: &DnsState, heard: &[Heard]) {
-    let shown: Vec<One<'_>> = state
+fn write(page: &mut Page, state: &DnsState, history: &[Heard]) {
+    let shown: Vec<NameserverRow<'_>> = state
         .shown()
-        .map(|address| One::of(state, heard, address))
+        .map(|address| NameserverRow::of(state, history, address))
         .collect();
     nameservers(page, state, &shown);
     probes(page, &shown);
     let mut family = page.family(
         "virtfleet_dns_state",
-        "How the guest's DNS stands: 1 for its state, 0 for the others.",
+        "State of the guest's DNS: 1 for its state, 0 for the others.",
         MetricType::Gauge,
     );
     for standing in Standing::ALL {
@@ -52,7 +53,7 @@ fn write(page: &mut Page, state: &DnsState, heard: &[Heard]) {
     }
     let mut family = page.family(
         "virtfleet_dns_collision",
-        "A nameserver in use or asked for that this guest must not have; now=\"false\" where it is foreseen. Always 1.",
+        "A nameserver in use or requested that this guest must not have; now=\"false\" if that is only predicted. Always 1.",
         MetricType::Gauge,
     );
     let collisions = state.collisions.iter();
@@ -68,58 +69,58 @@ fn write(page: &mut Page, state: &DnsState, heard: &[Heard]) {
     }
     page.counter(
         "virtfleet_dns_changes_total",
-        "Passes of this boot that changed the guest's DNS.",
+        "Reconcile runs of this boot that changed the guest's DNS.",
         f64::from(state.changes),
     );
     page.counter(
         "virtfleet_dns_rollbacks_total",
-        "Passes of this boot whose changes were put back.",
+        "Reconcile runs of this boot whose changes were reverted.",
         f64::from(state.rollbacks),
     );
     if let Some(ms) = state.verified_at_boottime_ms {
         page.gauge(
             "virtfleet_dns_verified_seconds",
-            "From the start of the guest to the first answer of this boot that a pass has verified.",
+            "Time from the start of the guest to the first DNS answer that a reconcile run verified in this boot.",
             ms as f64 / 1000.0,
         );
     }
 }
 
-/// A nameserver that is shown.
-struct One<'a> {
+/// An exported nameserver.
+struct NameserverRow<'a> {
     address: IpAddr,
     name: String,
     judged: Option<&'a Judged>,
-    heard: Option<&'a Heard>,
-    /// Whether the watch has spoken after the last pass.
-    fresher: bool,
+    history: Option<&'a Heard>,
+    /// True if the watch has a result that is newer than the last reconcile run.
+    watch_is_newer: bool,
 }
 
-impl<'a> One<'a> {
-    fn of(state: &'a DnsState, heard: &'a [Heard], address: IpAddr) -> Self {
-        let heard = heard.iter().find(|one| one.nameserver == address);
+impl<'a> NameserverRow<'a> {
+    fn of(state: &'a DnsState, history: &'a [Heard], address: IpAddr) -> Self {
+        let history = history.iter().find(|one| one.nameserver == address);
         Self {
             address,
             name: address.to_string(),
             judged: state.judged.iter().find(|one| one.nameserver == address),
-            fresher: heard.is_some_and(|heard| {
-                heard
+            watch_is_newer: history.is_some_and(|history| {
+                history
                     .last()
                     .is_some_and(|last| last.at_boottime_ns > state.at_boottime_ns)
             }),
-            heard,
+            history,
         }
     }
 
     fn up(&self) -> Option<bool> {
-        match self.heard.filter(|_| self.fresher).and_then(Heard::last) {
+        match self.history.filter(|_| self.watch_is_newer).and_then(Heard::last) {
             Some(last) => Some(last.good),
             None => self.judged.map(|judged| judged.health.is_usable()),
         }
     }
 
     fn micros(&self) -> Option<u64> {
-        let last = self.heard.filter(|_| self.fresher).and_then(Heard::last);
+        let last = self.history.filter(|_| self.watch_is_newer).and_then(Heard::last);
         match last {
             Some(last) => last.micros,
             None => self.judged?.micros,
@@ -127,10 +128,10 @@ impl<'a> One<'a> {
     }
 }
 
-fn nameservers(page: &mut Page, state: &DnsState, shown: &[One<'_>]) {
+fn nameservers(page: &mut Page, state: &DnsState, shown: &[NameserverRow<'_>]) {
     let mut family = page.family(
         "virtfleet_dns_nameserver_info",
-        "A nameserver in use or asked for, and who configures the resolver, always 1.",
+        "A nameserver in use or requested, and the owner of the resolver configuration, always 1.",
         MetricType::Gauge,
     );
     for one in shown {
@@ -149,7 +150,7 @@ fn nameservers(page: &mut Page, state: &DnsState, shown: &[One<'_>]) {
         ];
         family.sample(&labels, 1.0);
     }
-    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&One<'_>) -> Option<f64>| {
+    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&NameserverRow<'_>) -> Option<f64>| {
         let mut family = page.family(name, help, MetricType::Gauge);
         for one in shown {
             if let Some(value) = value(one) {
@@ -159,17 +160,17 @@ fn nameservers(page: &mut Page, state: &DnsState, shown: &[One<'_>]) {
     };
     gauge(
         "virtfleet_dns_nameserver_up",
-        "Whether a nameserver gave a true answer when it was asked last.",
+        "Whether a nameserver gave the expected answer to the last probe.",
         &|one| one.up().map(|up| f64::from(u8::from(up))),
     );
     gauge(
         "virtfleet_dns_nameserver_latency_seconds",
-        "How long a nameserver took when it was asked last.",
+        "Response time of a nameserver at the last probe.",
         &|one| one.micros().map(|micros| micros as f64 / 1e6),
     );
     let mut family = page.family(
         "virtfleet_dns_nameserver_health",
-        "How a nameserver was in the last pass: 1 for its state, 0 for the others.",
+        "State of a nameserver in the last reconcile run: 1 for its state, 0 for the others.",
         MetricType::Gauge,
     );
     for one in shown {
@@ -181,14 +182,14 @@ fn nameservers(page: &mut Page, state: &DnsState, shown: &[One<'_>]) {
     }
 }
 
-fn probes(page: &mut Page, shown: &[One<'_>]) {
+fn probes(page: &mut Page, shown: &[NameserverRow<'_>]) {
     let mut family = page.family(
         "virtfleet_dns_probes_total",
-        "What a nameserver has answered to the watch since the agent started.",
+        "Results of the nameserver watch's probes since the agent started, by outcome.",
         MetricType::Counter,
     );
     for one in shown {
-        for (outcome, count) in one.heard.into_iter().flat_map(|heard| &heard.outcomes) {
+        for (outcome, count) in one.history.into_iter().flat_map(|history| &history.outcomes) {
             let labels = [("nameserver", one.name.as_str()), ("outcome", *outcome)];
             family.sample(&labels, *count as f64);
         }

@@ -1,4 +1,4 @@
-//! What the settings declare, and how it stands.
+//! Metrics of what the settings declare.
 
 mod disk_health;
 mod disks;
@@ -6,8 +6,8 @@ mod dns;
 
 use super::Entry;
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry::on("disks", "Declared disks and how they stand", disks::new),
-    Entry::on("dns", "The guest's nameservers and how they stand", dns::new),
+    Entry::on("disks", "Declared disks and their state", disks::new),
+    Entry::on("dns", "The guest's nameservers and their state", dns::new),
 ];

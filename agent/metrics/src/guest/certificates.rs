@@ -1,5 +1,5 @@
-//! `guest_certificates`: until when kubelet's certificates are valid, from the state that root's passes leave in
-//! `/run/virtfleet/state/guest-health.json`.
+//! `guest_certificates`: validity of kubelet's certificates, from the state that root's reconcile
+//! runs write to `/run/virtfleet/state/guest-health.json`.
 
 use virtfleet_agent_core::guest::health::GuestHealth;
 use virtfleet_agent_state::{CachedState, GUEST_HEALTH};
@@ -25,7 +25,7 @@ impl Collector for Certificates {
         };
         let mut family = page.family(
             "virtfleet_guest_certificate_expiry_timestamp_seconds",
-            "Until when a certificate of kubelet is valid, in seconds since 1970.",
+            "End of the validity of a certificate of kubelet, in seconds since 1970.",
             MetricType::Gauge,
         );
         for certificate in &health.certificates {
@@ -33,7 +33,7 @@ impl Collector for Certificates {
         }
         let mut family = page.family(
             "virtfleet_guest_certificate_start_timestamp_seconds",
-            "From when on a certificate of kubelet is valid, in seconds since 1970.",
+            "Start of the validity of a certificate of kubelet, in seconds since 1970.",
             MetricType::Gauge,
         );
         for certificate in &health.certificates {
@@ -41,7 +41,7 @@ impl Collector for Certificates {
         }
         page.gauge(
             "virtfleet_guest_certificates_read_timestamp_seconds",
-            "When root's pass read the certificates last, in seconds since 1970.",
+            "Time at which root's reconcile run last read the certificates, in seconds since 1970.",
             health.at_ns as f64 / 1e9,
         );
         Ok(())

@@ -1,77 +1,79 @@
-//! `guest_cgroups`: what pods and services as a whole use and wait for, from the unified hierarchy (cgroup v2; kernel:
-//! `Documentation/admin-guide/cgroup-v2.rst`). Only `kubepods`, `system.slice` and their direct children.
+//! `guest_cgroups`: resource usage and pressure of pods and services, from the unified hierarchy
+//! (cgroup v2; kernel: `Documentation/admin-guide/cgroup-v2.rst`). Only `kubepods`, `system.slice`
+//! and their direct children.
 
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::procfs::{pairs::pairs, pressure::pressure};
-use virtfleet_agent_host::{Roots, exists, is_directory, slurp};
+use virtfleet_agent_host::{Roots, exists, is_directory, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// What is looked at with its children: pods with systemd's driver, with kubelet's own, and services.
+/// Cgroups that are exported with their children: pods with systemd's driver, pods with kubelet's
+/// own driver, and services.
 const PARENTS: [&str; 3] = ["kubepods.slice", "kubepods", "system.slice"];
-/// Children of one of them at the most.
-const MOST: usize = 128;
-/// A file of a cgroup has a few lines.
-const LIMIT: usize = 64 << 10;
+/// Maximum number of children of one of them.
+const MAX_CHILDREN: usize = 128;
+/// Maximum size of a cgroup's file in bytes.
+const MAX_FILE_BYTES: usize = 64 << 10;
 const RESOURCES: [&str; 4] = ["cpu", "memory", "io", "irq"];
 
-/// A family with one series for each cgroup.
-struct Plain {
+/// A family with one series per cgroup.
+struct CgroupFamily {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
     of: fn(&Row) -> Option<f64>,
 }
 
-static PLAIN: [Plain; 8] = [
-    Plain {
+static FAMILIES: [CgroupFamily; 8] = [
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_cpu_seconds_total",
-        help: "CPU time that a cgroup used.",
+        help: "CPU time used by a cgroup.",
         kind: MetricType::Counter,
         of: |row| row.cpu_us.map(seconds),
     },
-    Plain {
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_cpu_throttled_seconds_total",
-        help: "How long a cgroup was held back by its CPU limit.",
+        help: "Time for which a cgroup was throttled by its CPU limit.",
         kind: MetricType::Counter,
         of: |row| row.throttled_us.map(seconds),
     },
-    Plain {
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_memory_bytes",
-        help: "Memory that a cgroup uses, its page cache included.",
+        help: "Memory used by a cgroup, including its page cache.",
         kind: MetricType::Gauge,
         of: |row| row.memory.map(number),
     },
-    Plain {
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_memory_limit_bytes",
-        help: "Memory that a cgroup may use, where there is a limit.",
+        help: "Memory limit of a cgroup, if it has one.",
         kind: MetricType::Gauge,
         of: |row| row.memory_limit.map(number),
     },
-    Plain {
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_swap_bytes",
-        help: "Swap that a cgroup uses.",
+        help: "Swap used by a cgroup.",
         kind: MetricType::Gauge,
         of: |row| row.swap.map(number),
     },
-    Plain {
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_oom_kills_total",
-        help: "Processes of a cgroup and those below it that were killed for want of memory.",
+        help: "Processes of a cgroup and its descendants that were killed by the OOM killer.",
         kind: MetricType::Counter,
         of: |row| row.oom_kills.map(number),
     },
-    Plain {
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_oom_total",
-        help: "How often a cgroup or one below it reached its memory limit and had nothing to give back.",
+        help: "Number of times that a cgroup or a descendant was out of memory at its limit.",
         kind: MetricType::Counter,
         of: |row| row.ooms.map(number),
     },
-    Plain {
+    CgroupFamily {
         name: "virtfleet_guest_cgroup_tasks",
-        help: "Processes and threads of a cgroup and those below it.",
+        help: "Processes and threads of a cgroup and its descendants.",
         kind: MetricType::Gauge,
         of: |row| row.tasks.map(number),
     },
@@ -85,7 +87,7 @@ fn number(value: u64) -> f64 {
     value as f64
 }
 
-/// What a cgroup says.
+/// Values of a cgroup.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Row {
     name: String,
@@ -97,7 +99,7 @@ struct Row {
     oom_kills: Option<u64>,
     ooms: Option<u64>,
     tasks: Option<u64>,
-    /// By resource: waited for by some, and by all.
+    /// Pressure by resource: some, full.
     pressure: [(Option<u64>, Option<u64>); RESOURCES.len()],
 }
 
@@ -127,22 +129,20 @@ impl Collector for Cgroups {
             if children.is_empty() && !is_directory(&path) {
                 continue;
             }
-            left_out += children.len().saturating_sub(MOST);
-            children.truncate(MOST);
+            left_out += children.len().saturating_sub(MAX_CHILDREN);
+            children.truncate(MAX_CHILDREN);
             rows.extend(self.row(path.clone(), parent.to_owned())?);
             for child in children {
                 rows.extend(self.row(path.join(&child), format!("{parent}/{child}"))?);
             }
         }
         if rows.is_empty() {
-            return Err(CollectError::no_data(
-                "there are neither pods nor services in cgroups",
-            ));
+            return Err(CollectError::no_data("there are no cgroups of pods or services"));
         }
         write(page, &rows);
         page.gauge(
             "virtfleet_guest_cgroups_left_out",
-            "Cgroups that are not exported, because there are too many.",
+            "Cgroups that are not exported because there are too many.",
             left_out as f64,
         );
         Ok(())
@@ -150,7 +150,8 @@ impl Collector for Cgroups {
 }
 
 impl Cgroups {
-    /// What the cgroup in the folder `path` says; none when it is gone, and less where the kernel or its controllers say less.
+    /// The values of the cgroup in the directory `path`. `None` if it is gone. Values that the
+    /// kernel or its controllers do not provide are missing.
     fn row(&mut self, mut path: PathBuf, name: String) -> Result<Option<Row>, CollectError> {
         let mut row = Row {
             name,
@@ -159,12 +160,13 @@ impl Cgroups {
         let mut there = false;
         let mut read = |file: &str, take: &mut dyn FnMut(&Path, &str) -> Result<(), CollectError>| {
             path.push(file);
-            let result = match slurp(&path, &mut self.buffer, LIMIT) {
+            let result = match read_once(&path, &mut self.buffer, MAX_FILE_BYTES) {
                 Ok(bytes) => {
                     there = true;
                     take(&path, &String::from_utf8_lossy(bytes))
                 }
-                // The controller is off, or the cgroup went away (ENODEV), or pressure is off (EOPNOTSUPP).
+                // The controller is disabled, the cgroup is gone (ENODEV), or pressure is disabled
+                // (EOPNOTSUPP).
                 Err(virtfleet_agent_host::RereadError::Io { .. }) => Ok(()),
                 Err(error) => Err(error.into()),
             };
@@ -219,13 +221,13 @@ impl Cgroups {
     }
 }
 
-/// A number; none for `max`.
+/// A number; `None` for `max`.
 fn limited(path: &Path, text: &str) -> Result<Option<u64>, CollectError> {
     match text.trim() {
         "max" => Ok(None),
         text => text.parse().map(Some).map_err(|error| {
             CollectError::because(
-                format!("{} holds neither a number nor max", path.display()),
+                format!("{} contains neither a number nor max", path.display()),
                 error,
             )
         }),
@@ -233,7 +235,7 @@ fn limited(path: &Path, text: &str) -> Result<Option<u64>, CollectError> {
 }
 
 fn write(page: &mut Page, rows: &[Row]) {
-    for plain in &PLAIN {
+    for plain in &FAMILIES {
         let mut family = page.family(plain.name, plain.help, plain.kind);
         for row in rows {
             if let Some(value) = (plain.of)(row) {
@@ -245,12 +247,12 @@ fn write(page: &mut Page, rows: &[Row]) {
         (
             false,
             "virtfleet_guest_cgroup_pressure_waiting_seconds_total",
-            "How long at least one task of a cgroup waited for a resource.",
+            "Time for which at least one task of a cgroup waited for a resource.",
         ),
         (
             true,
             "virtfleet_guest_cgroup_pressure_stalled_seconds_total",
-            "How long no task of a cgroup could go on for want of a resource.",
+            "Time for which all tasks of a cgroup waited for a resource.",
         ),
     ] {
         let mut family = page.family(name, help, MetricType::Counter);

@@ -1,4 +1,5 @@
-//! `guest_memory`: what the host took back (balloon), and what stands in for memory: swap, zram, huge pages, merged pages.
+//! `guest_memory`: memory that the host took back (balloon), and memory management: swap, zram,
+//! huge pages, merged pages.
 
 use std::path::Path;
 
@@ -9,9 +10,9 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::files;
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// The type of a virtio device that is a balloon (Virtual I/O Device specification, 5).
+/// virtio device type of a balloon (Virtual I/O Device specification, 5).
 const BALLOON: &str = "0x0005";
-/// Features of a balloon (the same, 5.5.3), by bit.
+/// Feature bits of a balloon (same document, 5.5.3).
 const DEFLATE_ON_OOM: usize = 2;
 const REPORTING: usize = 5;
 
@@ -25,7 +26,7 @@ struct Memory {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Memory {
-        meminfo: Reread::new(context.roots.proc("meminfo")).made_at_once(),
+        meminfo: Reread::new(context.roots.proc("meminfo")).single_record(),
         vmstat: Reread::new(context.roots.proc("vmstat")),
         roots: context.roots.clone(),
         page_bytes: page_size() as f64,
@@ -59,7 +60,7 @@ impl Memory {
         }
         page.gauge(
             "virtfleet_guest_balloon_present",
-            "Whether the guest has a balloon, by which the host can take memory back.",
+            "Whether the guest has a memory balloon, with which the host can reclaim memory.",
             f64::from(u8::from(balloon.is_some())),
         );
         let Some((device, [on_oom, reporting])) = balloon else {
@@ -68,7 +69,7 @@ impl Memory {
         let word = |is| if is { "true" } else { "false" };
         let mut family = page.family(
             "virtfleet_guest_balloon_info",
-            "The balloon, and what host and guest agreed on for it, always 1.",
+            "The balloon and its negotiated features, always 1.",
             MetricType::Gauge,
         );
         let labels = [
@@ -90,12 +91,12 @@ impl Memory {
         if let (Some(inflated), Some(deflated)) = (inflated, deflated) {
             page.counter(
                 "virtfleet_guest_balloon_inflated_bytes_total",
-                "Memory that the guest gave to the host by its balloon.",
+                "Memory that the guest returned to the host through the balloon.",
                 inflated as f64 * self.page_bytes,
             );
             page.counter(
                 "virtfleet_guest_balloon_deflated_bytes_total",
-                "Memory that the guest got back from the host by its balloon.",
+                "Memory that the guest got back from the host through the balloon.",
                 deflated as f64 * self.page_bytes,
             );
             now = now.or(inflated.checked_sub(deflated));
@@ -103,7 +104,7 @@ impl Memory {
         if let Some(now) = now {
             page.gauge(
                 "virtfleet_guest_balloon_bytes",
-                "Memory of the guest that the host has now by the balloon.",
+                "Memory of the guest that the balloon currently occupies.",
                 now as f64 * self.page_bytes,
             );
         }
@@ -125,7 +126,7 @@ impl Memory {
             };
             page.gauge(
                 "virtfleet_guest_swap_used_ratio",
-                "The share of swap that is used, from 0 to 1; 0 without swap.",
+                "Used share of the swap space, from 0 to 1; 0 without swap.",
                 share,
             );
         }
@@ -143,7 +144,8 @@ impl Memory {
             if size.is_none_or(|size| size == 0) {
                 continue;
             }
-            // orig_data_size compr_data_size mem_used_total …, in bytes (kernel: Documentation/admin-guide/blockdev/zram.rst).
+            // orig_data_size compr_data_size mem_used_total …, in bytes (kernel:
+            // Documentation/admin-guide/blockdev/zram.rst).
             let Some(text) = files::text(&block.join(&name).join("mm_stat"), &mut self.buffer) else {
                 continue;
             };
@@ -154,21 +156,18 @@ impl Memory {
             }
         }
         for (index, (name, help)) in [
-            (
-                "virtfleet_guest_zram_size_bytes",
-                "What a device in compressed memory can hold.",
-            ),
+            ("virtfleet_guest_zram_size_bytes", "Capacity of a zram device."),
             (
                 "virtfleet_guest_zram_data_bytes",
-                "What a device in compressed memory holds.",
+                "Uncompressed size of the data in a zram device.",
             ),
             (
                 "virtfleet_guest_zram_compressed_bytes",
-                "What a device in compressed memory holds, compressed.",
+                "Compressed size of the data in a zram device.",
             ),
             (
                 "virtfleet_guest_zram_memory_bytes",
-                "Memory that a device in compressed memory takes.",
+                "Memory used by a zram device.",
             ),
         ]
         .into_iter()
@@ -202,19 +201,16 @@ impl Memory {
         for (index, (name, help)) in [
             (
                 "virtfleet_guest_huge_pages_bytes",
-                "Memory set aside as huge pages.",
+                "Memory reserved as huge pages.",
             ),
-            (
-                "virtfleet_guest_huge_pages_free_bytes",
-                "Huge pages that nobody has.",
-            ),
+            ("virtfleet_guest_huge_pages_free_bytes", "Free huge pages."),
             (
                 "virtfleet_guest_huge_pages_reserved_bytes",
-                "Free huge pages that are promised.",
+                "Free huge pages that are reserved.",
             ),
             (
                 "virtfleet_guest_huge_pages_surplus_bytes",
-                "Huge pages beyond those that were asked for.",
+                "Huge pages beyond the configured number (surplus).",
             ),
         ]
         .into_iter()
@@ -236,20 +232,20 @@ impl Memory {
         let Some(run) = read("run") else { return };
         page.gauge(
             "virtfleet_guest_ksm_running",
-            "Whether the kernel merges equal pages.",
+            "Whether the kernel merges identical pages (KSM).",
             f64::from(u8::from(run == 1)),
         );
         if let Some(shared) = read("pages_shared") {
             page.gauge(
                 "virtfleet_guest_ksm_shared_bytes",
-                "Memory in merged pages.",
+                "Memory in merged pages (KSM).",
                 shared as f64 * self.page_bytes,
             );
         }
         if let Some(sharing) = read("pages_sharing") {
             page.gauge(
                 "virtfleet_guest_ksm_saved_bytes",
-                "Memory that merging saves.",
+                "Memory saved by merging identical pages (KSM).",
                 sharing as f64 * self.page_bytes,
             );
         }

@@ -1,6 +1,7 @@
-//! What an admin of Kubernetes nodes asks and no exporter says: `virtfleet_guest_*`.
+//! Metrics for admins of Kubernetes nodes that no other exporter has: `virtfleet_guest_*`.
 //!
-//! Files that other collectors read, too, are never the reason why one of these fails: what they do not say is left out here, and said there.
+//! An unreadable file that another collector reads too does not make these collectors fail: its
+//! values are missing here, and the other collector reports the failure.
 
 mod certificates;
 mod cgroups;
@@ -12,11 +13,11 @@ mod units;
 
 use super::Entry;
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::on(
         "guest_certificates",
-        "Until when kubelet's certificates are valid",
+        "Validity of kubelet's certificates",
         certificates::new,
     ),
     Entry::on(
@@ -31,12 +32,12 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     Entry::on(
         "guest_node",
-        "Steal, headroom, filesystems that turned read-only, and whether a reboot is due",
+        "Steal, headroom, filesystems that became read-only, and whether a reboot is required",
         node::new,
     ),
     Entry::on(
         "guest_time",
-        "Who keeps the clock, and whether it is set",
+        "Time synchronization service, and whether the clock is set",
         time::new,
     ),
     Entry::on(

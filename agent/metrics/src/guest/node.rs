@@ -1,4 +1,5 @@
-//! `guest_node`: what the host denies, what is about to run out, which filesystems turned read-only, and whether a reboot is due.
+//! `guest_node`: CPU steal, limits that are nearly reached, filesystems that became read-only, and
+//! whether a reboot is required.
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ use virtfleet_agent_core::{
         os_release::assignments,
     },
 };
-use virtfleet_agent_host::{Machine, MountProbe, Outcome, Reread, Roots, exists};
+use virtfleet_agent_host::{Machine, MountProbe, Reread, Roots, StatfsOutcome, exists};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
@@ -22,10 +23,10 @@ use crate::{
     mounts::{MountInfo, Targets, Topmost, shown},
 };
 
-/// How long filesystems may take to say how many inodes they have.
+/// Maximum time for filesystems to report their inodes.
 const TIMEOUT: Duration = Duration::from_secs(1);
-/// Filesystems that are asked at the most, and read-only ones that are named.
-const MOST: usize = 64;
+/// Maximum number of filesystems that are probed, and of read-only ones that are listed.
+const MAX_FILESYSTEMS: usize = 64;
 
 struct Node {
     roots: Roots,
@@ -43,10 +44,10 @@ struct Node {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let proc = |path: &str| Reread::new(context.roots.proc(path));
     Ok(Box::new(Node {
-        stat: proc("stat").made_at_once(),
+        stat: proc("stat").single_record(),
         mounts: MountInfo::new(&context.roots),
-        entries: proc("sys/net/netfilter/nf_conntrack_count").made_at_once(),
-        limit: proc("sys/net/netfilter/nf_conntrack_max").made_at_once(),
+        entries: proc("sys/net/netfilter/nf_conntrack_count").single_record(),
+        limit: proc("sys/net/netfilter/nf_conntrack_max").single_record(),
         steal: Steal::default(),
         remounts: Remounts::default(),
         probe: MountProbe::new(Arc::clone(&context.statfs), TIMEOUT),
@@ -61,7 +62,7 @@ impl Collector for Node {
         if let Some(sums) = self.stat.text().ok().and_then(|text| sums(&text)) {
             page.gauge(
                 "virtfleet_guest_cpu_steal_ratio",
-                "The share of CPU time since the last scrape in which the host ran others, from 0 to 1.",
+                "Share of CPU time since the last scrape that the hypervisor used for others (steal), from 0 to 1.",
                 self.steal.share(sums),
             );
         }
@@ -80,14 +81,14 @@ impl Node {
         {
             page.gauge(
                 "virtfleet_guest_conntrack_used_ratio",
-                "The share of the table of tracked connections that is used, from 0 to 1.",
+                "Used share of the connection tracking table, from 0 to 1.",
                 entries as f64 / limit as f64,
             );
         }
     }
 
     fn filesystems(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        // Whatever is wrong here is told by the collector `filesystem`.
+        // The collector `filesystem` reports all errors.
         let Ok((_, bytes)) = self.mounts.refresh() else {
             return Ok(());
         };
@@ -96,16 +97,16 @@ impl Node {
         let shut = self.remounts.look(&all);
         page.gauge(
             "virtfleet_guest_filesystems_turned_read_only",
-            "Filesystems that were writable and are not any more.",
+            "Filesystems that were mounted writable and became read-only.",
             shut.len() as f64,
         );
         let mut family = page.family(
             "virtfleet_guest_filesystem_turned_read_only",
-            "A filesystem that was writable and is not any more, always 1.",
+            "A filesystem that was mounted writable and became read-only, always 1.",
             MetricType::Gauge,
         );
         let mut labelled = HashSet::new();
-        for mount in shut.iter().take(MOST) {
+        for mount in shut.iter().take(MAX_FILESYSTEMS) {
             let [device, point, kind] =
                 [mount.source, shown(&self.roots, mount), mount.fs_type].map(String::from_utf8_lossy);
             if labelled.insert((device.clone(), point.clone())) {
@@ -116,30 +117,30 @@ impl Node {
             }
         }
         let mut targets = Targets::default();
-        let mut asked = Vec::new();
+        let mut probed = Vec::new();
         let topmost = Topmost::new(&all);
         for mount in &all {
             if is_watched(mount.fs_type)
                 && topmost.is(mount)
-                && devices.len() < MOST
+                && devices.len() < MAX_FILESYSTEMS
                 && devices.insert((mount.major, mount.minor))
-                && targets.place(&self.roots, mount) == asked.len()
+                && targets.place(&self.roots, mount) == probed.len()
             {
-                asked.push(mount);
+                probed.push(mount);
             }
         }
         let outcomes = self
             .probe
             .probe(&targets.all)
-            .map_err(|error| CollectError::because("cannot start a thread to ask mounts", error))?;
+            .map_err(|error| CollectError::because("cannot start a thread to probe mounts", error))?;
         let mut family = page.family(
             "virtfleet_guest_filesystem_inodes_used_ratio",
-            "The share of a filesystem's inodes that is used, from 0 to 1.",
+            "Used share of a filesystem's inodes, from 0 to 1.",
             MetricType::Gauge,
         );
-        for (mount, outcome) in asked.into_iter().zip(outcomes) {
-            // btrfs and vfat make inodes as they need them, and say 0.
-            if let Outcome::Space(space) = outcome
+        for (mount, outcome) in probed.into_iter().zip(outcomes) {
+            // btrfs and vfat create inodes on demand and report 0.
+            if let StatfsOutcome::Space(space) = outcome
                 && let Some(used) = space.files.checked_sub(space.files_free)
                 && space.files > 0
             {
@@ -161,7 +162,7 @@ impl Node {
                 .filter(|(key, _)| *key == "ID" || *key == "ID_LIKE")
                 .any(|(_, value)| value.split_ascii_whitespace().any(|word| family.contains(&word)))
         };
-        // Packages leave the file there (unattended-upgrades(8), update-notifier); without it none has asked.
+        // Packages create this file (unattended-upgrades(8), update-notifier).
         let marked = exists(&self.roots.root("/run/reboot-required"));
         if marked || like(&["debian", "ubuntu"]) {
             reasons.push(("package", marked));
@@ -171,14 +172,14 @@ impl Node {
         {
             let modules = self.roots.root("/lib/modules");
             let mut kernels = files::folders(&modules);
-            // A folder without its kernel is what a removed package left behind.
+            // A removed package leaves a directory without a kernel.
             kernels.retain(|name| exists(&modules.join(name).join("vmlinuz")));
             let newer = newer_installed(&uname.release, kernels.iter().map(String::as_str));
             reasons.extend(newer.map(|newer| ("kernel", newer)));
         }
         let mut family = page.family(
             "virtfleet_guest_reboot_required",
-            "Whether a reboot is due: a package asked for it, or a newer kernel is installed.",
+            "Whether a reboot is required: a package requests it, or a newer kernel is installed.",
             MetricType::Gauge,
         );
         for (reason, is_due) in reasons {
@@ -196,15 +197,15 @@ mod tests {
 
     use super::*;
 
-    /// A kernel that knows mounts of a guest that lies under `/host`.
-    struct Below;
+    /// A kernel with the mounts of a guest below `/host`.
+    struct GuestBelowHost;
 
-    impl Statfs for Below {
+    impl Statfs for GuestBelowHost {
         fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
             let files = match path.to_str() {
                 Some("/host/" | "/host") => 100,
                 Some("/host/var") => 200,
-                // What is mounted over another.
+                // A mount that covers another.
                 Some("/host/data" | "/host/gone") => 500,
                 Some("/host/srv") => 1000,
                 _ => return Err(Errno::ENOENT),
@@ -230,14 +231,14 @@ mod tests {
             ..Roots::default()
         };
         let mut context = Context::new(roots, MetricsSettings::default());
-        context.statfs = Arc::new(Below);
+        context.statfs = Arc::new(GuestBelowHost);
         let mut page = Page::new();
         new(&context).unwrap().collect(&mut page).unwrap();
         page.to_text()
     }
 
     #[test]
-    fn what_something_is_mounted_over_is_asked_elsewhere_or_not_at_all() {
+    fn covered_mounts_are_probed_at_another_mount_point_or_not_at_all() {
         let page = page(
             "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/data rw - ext4 /dev/b rw\n\
              3 2 0:40 / /host/data rw - nfs4 away:/data rw\n4 1 8:2 /x /host/srv rw - ext4 /dev/b rw\n\
@@ -251,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn mount_points_are_the_guests_under_another_root() {
+    fn mount_points_are_those_of_the_guest_under_another_root() {
         let page = page(
             "1 0 8:1 / /host rw - ext4 /dev/a rw\n2 1 8:2 / /host/var rw - ext4 /dev/b rw\n\
              3 1 8:3 / /host/ro rw - ext4 /dev/c ro\n",

@@ -1,4 +1,5 @@
-//! `guest_time`: who keeps the clock, whether it has been set, and how far it is from the hardware's.
+//! `guest_time`: the time synchronization service, whether it has set the clock, and the offset
+//! from the hardware clock.
 
 use virtfleet_agent_host::{Machine, Reread, Roots, exists, try_exists};
 use virtfleet_wire::exposition::{MetricType, Page};
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use super::files;
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Services that keep clocks, each with what is there only while it runs.
-const KEEPERS: [(&str, &[&str]); 3] = [
+/// Time synchronization services, each with files that exist only while it runs.
+const SERVICES: [(&str, &[&str]); 3] = [
     ("systemd-timesyncd", &["/run/systemd/timesync"]),
     (
         "chrony",
@@ -24,8 +25,8 @@ const KEEPERS: [(&str, &[&str]); 3] = [
         &["/run/ntpd.pid", "/run/ntpd/ntpd.pid", "/run/openntpd.pid"],
     ),
 ];
-/// Clocks of the hardware at the most.
-const MOST: usize = 16;
+/// Maximum number of hardware clocks.
+const MAX_CLOCKS: usize = 16;
 
 struct Time {
     roots: Roots,
@@ -45,7 +46,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Time {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        // chronyd closes its folder to others: what may not be looked at says nothing, and surely not that it does not run.
+        // chronyd's directory is not accessible to other users; then it is unknown whether it runs.
         let runs = |marks: &[&str]| -> Option<bool> {
             let mut seen = marks.iter().map(|mark| try_exists(&self.roots.root(mark)));
             if seen.clone().any(|seen| matches!(seen, Ok(true))) {
@@ -55,23 +56,24 @@ impl Collector for Time {
         };
         let mut family = page.family(
             "virtfleet_guest_time_service_running",
-            "Whether a service that keeps the clock runs, as far as its files tell.",
+            "Whether a time synchronization service runs, according to its files.",
             MetricType::Gauge,
         );
-        for (service, marks) in KEEPERS {
+        for (service, marks) in SERVICES {
             if let Some(runs) = runs(marks) {
                 family.sample(&[("service", service)], f64::from(u8::from(runs)));
             }
         }
-        // systemd-timesyncd touches it when it has set the clock; others leave nothing that anyone may read.
-        if runs(KEEPERS[0].1) == Some(true) {
+        // systemd-timesyncd touches this file when it has set the clock; other services leave no
+        // file that the agent can read.
+        if runs(SERVICES[0].1) == Some(true) {
             let is_set = exists(&self.roots.root("/run/systemd/timesync/synchronized"));
             let mut family = page.family(
                 "virtfleet_guest_time_synchronized",
-                "Whether the service that keeps the clock has set it since the start of the guest.",
+                "Whether the time synchronization service has set the clock since the start of the guest.",
                 MetricType::Gauge,
             );
-            family.sample(&[("service", KEEPERS[0].0)], f64::from(u8::from(is_set)));
+            family.sample(&[("service", SERVICES[0].0)], f64::from(u8::from(is_set)));
         }
         let now = self.machine.realtime().as_secs_f64();
         if let Some(rtc) = self
@@ -80,20 +82,20 @@ impl Collector for Time {
             .ok()
             .and_then(|text| text.trim().parse::<u32>().ok())
         {
-            // It tells whole seconds.
+            // Its resolution is one second.
             page.gauge(
                 "virtfleet_guest_rtc_offset_seconds",
-                "How far the clock is ahead of the virtual hardware's, which tells whole seconds.",
+                "Offset of the system clock from the virtual hardware clock, which has a resolution of one second.",
                 now.floor() - f64::from(rtc),
             );
         }
         let clocks = self.roots.sys("class/ptp");
         let mut family = page.family(
             "virtfleet_guest_ptp_clock_info",
-            "A precise clock of the hardware, e.g. the host's, always 1.",
+            "A PTP clock of the hardware, e.g. the host's clock, always 1.",
             MetricType::Gauge,
         );
-        for clock in files::names(&clocks).into_iter().take(MOST) {
+        for clock in files::names(&clocks).into_iter().take(MAX_CLOCKS) {
             if let Some(name) = files::text(&clocks.join(&clock).join("clock_name"), &mut self.buffer) {
                 family.sample(&[("clock", &clock), ("name", name.trim())], 1.0);
             }

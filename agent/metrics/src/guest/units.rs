@@ -1,11 +1,12 @@
-//! `guest_units`: failed units of systemd, and whether those are up that make a guest a node: kubelet, containerd, CRI-O.
+//! `guest_units`: failed systemd units, and whether the services of a node are up: kubelet,
+//! containerd, CRI-O.
 
 use std::sync::Arc;
 
 use virtfleet_agent_core::dbus::{Call, Reader, Unit, WireError, units};
 use virtfleet_agent_host::{
     BUS_SOCKET, Reach, Roots, ServiceCalls,
-    dbus::{Answer, BusError, KeptBus, is_away},
+    dbus::{Answer, BusError, KeptBus, has_no_owner},
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -14,11 +15,11 @@ use crate::{CollectError, Collector, Context, RegistryError};
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
-/// Failed units that are named at the most.
-const MOST: usize = 64;
-/// Where kubelet says whether it is well (`healthzPort`).
+/// Maximum number of failed units that are listed.
+const MAX_FAILED_UNITS: usize = 64;
+/// kubelet's health endpoint (`healthzPort`).
 const KUBELET_PORT: u16 = 10_248;
-/// What makes a guest a node: service, unit, socket.
+/// Services of a node: service, unit, socket.
 const SERVICES: [(&str, &str, Option<&str>); 3] = [
     ("kubelet", "kubelet.service", None),
     (
@@ -33,12 +34,13 @@ struct Units {
     bus: KeptBus,
     services: Arc<dyn ServiceCalls>,
     roots: Roots,
-    /// Whether kubelet's health endpoint has ever been there: it may be elsewhere, or off.
+    /// Whether kubelet's health endpoint has ever been found: it may be at another port, or
+    /// disabled.
     has_listened: bool,
-    /// Whether the bus itself failed in this scrape: whoever waits for it once more may wait past the deadline.
+    /// Whether the bus failed in this scrape. Another attempt could exceed the deadline.
     is_broken: bool,
-    /// What this scrape could not ask, and why.
-    troubles: Vec<String>,
+    /// Failures of this scrape.
+    failures: Vec<String>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
@@ -49,25 +51,26 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         roots: context.roots.clone(),
         has_listened: false,
         is_broken: false,
-        troubles: Vec::new(),
+        failures: Vec::new(),
     }))
 }
 
 impl Collector for Units {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         const FAILED: [&str; 2] = [MANAGER, "NFailedUnits"];
-        self.troubles.clear();
+        self.failures.clear();
         self.is_broken = false;
         let names = SERVICES.map(|(_, unit, _)| unit);
-        let answers = self.ask(&[by_names(&names), Call::property(SYSTEMD, MANAGER_PATH, &FAILED)]);
+        let answers = self.query(&[by_names(&names), Call::property(SYSTEMD, MANAGER_PATH, &FAILED)]);
         let mut lists = Vec::new();
         if let [list, count] = answers.as_slice() {
             self.failed(page, count);
             match list {
-                // systemd gives no list at all when it cannot load one of the units: each is asked for by itself.
-                Answer::Error(name) if !is_none(name) => {
+                // systemd returns no list if it cannot load one of the units; then each is queried
+                // separately.
+                Answer::Error(name) if !is_absence(name) => {
                     for name in &names {
-                        let answers = self.ask(&[by_names(std::slice::from_ref(name))]);
+                        let answers = self.query(&[by_names(std::slice::from_ref(name))]);
                         lists.extend(answers.into_iter().map(|answer| (*name, answer)));
                     }
                 }
@@ -76,76 +79,79 @@ impl Collector for Units {
         }
         let mut found = Vec::new();
         for (name, list) in &lists {
-            found.extend(self.told(name, list, units));
+            found.extend(self.value_of(name, list, units));
         }
         self.up(page, &found.concat());
-        if self.troubles.is_empty() {
+        if self.failures.is_empty() {
             return Ok(());
         }
         Err(CollectError::Partly(format!(
-            "cannot ask systemd: {}",
-            self.troubles.join("; ")
+            "cannot query systemd: {}",
+            self.failures.join("; ")
         )))
     }
 }
 
-/// A call for these units, loaded or not.
+/// A query for these units, loaded or not.
 fn by_names<'a>(names: &'a [&'a str]) -> Call<'a> {
     let mut call = Call::new(SYSTEMD, MANAGER_PATH, MANAGER, "ListUnitsByNames");
     call.list = Some(names);
     call
 }
 
-/// Whether an error says that there is no such thing: no systemd, an older one, no such unit. That is no fault.
-fn is_none(error: &str) -> bool {
+/// True for an error that means absence, which is not a fault: no systemd, an older systemd, no
+/// such unit.
+fn is_absence(error: &str) -> bool {
     let unknown = error.strip_prefix("org.freedesktop.DBus.Error.Unknown");
     let spawned = error.starts_with("org.freedesktop.DBus.Error.Spawn.");
-    is_away(error)
+    has_no_owner(error)
         || matches!(unknown, Some("Method" | "Property" | "Interface" | "Object"))
-        // The bus cannot start systemd where it is not the init.
+        // The bus cannot start systemd if it is not the init process.
         || spawned
         || error == "org.freedesktop.systemd1.NoSuchUnit"
 }
 
 impl Units {
-    /// Asks systemd; nothing where it cannot be asked, which is a trouble unless there is no bus, or once the bus has failed.
-    fn ask(&mut self, calls: &[Call<'_>]) -> Vec<Answer> {
+    /// Queries systemd. Returns nothing if that is impossible, which counts as a failure unless
+    /// there is no bus or the bus has already failed.
+    fn query(&mut self, calls: &[Call<'_>]) -> Vec<Answer> {
         if self.is_broken {
             return Vec::new();
         }
         match self.bus.ask(calls) {
             Ok(answers) => answers,
-            // No systemd: nothing to say of units, and what listens still tells.
+            // No systemd: units have no state, but sockets and ports are still checked.
             Err(BusError::NoBus) => Vec::new(),
             Err(error) => {
                 self.is_broken = true;
-                self.troubles.push(error.to_string());
+                self.failures.push(error.to_string());
                 Vec::new()
             }
         }
     }
 
-    /// What an answer about `what` says; none where there is nothing to say, or a trouble.
-    fn told<'a, T>(
+    /// The value of an answer about `what`. `None` if there is no value; a failure is recorded.
+    fn value_of<'a, T>(
         &mut self,
         what: &str,
         answer: &'a Answer,
         read: impl FnOnce(Reader<'a>) -> Result<T, WireError>,
     ) -> Option<T> {
-        let told = match answer {
-            Answer::Error(name) if is_none(name) => return None,
+        let value_of = match answer {
+            Answer::Error(name) if is_absence(name) => return None,
             answer => answer.reader().and_then(|reader| Ok(read(reader)?)),
         };
-        told.map_err(|error| self.troubles.push(format!("{what}: {error}")))
+        value_of
+            .map_err(|error| self.failures.push(format!("{what}: {error}")))
             .ok()
     }
 
     fn failed(&mut self, page: &mut Page, count: &Answer) {
-        let count = self.told("NFailedUnits", count, |mut reader| reader.variant()?.number());
+        let count = self.value_of("NFailedUnits", count, |mut reader| reader.variant()?.number());
         let Some(count) = count else { return };
         page.gauge(
             "virtfleet_guest_units_failed",
-            "Units of systemd that have failed.",
+            "Number of failed systemd units.",
             count as f64,
         );
         if count == 0 {
@@ -153,19 +159,19 @@ impl Units {
         }
         let mut list = Call::new(SYSTEMD, MANAGER_PATH, MANAGER, "ListUnitsFiltered");
         list.list = Some(&["failed"]);
-        let answers = self.ask(&[list]);
+        let answers = self.query(&[list]);
         let Some(answer) = answers.first() else { return };
-        let Some(mut all) = self.told("failed units", answer, units) else {
+        let Some(mut all) = self.value_of("failed units", answer, units) else {
             return;
         };
         all.sort_unstable_by(|a, b| a.name.cmp(b.name));
         all.dedup_by(|a, b| a.name == b.name);
         let mut family = page.family(
             "virtfleet_guest_unit_failed",
-            "A unit of systemd that has failed, always 1.",
+            "A failed systemd unit, always 1.",
             MetricType::Gauge,
         );
-        for unit in all.iter().take(MOST) {
+        for unit in all.iter().take(MAX_FAILED_UNITS) {
             family.sample(&[("name", unit.name)], 1.0);
         }
     }
@@ -182,7 +188,7 @@ impl Units {
                 match self.services.reach(&self.roots.root(socket)) {
                     Reach::Listens => rows.push((service, "socket", true)),
                     Reach::Silent => rows.push((service, "socket", false)),
-                    // Only root may ask: its unit must do.
+                    // Only root can connect; the state of the unit is sufficient.
                     Reach::Absent | Reach::Denied => {}
                 }
             } else {
@@ -195,7 +201,7 @@ impl Units {
         }
         let mut family = page.family(
             "virtfleet_guest_service_up",
-            "Whether a service that nodes live by is up, as its unit, its socket or its health endpoint tells.",
+            "Whether a service that a node depends on is up, according to its unit, socket or health endpoint.",
             MetricType::Gauge,
         );
         for (service, by, is_up) in rows {
@@ -204,7 +210,7 @@ impl Units {
         if let Some(status) = status {
             page.gauge(
                 "virtfleet_guest_kubelet_healthz_status",
-                "The HTTP status that kubelet's health endpoint answered with; 0 when it gave none in time.",
+                "HTTP status of kubelet's health endpoint; 0 if it did not answer in time.",
                 f64::from(status),
             );
         }

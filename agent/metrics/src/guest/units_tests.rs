@@ -1,4 +1,4 @@
-//! `guest_units` with a systemd that refuses.
+//! `guest_units` with a systemd that refuses queries.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -9,13 +9,14 @@ use virtfleet_wire::settings::MetricsSettings;
 use super::*;
 use crate::{Entry, Filter, Registry};
 
-/// What is said to a call for these units, and to one for the number of those that failed.
-type Says = fn(&[&str]) -> Result<(), &'static str>;
+/// Answer to a query for these units; the other field answers the query for the number of failed
+/// units.
+type UnitAnswers = fn(&[&str]) -> Result<(), &'static str>;
 
-/// Says nothing, in place of an error's name.
-const SILENCE: &str = "";
+/// Marks a missing answer in place of an error's name.
+const NO_ANSWER: &str = "";
 
-struct Systemd(Says, Result<u32, &'static str>);
+struct Systemd(UnitAnswers, Result<u32, &'static str>);
 
 impl ServiceCalls for Systemd {
     fn bus(&self, _: &Path) -> Result<Box<dyn Bus>, BusError> {
@@ -31,19 +32,19 @@ impl ServiceCalls for Systemd {
 
 impl Bus for Systemd {
     fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
-        let mut asked = calls.iter().filter_map(|call| call.list);
-        if asked.any(|names| (self.0)(names) == Err(SILENCE)) {
+        let mut requested = calls.iter().filter_map(|call| call.list);
+        if requested.any(|names| (self.0)(names) == Err(NO_ANSWER)) {
             return Err(BusError::TimedOut);
         }
         let answer = |call: &Call<'_>| {
             let mut body = Writer::default();
-            let said = match call.list {
+            let answer = match call.list {
                 Some(names) => (self.0)(names).map(|()| list(&mut body, names)),
                 None => self.1.map(|count| {
                     body.signature("u").u32(count);
                 }),
             };
-            match said {
+            match answer {
                 Ok(()) => Answer::Body {
                     bytes: body.into_bytes(),
                     big: false,
@@ -74,13 +75,13 @@ fn list(body: &mut Writer, names: &[&str]) {
 }
 
 /// The page, and why the collector failed.
-fn scrape(says: Says, count: Result<u32, &'static str>) -> (String, Option<String>) {
-    scrape_of(says, count, None)
+fn scrape(unit_answers: UnitAnswers, count: Result<u32, &'static str>) -> (String, Option<String>) {
+    scrape_of(unit_answers, count, None)
 }
 
-/// The same, with so many series at the most.
+/// The same with a limit of series.
 fn scrape_of(
-    says: Says,
+    unit_answers: UnitAnswers,
     count: Result<u32, &'static str>,
     max_series: Option<u32>,
 ) -> (String, Option<String>) {
@@ -90,7 +91,7 @@ fn scrape_of(
         ..MetricsSettings::default()
     };
     let mut context = Context::new(Roots::default(), settings);
-    context.services = Arc::new(Systemd(says, count));
+    context.services = Arc::new(Systemd(unit_answers, count));
     let mut registry = Registry::with_table(&TABLE, context, &BTreeMap::new()).unwrap();
     let mut page = Page::new();
     registry.scrape(&Filter::default(), &mut page).unwrap();
@@ -103,7 +104,7 @@ fn up(page: &str, service: &str) -> bool {
 }
 
 #[test]
-fn one_broken_unit_is_said_and_hides_no_other() {
+fn a_broken_unit_is_reported_and_does_not_hide_others() {
     let (page, reason) = scrape(
         |names| match names {
             ["kubelet.service"] => Ok(()),
@@ -114,7 +115,7 @@ fn one_broken_unit_is_said_and_hides_no_other() {
     );
     assert_eq!(
         reason.unwrap(),
-        "cannot ask systemd: containerd.service: org.freedesktop.systemd1.LoadFailed"
+        "cannot query systemd: containerd.service: org.freedesktop.systemd1.LoadFailed"
     );
     assert!(up(&page, "kubelet"), "{page}");
     assert!(!up(&page, "containerd") && !up(&page, "crio"), "{page}");
@@ -127,9 +128,9 @@ fn one_broken_unit_is_said_and_hides_no_other() {
 }
 
 #[test]
-fn what_a_part_leaves_out_is_said() {
+fn series_dropped_from_a_partial_result_are_counted() {
     let denied = "org.freedesktop.DBus.Error.AccessDenied";
-    // Three units, and kubelet's health twice.
+    // Three units, and two series of kubelet's health.
     let (page, reason) = scrape_of(|_| Ok(()), Err(denied), Some(2));
     assert!(reason.is_some());
     assert!(up(&page, "kubelet") && !up(&page, "crio"), "{page}");
@@ -140,40 +141,40 @@ fn what_a_part_leaves_out_is_said() {
 }
 
 #[test]
-fn a_bus_that_is_silent_is_waited_for_once() {
+fn a_silent_bus_is_waited_for_once() {
     let (page, reason) = scrape(
         |names| match names {
             ["kubelet.service"] => Ok(()),
-            [_] => Err(SILENCE),
+            [_] => Err(NO_ANSWER),
             _ => Err("org.freedesktop.systemd1.LoadFailed"),
         },
         Ok(0),
     );
     assert_eq!(
         reason.unwrap(),
-        "cannot ask systemd: the system bus did not answer in time"
+        "cannot query systemd: the system bus did not answer in time"
     );
     assert!(up(&page, "kubelet"), "{page}");
     let (_, reason) = scrape(
         |names| match names {
-            ["failed"] => Err(SILENCE),
+            ["failed"] => Err(NO_ANSWER),
             _ => Err("org.freedesktop.systemd1.LoadFailed"),
         },
         Ok(1),
     );
     assert_eq!(
         reason.unwrap(),
-        "cannot ask systemd: the system bus did not answer in time"
+        "cannot query systemd: the system bus did not answer in time"
     );
 }
 
 #[test]
-fn a_refusal_is_a_failure_and_what_is_not_there_is_none() {
+fn a_refusal_is_a_failure_and_an_absent_unit_is_not() {
     let denied = "org.freedesktop.DBus.Error.AccessDenied";
     let (page, reason) = scrape(|_| Ok(()), Err(denied));
     assert_eq!(
         reason.unwrap(),
-        format!("cannot ask systemd: NFailedUnits: {denied}")
+        format!("cannot query systemd: NFailedUnits: {denied}")
     );
     assert!(up(&page, "kubelet") && up(&page, "crio"), "{page}");
     for away in [

@@ -1,13 +1,13 @@
-//! `dmi`: what the firmware says of the machine, from `/sys/class/dmi/id`. It does not change while the machine runs, and
-//! is read once.
+//! `dmi`: the firmware's description of the machine, from `/sys/class/dmi/id`. It does not change
+//! while the machine runs and is read once.
 
 use virtfleet_agent_host::{RereadError, Roots, attribute_buffer, attribute_names, attribute_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// The files, each a label of its name, in the order of their labels; but for the maker's, which node_exporter calls
-/// `system_vendor`.
+/// The files, each a label of its name, in the order of the labels. node_exporter renames
+/// `sys_vendor` to `system_vendor`.
 const FILES: [&str; 20] = [
     "bios_date",
     "bios_release",
@@ -33,7 +33,7 @@ const FILES: [&str; 20] = [
 
 struct Dmi {
     roots: Roots,
-    /// Labels and their values, once they were read.
+    /// Labels and values, after they were read.
     labels: Option<Vec<(&'static str, String)>>,
 }
 
@@ -50,7 +50,8 @@ impl Collector for Dmi {
             Some(labels) => labels,
             None => read(&self.roots)?,
         };
-        // Nothing is not kept: it may have been early, or a folder that could not be opened.
+        // An empty result is not cached: the files may not exist yet, or the directory could not be
+        // opened.
         if labels.is_empty() {
             return Err(CollectError::no_data("this machine has no DMI"));
         }
@@ -61,7 +62,7 @@ impl Collector for Dmi {
             .collect();
         page.family(
             "node_dmi_info",
-            "What DMI says of the machine, always 1; a label for each field that it provides.",
+            "The machine according to DMI, always 1; one label per available field.",
             MetricType::Gauge,
         )
         .sample(&labels, 1.0);
@@ -69,7 +70,7 @@ impl Collector for Dmi {
     }
 }
 
-/// Serial numbers and the UUID are root's alone; they are left out for others.
+/// Only root can read the serial numbers and the UUID; other users get no labels for them.
 fn read(roots: &Roots) -> Result<Vec<(&'static str, String)>, RereadError> {
     let directory = roots.sys("class/dmi/id");
     let present = attribute_names(&directory);

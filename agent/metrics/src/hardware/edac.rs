@@ -1,4 +1,4 @@
-//! `edac`: memory errors that were corrected, and those that were not, from `/sys/devices/system/edac/mc`.
+//! `edac`: corrected and uncorrected memory errors, from `/sys/devices/system/edac/mc`.
 
 use std::{path::Path, time::Instant};
 
@@ -9,7 +9,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
 
-/// A family, what it says, and its labels.
+/// Name, HELP and labels of a family.
 struct Family(&'static str, &'static str, &'static [&'static str]);
 
 const ROW: &[&str] = &["controller", "csrow"];
@@ -17,16 +17,16 @@ const CHANNEL: &[&str] = &["controller", "csrow", "channel", "dimm_label"];
 
 #[rustfmt::skip]
 static FAMILIES: [Family; 6] = [
-    Family("node_edac_correctable_errors_total", "Memory errors that were corrected.", &["controller"]),
-    Family("node_edac_uncorrectable_errors_total", "Memory errors that could not be corrected.", &["controller"]),
-    Family("node_edac_csrow_correctable_errors_total", "Memory errors of a row that were corrected.", ROW),
-    Family("node_edac_csrow_uncorrectable_errors_total", "Memory errors of a row that could not be corrected.", ROW),
-    Family("node_edac_channel_correctable_errors_total", "Memory errors of a channel that were corrected.", CHANNEL),
-    Family("node_edac_channel_uncorrectable_errors_total", "Memory errors of a channel that could not be corrected.", CHANNEL),
+    Family("node_edac_correctable_errors_total", "Corrected memory errors.", &["controller"]),
+    Family("node_edac_uncorrectable_errors_total", "Uncorrectable memory errors.", &["controller"]),
+    Family("node_edac_csrow_correctable_errors_total", "Corrected memory errors of a row.", ROW),
+    Family("node_edac_csrow_uncorrectable_errors_total", "Uncorrectable memory errors of a row.", ROW),
+    Family("node_edac_channel_correctable_errors_total", "Corrected memory errors of a channel.", CHANNEL),
+    Family("node_edac_channel_uncorrectable_errors_total", "Uncorrectable memory errors of a channel.", CHANNEL),
 ];
 
-/// The counters that a controller has without any row.
-const OF_CONTROLLER: usize = 4;
+/// Number of counters of a controller without rows.
+const CONTROLLER_COUNTERS: usize = 4;
 
 struct Edac {
     controllers: Devices<Vec<Counter>>,
@@ -35,14 +35,14 @@ struct Edac {
 
 /// A counter of a controller.
 struct Counter {
-    /// Its place in [`FAMILIES`].
+    /// Index in [`FAMILIES`].
     family: usize,
     labels: Vec<String>,
     file: Attribute,
     now: Option<u64>,
 }
 
-/// A controller's counters, which are fixed while it is there.
+/// A controller's counters, which do not change while it exists.
 fn counters(name: &str, path: &Path) -> Vec<Counter> {
     let mut found = Vec::new();
     let mut add = |family, labels: &[&str], file: &Path| {
@@ -56,7 +56,7 @@ fn counters(name: &str, path: &Path) -> Vec<Counter> {
     let controller = name.trim_start_matches("mc");
     add(0, &[controller], &path.join("ce_count"));
     add(1, &[controller], &path.join("ue_count"));
-    // Errors whose row is not known.
+    // Errors of an unknown row.
     add(2, &[controller, "unknown"], &path.join("ce_noinfo_count"));
     add(3, &[controller, "unknown"], &path.join("ue_noinfo_count"));
     for row in directory_names(path) {
@@ -86,7 +86,7 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// As node_exporter has it: `mc#0csrow#1channel#0` is `mc0_csrow1_channel0`.
+/// node_exporter's label: `mc#0csrow#1channel#0` becomes `mc0_csrow1_channel0`.
 fn dimm_label(path: &Path) -> String {
     match attribute_once(path, &mut attribute_buffer()) {
         Ok(label) => label
@@ -109,12 +109,12 @@ impl Collector for Edac {
         let refreshed = self.controllers.refresh_with(
             |name| name.strip_prefix("mc").is_some_and(is_number),
             counters,
-            // Rows are made after their controller.
-            |counters| counters.len() == OF_CONTROLLER,
+            // Rows are created after their controller.
+            |counters| counters.len() == CONTROLLER_COUNTERS,
             Instant::now(),
         );
         match refreshed {
-            // node_exporter has nothing to say then, and calls that a success.
+            // node_exporter reports nothing and success in this case.
             Err(error) if error.is_missing() => return Ok(()),
             done => done?,
         };
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_of_modules() {
+    fn dimm_labels_have_node_exporters_format() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ch0_dimm_label");
         assert_eq!(dimm_label(&path), "unknown");

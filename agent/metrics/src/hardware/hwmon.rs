@@ -1,7 +1,7 @@
 //! `hwmon`: temperatures, fans, voltages and power, from `/sys/class/hwmon`.
 //!
-//! A chip's sensors are fixed when its driver is loaded: families are put together when a chip comes or goes, and a scrape
-//! only reads the values.
+//! A chip's sensors do not change after its driver is loaded. The families are built when a chip
+//! appears or disappears; a scrape only reads the values.
 
 use std::{
     borrow::Cow,
@@ -31,11 +31,11 @@ struct Hwmon {
     families: Vec<Sensors>,
 }
 
-/// What a chip is.
+/// Data of a chip.
 struct Chip {
-    /// After the device it belongs to, or what its driver calls it.
+    /// Name derived from its device, or its driver's name for it.
     base: Option<String>,
-    /// What its driver calls it.
+    /// Its driver's name for it.
     name: String,
     attributes: Attributes,
 }
@@ -43,7 +43,7 @@ struct Chip {
 /// The files of a chip's sensors, by sensor and property.
 type Attributes = BTreeMap<(String, String), PathBuf>;
 
-/// A family and the sensors in it.
+/// A family and its sensors.
 struct Sensors {
     family: SensorFamily,
     rows: Vec<Row>,
@@ -80,12 +80,12 @@ impl Collector for Hwmon {
             Err(error) if error.is_missing() => {
                 return Err(CollectError::no_data("this kernel has no hardware monitors"));
             }
-            Ok(true) => self.arrange(),
+            Ok(true) => self.rebuild_families(),
             done => drop(done?),
         }
         let mut family = page.family(
             "node_hwmon_chip_names",
-            "What a chip's driver calls it, always 1.",
+            "Name of a chip, from its driver, always 1.",
             MetricType::Gauge,
         );
         for [chip, name] in &self.names {
@@ -93,7 +93,7 @@ impl Collector for Hwmon {
         }
         let mut family = page.family(
             "node_hwmon_sensor_label",
-            "What a sensor's driver calls it, always 1.",
+            "Label of a sensor, from its driver, always 1.",
             MetricType::Gauge,
         );
         for [chip, sensor, label] in &self.labels {
@@ -107,7 +107,7 @@ impl Collector for Hwmon {
             };
             let mut family = page.family(&about.name, &about.help, kind);
             for row in rows {
-                // A sensor that does not answer now, or that has no number to say, is left out.
+                // A sensor without a value is left out.
                 if let Ok(Some(value)) = row.file.number::<f64>(&mut self.buffer)
                     && value.is_finite()
                 {
@@ -133,7 +133,7 @@ impl Chip {
     }
 }
 
-/// The sensors' attributes: those of the chip, and those of its device, where old drivers have them.
+/// Attributes of the sensors: those of the chip, and those of its device, which old drivers use.
 fn attributes(directory: &Path) -> Attributes {
     let mut found = BTreeMap::new();
     for directory in [directory.to_owned(), directory.join("device")] {
@@ -152,7 +152,7 @@ fn attributes(directory: &Path) -> Attributes {
     found
 }
 
-/// The device's place is stable from boot to boot, the number of a chip is not.
+/// The device's path is stable across boots; the number of a chip is not.
 fn base(directory: &Path, name: &str) -> Option<String> {
     let part = |path: Option<&Path>| {
         let name = path.and_then(Path::file_name);
@@ -173,8 +173,8 @@ fn base(directory: &Path, name: &str) -> Option<String> {
 }
 
 impl Hwmon {
-    /// Puts the families together anew.
-    fn arrange(&mut self) {
+    /// Rebuilds the families.
+    fn rebuild_families(&mut self) {
         self.names.clear();
         self.labels.clear();
         let mut families: BTreeMap<String, Sensors> = BTreeMap::new();
@@ -195,7 +195,7 @@ impl Hwmon {
                 continue;
             };
             let mut label = base.clone();
-            // Chips of one device are told apart by their names, or by their numbers.
+            // Chips of one device are distinguished by their names or numbers.
             if by_base[&chip.kept.base] > 1 {
                 let mut suffix = clean(name);
                 if suffix.is_empty() || by_name[&(chip.kept.base.clone(), suffix.clone())] > 1 {
@@ -229,7 +229,7 @@ impl Hwmon {
                 };
                 let mut shown = sensor.clone();
                 if found.kind == "freq" && property == "input" {
-                    // A GPU's clocks are told apart by their labels.
+                    // Clocks of a GPU are distinguished by their labels.
                     let path = attributes.get(&(sensor.clone(), "label".to_owned()));
                     match path.map(|path| attribute_once(path, &mut self.buffer)) {
                         Some(Ok(text)) => shown = clean(&text),

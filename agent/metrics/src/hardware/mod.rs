@@ -1,4 +1,4 @@
-//! What the machine is made of: sensors, firmware, power.
+//! Hardware of the machine: sensors, firmware, power.
 
 mod dmi;
 mod edac;
@@ -10,9 +10,9 @@ mod watchdog;
 
 use super::{Entry, Flag};
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry::on("dmi", "What the firmware says of the machine", dmi::new),
+    Entry::on("dmi", "The firmware's description of the machine", dmi::new),
     Entry::on("edac", "Memory errors", edac::new),
     Entry::on("hwmon", "Temperatures, fans, voltages and power", hwmon::new).with(&[
         Flag::text("chip-exclude", "chipExclude"),
@@ -22,14 +22,14 @@ pub(super) const ENTRIES: &[Entry] = &[
     ]),
     Entry::on("powersupplyclass", "Batteries and mains", powersupplyclass::new)
         .with(&[Flag::text("powersupply.ignored-supplies", "ignored")]),
-    Entry::on("rapl", "Energy that parts of the processor used", rapl::new)
+    Entry::on("rapl", "Energy used by parts of the processor", rapl::new)
         .with(&[Flag::switch("enable-zone-label", "zoneLabel")]),
     Entry::on(
         "thermal_zone",
-        "Temperatures of zones and what cools them",
+        "Temperatures of thermal zones and states of cooling devices",
         thermal_zone::new,
     ),
-    Entry::on("watchdog", "Watchdogs and how long they wait", watchdog::new),
+    Entry::on("watchdog", "Watchdogs and their timeouts", watchdog::new),
 ];
 
 #[cfg(test)]

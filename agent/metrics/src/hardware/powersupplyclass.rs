@@ -8,12 +8,12 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
 
-/// A file, its family, and what its number is divided by.
+/// A file, its family, HELP, and the divisor of its number.
 struct Number(&'static str, &'static str, &'static str, f64);
 
-/// sysfs counts in millionths (kernel: `Documentation/power/power_supply_class.rst`).
+/// sysfs uses millionths (kernel: `Documentation/power/power_supply_class.rst`).
 const MICRO: f64 = 1e6;
-/// And temperatures in tenths of a degree.
+/// Temperatures are in tenths of a degree.
 const TENTH: f64 = 10.0;
 
 macro_rules! numbers {
@@ -79,7 +79,7 @@ static NUMBERS: [Number; 49] = numbers! {
     "temp_min" "temp_min_celsius" TENTH;
 };
 
-/// The files that are labels of `node_power_supply_info`; a label is there when its file says something.
+/// Files that are labels of `node_power_supply_info`. An empty file has no label.
 const TEXTS: [&str; 11] = [
     "capacity_level",
     "charge_type",
@@ -100,7 +100,7 @@ struct PowerSupplies {
     buffer: Box<AttributeBuffer>,
 }
 
-/// A supply's files, by their place in the tables, and what they said in this scrape.
+/// A supply's files by index in the tables, and their content in this scrape.
 struct Supply {
     numbers: Vec<(usize, Attribute, Option<i64>)>,
     texts: Vec<(&'static str, Attribute, String)>,
@@ -182,7 +182,7 @@ impl Collector for PowerSupplies {
         }
         let mut family = page.family(
             "node_power_supply_info",
-            "What a power supply is and does, always 1.",
+            "Properties and state of a power supply, always 1.",
             MetricType::Gauge,
         );
         for supply in &supplies {

@@ -1,4 +1,5 @@
-//! `rapl`: energy that parts of the processor used, from `/sys/class/powercap`. Only root may read the counters.
+//! `rapl`: energy used by parts of the processor, from `/sys/class/powercap`. Only root can read
+//! the counters.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,15 +14,15 @@ use crate::{CollectError, Collector, Context, RegistryError, attributes::number,
 
 struct Rapl {
     directory: PathBuf,
-    /// Each with its name, for those that are zones.
+    /// Each entry with its name, if it is a zone.
     zones: Devices<Option<String>>,
-    /// Whether all zones are in one family.
+    /// True if all zones are in one family.
     zone_label: bool,
     families: Vec<Family>,
     buffer: Box<AttributeBuffer>,
 }
 
-/// The zones of a name.
+/// The zones with the same name.
 struct Family {
     name: String,
     help: String,
@@ -52,7 +53,7 @@ impl Collector for Rapl {
         let refreshed = self.zones.refresh_with(
             |_| true,
             |_, path| {
-                // What controls zones has neither, and a zone has both.
+                // A control type has neither file; a zone has both.
                 let range: Option<u64> = Attribute::new(path.join("max_energy_range_uj"))
                     .number(buffer)
                     .ok()
@@ -66,9 +67,9 @@ impl Collector for Rapl {
         );
         match refreshed {
             Err(error) if error.is_missing() || error.is_denied() => {
-                return Err(CollectError::no_data("this kernel counts no energy"));
+                return Err(CollectError::no_data("this kernel has no energy counters"));
             }
-            Ok(true) => self.arrange(),
+            Ok(true) => self.rebuild_families(),
             done => drop(done?),
         }
         for family in &mut self.families {
@@ -77,9 +78,7 @@ impl Collector for Rapl {
                 if let Err(error) = row.energy.read(&mut self.buffer)
                     && error.is_denied()
                 {
-                    return Err(CollectError::no_data(
-                        "only root may read how much energy was used",
-                    ));
+                    return Err(CollectError::no_data("only root can read the energy counters"));
                 }
                 if let Some(energy) = number::<u64>(&mut row.energy, &mut self.buffer)? {
                     let labels = [
@@ -101,8 +100,9 @@ impl Collector for Rapl {
 }
 
 impl Rapl {
-    /// Zones by their names: `package-0` is number 0 of `package`; of names without a number the zones are counted.
-    fn arrange(&mut self) {
+    /// Groups zones by name: `package-0` is number 0 of `package`. Zones without a number are
+    /// numbered consecutively.
+    fn rebuild_families(&mut self) {
         let mut families: BTreeMap<String, Family> = BTreeMap::new();
         let mut counts: HashMap<String, u64> = HashMap::new();
         for zone in self.zones.all() {
@@ -116,10 +116,10 @@ impl Rapl {
             };
             counts.insert(name.to_owned(), u64::saturating_add(index, 1));
             let (family, help) = if self.zone_label {
-                let help = "Energy that a zone used, in joules.";
+                let help = "Energy used by a zone, in joules.";
                 ("node_rapl_joules_total".to_owned(), help.to_owned())
             } else {
-                let help = format!("Energy that {name} used, in joules.");
+                let help = format!("Energy used by {name}, in joules.");
                 (format!("node_rapl_{}_joules_total", sanitized(name)), help)
             };
             let family = families.entry(family.clone()).or_insert_with(|| Family {
@@ -130,7 +130,7 @@ impl Rapl {
             family.rows.push(Row {
                 zone: name.to_owned(),
                 index: index.to_string(),
-                // As the guest sees it, wherever its sysfs is for us.
+                // The path in the guest, independent of the root of sysfs.
                 path: format!("/sys/class/powercap/{}", zone.name),
                 energy: Attribute::new(self.directory.join(&zone.name).join("energy_uj")),
             });

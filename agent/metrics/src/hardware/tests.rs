@@ -1,4 +1,4 @@
-//! What the room's collectors have in common.
+//! Tests of several collectors of this group.
 
 use std::fs;
 
@@ -8,10 +8,10 @@ use virtfleet_wire::{exposition::Page, settings::MetricsSettings};
 use super::{edac, hwmon, powersupplyclass, rapl, watchdog};
 use crate::{Build, Context};
 
-/// A device that is in its class's folder before its driver has made its attributes.
+/// A device appears in its class before its driver has created its attributes.
 #[test]
-fn attributes_that_come_after_their_device_are_seen() {
-    /// How the collector is built, its device's folder, the attributes and their texts, and the line that these become.
+fn late_attributes_of_a_device_are_exported() {
+    /// Constructor, the device's directory, its attributes with their text, and the resulting line.
     type Case = (
         Build,
         &'static str,

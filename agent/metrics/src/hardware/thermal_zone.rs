@@ -1,4 +1,4 @@
-//! `thermal_zone`: temperatures of zones and what cools them, from `/sys/class/thermal`.
+//! `thermal_zone`: temperatures of zones and states of cooling devices, from `/sys/class/thermal`.
 
 use std::path::Path;
 
@@ -8,26 +8,26 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use crate::{CollectError, Collector, Context, RegistryError};
 
 const ZONE: &str = "thermal_zone";
-const COOLER: &str = "cooling_device";
+const COOLING_DEVICE: &str = "cooling_device";
 
 struct ThermalZone {
-    things: Devices<Thing>,
+    devices: Devices<ThermalDevice>,
     buffer: Box<AttributeBuffer>,
 }
 
 /// A zone or a cooling device.
-struct Thing {
+struct ThermalDevice {
     is_zone: bool,
     /// The number in its name.
     number: String,
     kind: Attribute,
     label: String,
-    /// A zone's `temp`, or a cooler's `cur_state` and `max_state`.
+    /// A zone's `temp`, or a cooling device's `cur_state` and `max_state`.
     files: Vec<Attribute>,
     values: Vec<i64>,
 }
 
-impl Thing {
+impl ThermalDevice {
     fn new(name: &str, path: &Path) -> Self {
         let is_zone = name.starts_with(ZONE);
         let names: &[&str] = if is_zone {
@@ -37,7 +37,7 @@ impl Thing {
         };
         Self {
             is_zone,
-            number: name[if is_zone { ZONE } else { COOLER }.len()..].to_owned(),
+            number: name[if is_zone { ZONE } else { COOLING_DEVICE }.len()..].to_owned(),
             kind: Attribute::new(path.join("type")),
             label: String::new(),
             files: names.iter().map(|name| Attribute::new(path.join(name))).collect(),
@@ -45,7 +45,7 @@ impl Thing {
         }
     }
 
-    /// A zone that does not answer, e.g. because its sensor is off, is left out.
+    /// A zone without a value, e.g. because its sensor is off, is left out.
     fn read(&mut self, buffer: &mut AttributeBuffer) {
         self.values.clear();
         if self.label.is_empty() {
@@ -65,7 +65,7 @@ impl Thing {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(ThermalZone {
-        things: Devices::new(context.roots.sys("class/thermal")),
+        devices: Devices::new(context.roots.sys("class/thermal")),
         buffer: attribute_buffer(),
     }))
 }
@@ -73,16 +73,18 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for ThermalZone {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let wanted = |name: &str| {
-            let number = name.strip_prefix(ZONE).or_else(|| name.strip_prefix(COOLER));
+            let number = name
+                .strip_prefix(ZONE)
+                .or_else(|| name.strip_prefix(COOLING_DEVICE));
             number.is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
         };
-        match self.things.refresh(wanted, Thing::new) {
-            // node_exporter has nothing to say then, and calls that a success.
+        match self.devices.refresh(wanted, ThermalDevice::new) {
+            // node_exporter reports nothing and success in this case.
             Err(error) if error.is_missing() => return Ok(()),
             done => done?,
         };
-        for thing in self.things.all() {
-            thing.kept.read(&mut self.buffer);
+        for device in self.devices.all() {
+            device.kept.read(&mut self.buffer);
         }
         for (name, help, is_zone, index) in [
             (
@@ -93,24 +95,24 @@ impl Collector for ThermalZone {
             ),
             (
                 "node_cooling_device_cur_state",
-                "How much a cooling device throttles now.",
+                "Current throttling state of a cooling device.",
                 false,
                 0,
             ),
             (
                 "node_cooling_device_max_state",
-                "How much a cooling device can throttle.",
+                "Maximum throttling state of a cooling device.",
                 false,
                 1,
             ),
         ] {
             let mut family = page.family(name, help, MetricType::Gauge);
             let (label, divisor) = if is_zone { ("zone", 1000.0) } else { ("name", 1.0) };
-            for thing in self.things.all().iter().map(|thing| &thing.kept) {
-                if let Some(value) = thing.values.get(index)
-                    && thing.is_zone == is_zone
+            for device in self.devices.all().iter().map(|device| &device.kept) {
+                if let Some(value) = device.values.get(index)
+                    && device.is_zone == is_zone
                 {
-                    let labels = [(label, thing.number.as_str()), ("type", &thing.label)];
+                    let labels = [(label, device.number.as_str()), ("type", &device.label)];
                     family.sample(&labels, *value as f64 / divisor);
                 }
             }

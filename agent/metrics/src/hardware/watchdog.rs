@@ -1,4 +1,4 @@
-//! `watchdog`: the watchdogs and how long they wait, from `/sys/class/watchdog`.
+//! `watchdog`: watchdogs and their timeouts, from `/sys/class/watchdog`.
 
 use std::{path::Path, time::Instant};
 
@@ -7,37 +7,37 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// A file of one number, its family and what it says.
+/// A file with one number, its family and HELP.
 struct Number(&'static str, &'static str, &'static str);
 
 #[rustfmt::skip]
 static NUMBERS: [Number; 7] = [
-    Number("bootstatus", "node_watchdog_bootstatus", "The watchdog's status at boot, as in bootstatus."),
-    Number("fw_version", "node_watchdog_fw_version", "The version of the watchdog's firmware, as in fw_version."),
-    Number("nowayout", "node_watchdog_nowayout", "Whether the watchdog cannot be stopped once it is started, as in nowayout."),
-    Number("timeleft", "node_watchdog_timeleft_seconds", "How long until the watchdog resets the machine, as in timeleft."),
-    Number("timeout", "node_watchdog_timeout_seconds", "How long the watchdog waits for a sign of life, as in timeout."),
-    Number("pretimeout", "node_watchdog_pretimeout_seconds", "How long before a reset the watchdog warns, as in pretimeout."),
-    Number("access_cs0", "node_watchdog_access_cs0", "Whether the watchdog booted from its other flash, as in access_cs0."),
+    Number("bootstatus", "node_watchdog_bootstatus", "Status of the watchdog at boot (bootstatus)."),
+    Number("fw_version", "node_watchdog_fw_version", "Firmware version of the watchdog (fw_version)."),
+    Number("nowayout", "node_watchdog_nowayout", "Whether the watchdog cannot be stopped after its start (nowayout)."),
+    Number("timeleft", "node_watchdog_timeleft_seconds", "Time until the watchdog resets the machine (timeleft)."),
+    Number("timeout", "node_watchdog_timeout_seconds", "Timeout of the watchdog (timeout)."),
+    Number("pretimeout", "node_watchdog_pretimeout_seconds", "Time between the watchdog's warning and the reset (pretimeout)."),
+    Number("access_cs0", "node_watchdog_access_cs0", "Whether the watchdog booted from its alternate flash (access_cs0)."),
 ];
 
-/// The files that are labels of `node_watchdog_info`.
+/// Files that are labels of `node_watchdog_info`.
 const TEXTS: [&str; 5] = ["options", "identity", "state", "status", "pretimeout_governor"];
 
 struct Watchdog {
-    dogs: Devices<Dog>,
+    dogs: Devices<WatchdogDevice>,
     buffer: Box<AttributeBuffer>,
 }
 
-/// A watchdog's files, where it has them, and what they said in this scrape.
-struct Dog {
+/// A watchdog's files, if it has them, and their content in this scrape.
+struct WatchdogDevice {
     numbers: [Option<Attribute>; NUMBERS.len()],
     values: [Option<i64>; NUMBERS.len()],
     texts: [Option<Attribute>; TEXTS.len()],
     labels: [String; TEXTS.len()],
 }
 
-impl Dog {
+impl WatchdogDevice {
     fn new(path: &Path) -> Self {
         let present = attribute_names(path);
         let attribute = |name: &str| {
@@ -60,12 +60,11 @@ impl Dog {
         for (value, file) in self.values.iter_mut().zip(&mut self.numbers) {
             *value = None;
             let Some(file) = file else { continue };
-            // A driver may have no answer now, e.g. none to timeleft while the watchdog is stopped.
+            // A driver may have no value, e.g. no timeleft while the watchdog is stopped.
             let Ok(text) = file.read(buffer) else { continue };
-            *value =
-                Some(integer(&text).ok_or_else(|| {
-                    CollectError::failed(format!("{} holds no number", file.path().display()))
-                })?);
+            *value = Some(integer(&text).ok_or_else(|| {
+                CollectError::failed(format!("{} does not contain a number", file.path().display()))
+            })?);
         }
         for (label, file) in self.labels.iter_mut().zip(&mut self.texts) {
             label.clear();
@@ -77,7 +76,7 @@ impl Dog {
     }
 }
 
-/// Some drivers print in hexadecimal.
+/// Some drivers print hexadecimal numbers.
 fn integer(text: &str) -> Option<i64> {
     match text.strip_prefix("0x") {
         Some(digits) => i64::from_str_radix(digits, 16).ok(),
@@ -94,10 +93,10 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Watchdog {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let make = |_: &str, path: &Path| Dog::new(path);
+        let make = |_: &str, path: &Path| WatchdogDevice::new(path);
         match self
             .dogs
-            .refresh_with(|_| true, make, Dog::is_empty, Instant::now())
+            .refresh_with(|_| true, make, WatchdogDevice::is_empty, Instant::now())
         {
             Err(error) if error.is_missing() || error.is_denied() => {
                 return Err(CollectError::no_data("this kernel has no watchdogs"));
@@ -117,7 +116,7 @@ impl Collector for Watchdog {
         }
         let mut family = page.family(
             "node_watchdog_info",
-            "What a watchdog is and does, always 1.",
+            "Properties and state of a watchdog, always 1.",
             MetricType::Gauge,
         );
         for dog in self.dogs.all() {

@@ -1,4 +1,4 @@
-//! `buddyinfo`: free blocks of memory by size, from `/proc/buddyinfo`.
+//! `buddyinfo`: free memory blocks by size, from `/proc/buddyinfo`.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! `ksmd`: pages that the kernel shares because they are the same, from `/sys/kernel/mm/ksm` (kernel: `mm/ksm.c`).
+//! `ksmd`: kernel same-page merging, from `/sys/kernel/mm/ksm` (kernel: `mm/ksm.c`).
 
 use virtfleet_agent_core::procfs::single;
 use virtfleet_agent_host::Reread;
@@ -12,7 +12,7 @@ struct Field {
     name: &'static str,
     help: &'static str,
     kind: MetricType,
-    /// How many of the file's units are one of the family's.
+    /// Number of the file's units in one unit of the family.
     per: f64,
 }
 
@@ -38,7 +38,7 @@ static FIELDS: [Field; 10] = [
     gauge(
         "general_profit",
         "node_ksmd_general_profit_bytes",
-        "What sharing saves, less what it costs to keep account, in bytes.",
+        "Memory saved by page sharing minus the memory needed for its metadata, in bytes.",
     ),
     gauge(
         "merge_across_nodes",
@@ -53,7 +53,7 @@ static FIELDS: [Field; 10] = [
     gauge(
         "pages_sharing",
         "node_ksmd_pages_sharing",
-        "How many more places share them: what is saved.",
+        "How many more places share these pages, i.e. how many pages are saved.",
     ),
     gauge(
         "pages_to_scan",
@@ -63,7 +63,7 @@ static FIELDS: [Field; 10] = [
     gauge(
         "pages_unshared",
         "node_ksmd_pages_unshared",
-        "How many pages are unique but checked for merging again and again.",
+        "How many pages are unique but repeatedly checked for merging.",
     ),
     gauge(
         "pages_volatile",
@@ -85,7 +85,7 @@ struct Ksmd(Vec<Reread>);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.sys("kernel/mm/ksm");
-    let file = |field: &Field| Reread::new(dir.join(field.file)).made_at_once();
+    let file = |field: &Field| Reread::new(dir.join(field.file)).single_record();
     Ok(Box::new(Ksmd(FIELDS.iter().map(file).collect())))
 }
 
@@ -94,7 +94,7 @@ impl Collector for Ksmd {
         let mut any = false;
         for (field, file) in FIELDS.iter().zip(&mut self.0) {
             match file.refresh() {
-                // Kernels before 6.4 do not tell the profit.
+                // Kernels before 6.4 have no such file.
                 Err(error) if error.is_missing() => continue,
                 read => read?,
             }

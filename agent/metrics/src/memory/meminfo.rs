@@ -1,4 +1,4 @@
-//! `meminfo`: `/proc/meminfo`, a gauge for each field that node_exporter knows.
+//! `meminfo`: `/proc/meminfo`, a gauge for each field that node_exporter exports.
 
 use virtfleet_agent_core::procfs::meminfo;
 use virtfleet_agent_host::Reread;
@@ -8,7 +8,7 @@ use crate::{CollectError, Collector, Context, RegistryError};
 
 /// A field and its family.
 struct Field {
-    /// As the kernel prints it.
+    /// Name as printed by the kernel.
     key: &'static str,
     name: &'static str,
     help: &'static str,
@@ -24,7 +24,7 @@ macro_rules! fields {
     };
 }
 
-/// In the order in which kernels print them.
+/// In the order in which the kernel prints them.
 static FIELDS: &[Field] = fields! {
     "MemTotal" => "MemTotal_bytes",
     "MemFree" => "MemFree_bytes",
@@ -81,13 +81,13 @@ static FIELDS: &[Field] = fields! {
 
 struct Meminfo {
     file: Reread,
-    /// The value of each of [`FIELDS`]; kept for its memory.
+    /// Values of [`FIELDS`]; a reused buffer.
     values: Vec<Option<u64>>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Meminfo {
-        file: Reread::new(context.roots.proc("meminfo")).made_at_once(),
+        file: Reread::new(context.roots.proc("meminfo")).single_record(),
         values: Vec::new(),
     }))
 }
@@ -98,16 +98,17 @@ impl Collector for Meminfo {
         let text = self.file.text()?;
         self.values.clear();
         self.values.resize(FIELDS.len(), None);
-        // Kernels print in the table's order, so the next line's field is mostly the next of the table.
+        // The kernel prints in the table's order, so the next line is usually the next field of the
+        // table.
         let mut next = 0;
         for field in meminfo::fields(&text) {
             let field = field.map_err(CollectError::parse(&path))?;
             let mut places = (next..FIELDS.len()).chain(0..next);
             if let Some(place) = places.find(|place| FIELDS[*place].key == field.name) {
-                // A value without its unit was cut off.
+                // A value without its unit was truncated.
                 if field.in_bytes != FIELDS[place].name.ends_with("_bytes") {
                     return Err(CollectError::failed(format!(
-                        "{}: {} has not the unit that it should have",
+                        "{}: {} does not have the expected unit",
                         path.display(),
                         field.name
                     )));
@@ -123,7 +124,7 @@ impl Collector for Meminfo {
         }
         if self.values.iter().all(Option::is_none) {
             return Err(CollectError::failed(format!(
-                "{} holds no field that is known",
+                "{} contains no known field",
                 path.display()
             )));
         }

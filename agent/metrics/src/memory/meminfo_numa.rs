@@ -1,29 +1,29 @@
-//! `meminfo_numa`: memory by NUMA node, from `/sys/devices/system/node/node*/{meminfo,numastat}` (kernel:
-//! `drivers/base/node.c`).
+//! `meminfo_numa`: memory by NUMA node, from `/sys/devices/system/node/node*/{meminfo,numastat}`
+//! (kernel: `drivers/base/node.c`).
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 
 use virtfleet_agent_core::procfs::{meminfo, pairs::pairs};
-use virtfleet_agent_host::{RereadError, list, slurp};
+use virtfleet_agent_host::{RereadError, list, read_once};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// The kernel's largest `MAX_NUMNODES`.
-const MOST: usize = 1024;
-/// Far more than a node's file holds.
-const LIMIT: usize = 64 << 10;
+/// Maximum number of nodes: the kernel's largest `MAX_NUMNODES`.
+const MAX_NODES: usize = 1024;
+/// Maximum size of a node's file in bytes.
+const MAX_FILE_BYTES: usize = 64 << 10;
 
 struct MeminfoNuma {
     dir: PathBuf,
     buffer: Vec<u8>,
 }
 
-/// A family's name and type, and its samples by node.
+/// Name and type of a family, and its samples by node.
 type Family = (String, MetricType, Vec<(String, f64)>);
 
-/// The families in the order in which they were met.
+/// The families in the order of their first occurrence.
 #[derive(Default)]
 struct Families {
     all: Vec<Family>,
@@ -47,7 +47,7 @@ impl Collector for MeminfoNuma {
         nodes.sort_unstable();
         nodes.dedup();
         let mut families = Families::default();
-        for node in nodes.into_iter().take(MOST) {
+        for node in nodes.into_iter().take(MAX_NODES) {
             match self.read(node, &mut families) {
                 // Memory can be unplugged.
                 Err(Failure::Read(error)) if error.is_missing() => {}
@@ -78,9 +78,10 @@ impl MeminfoNuma {
         let dir = self.dir.join(format!("node{node}"));
         let label = node.to_string();
         let path = dir.join("meminfo");
-        let text = slurp(&path, &mut self.buffer, LIMIT).map_err(Failure::Read)?;
+        let text = read_once(&path, &mut self.buffer, MAX_FILE_BYTES).map_err(Failure::Read)?;
         let text = String::from_utf8_lossy(text);
-        // `Node 0 MemTotal:  1024 kB`: without its first two words a line is one of /proc/meminfo.
+        // `Node 0 MemTotal:  1024 kB`: without its first two words, the line has the format of
+        // /proc/meminfo.
         let mut plain = String::with_capacity(text.len());
         for line in text.lines() {
             let mut words = line.trim_start().splitn(3, ' ');
@@ -92,10 +93,10 @@ impl MeminfoNuma {
             let field = field
                 .map_err(CollectError::parse(&path))
                 .map_err(Failure::Other)?;
-            // A value without its unit was cut off.
+            // A value without its unit was truncated.
             if !field.in_bytes && !field.name.starts_with("HugePages_") {
                 let what = format!(
-                    "{}: {} has not the unit that it should have",
+                    "{}: {} does not have the expected unit",
                     path.display(),
                     field.name
                 );
@@ -108,7 +109,7 @@ impl MeminfoNuma {
             families.add(name, MetricType::Gauge, &label, field.value as f64);
         }
         let path = dir.join("numastat");
-        let text = slurp(&path, &mut self.buffer, LIMIT).map_err(Failure::Read)?;
+        let text = read_once(&path, &mut self.buffer, MAX_FILE_BYTES).map_err(Failure::Read)?;
         for pair in pairs(&String::from_utf8_lossy(text)) {
             let (name, value) = pair.map_err(CollectError::parse(&path)).map_err(Failure::Other)?;
             let name = format!("node_memory_numa_{name}_total");

@@ -1,4 +1,4 @@
-//! Memory and what it is used for.
+//! Memory usage.
 
 mod buddyinfo;
 mod ksmd;
@@ -11,24 +11,20 @@ mod zoneinfo;
 
 use super::{Entry, Flag};
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry::off("buddyinfo", "Free blocks of memory by size", buddyinfo::new),
-    Entry::off(
-        "ksmd",
-        "Pages that are shared because they are the same",
-        ksmd::new,
-    ),
+    Entry::off("buddyinfo", "Free memory blocks by size", buddyinfo::new),
+    Entry::off("ksmd", "Kernel same-page merging", ksmd::new),
     Entry::on("meminfo", "Memory", meminfo::new),
     Entry::off("meminfo_numa", "Memory by NUMA node", meminfo_numa::new),
-    Entry::off("slabinfo", "The kernel's caches of objects", slabinfo::new).with(&[
+    Entry::off("slabinfo", "The kernel's slab caches", slabinfo::new).with(&[
         Flag::text("slabs-exclude", "slabsExclude"),
         Flag::text("slabs-include", "slabsInclude"),
     ]),
-    Entry::off("swap", "Places to swap to", swap::new),
+    Entry::off("swap", "Swap areas", swap::new),
     Entry::on(
         "vmstat",
-        "Paging, swapping, faults and kills for want of memory",
+        "Paging, swapping, page faults and OOM kills",
         vmstat::new,
     )
     .with(&[Flag::text("fields", "fields")]),

@@ -1,4 +1,4 @@
-//! `slabinfo`: the kernel's caches of objects, from `/proc/slabinfo`, which only root may read.
+//! `slabinfo`: the kernel's slab caches, from `/proc/slabinfo`, which only root can read.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use crate::{CollectError, Collector, Context, RegistryError};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
-/// The columns, in order: name and help.
+/// The columns in order: name and HELP.
 static COLUMNS: [(&str, &str); Slab::COLUMNS] = [
     (
         "node_slabinfo_active_objects",
@@ -52,7 +52,7 @@ impl Collector for Slabinfo {
         let text = match self.file.text() {
             Err(error) if error.is_denied() => {
                 return Err(CollectError::because(
-                    format!("only root may read {}", path.display()),
+                    format!("only root can read {}", path.display()),
                     error,
                 ));
             }

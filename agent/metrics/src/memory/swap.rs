@@ -1,4 +1,4 @@
-//! `swap`: the places to swap to, from `/proc/swaps`.
+//! `swap`: swap areas, from `/proc/swaps`.
 
 use std::collections::HashSet;
 
@@ -23,13 +23,13 @@ static COLUMNS: [Column; 3] = [
     }),
 ];
 
-struct SwapPlaces(Reread);
+struct SwapAreas(Reread);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    Ok(Box::new(SwapPlaces(Reread::new(context.roots.proc("swaps")))))
+    Ok(Box::new(SwapAreas(Reread::new(context.roots.proc("swaps")))))
 }
 
-impl Collector for SwapPlaces {
+impl Collector for SwapAreas {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let path = self.0.path().to_owned();
         let text = self.0.text()?;

@@ -1,4 +1,4 @@
-//! `vmstat`: the fields of `/proc/vmstat` about paging, swapping, faults and kills for want of memory, untyped.
+//! `vmstat`: fields of `/proc/vmstat` about paging, swapping, page faults and OOM kills, untyped.
 
 use std::collections::HashSet;
 
@@ -11,9 +11,9 @@ use virtfleet_agent_core::settings::{NameFilter, filters};
 
 struct Vmstat {
     file: Reread,
-    /// The settings' fields, if they name any.
+    /// The settings' fields, if set.
     fields: Option<NameFilter>,
-    /// Kept for their memory.
+    /// A reused buffer.
     name: String,
     help: String,
 }
@@ -64,7 +64,7 @@ impl Collector for Vmstat {
         }
         if written.is_empty() {
             return Err(CollectError::failed(format!(
-                "{} holds none of the fields that are wanted",
+                "{} contains none of the selected fields",
                 path.display()
             )));
         }
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_fields() {
+    fn the_default_selection_of_fields() {
         for (field, is_wanted) in [
             ("pgpgin", true),
             ("pswpout", true),

@@ -1,5 +1,5 @@
-//! `zoneinfo`: memory by zone, from `/proc/zoneinfo`. What a node has in all stands under its first zone, as the kernel
-//! prints it.
+//! `zoneinfo`: memory by zone, from `/proc/zoneinfo`. The kernel prints the totals of a node in its
+//! first zone.
 
 use virtfleet_agent_core::procfs::zoneinfo::lines;
 use virtfleet_agent_host::Reread;
@@ -9,7 +9,7 @@ use crate::{CollectError, Collector, Context, RegistryError};
 
 /// A field and its family.
 struct Field {
-    /// As the kernel prints it.
+    /// Name as printed by the kernel.
     key: &'static str,
     name: &'static str,
     help: &'static str,
@@ -33,21 +33,21 @@ static FIELDS: &[Field] = fields! {
     Gauge "low" => "low_pages", "The zone's watermark low, in pages.";
     Gauge "high" => "high_pages", "The zone's watermark high, in pages.";
     Gauge "scanned" => "scanned_pages", "Pages scanned since the last reclaim.";
-    Gauge "spanned" => "spanned_pages", "Pages that the zone spans, with holes.";
+    Gauge "spanned" => "spanned_pages", "Pages that the zone spans, including holes.";
     Gauge "present" => "present_pages", "Physical pages in the zone.";
     Gauge "managed" => "managed_pages", "Present pages that the buddy system manages.";
     Gauge "nr_active_anon" => "nr_active_anon_pages", "Anonymous pages that were used more recently.";
     Gauge "nr_inactive_anon" => "nr_inactive_anon_pages", "Anonymous pages that were used less recently.";
-    Gauge "nr_isolated_anon" => "nr_isolated_anon_pages", "Anonymous pages that are off their list for now.";
+    Gauge "nr_isolated_anon" => "nr_isolated_anon_pages", "Anonymous pages that are isolated from their LRU list.";
     Gauge "nr_anon_pages" => "nr_anon_pages", "Anonymous pages in use.";
     Gauge "nr_anon_transparent_hugepages" => "nr_anon_transparent_hugepages", "Anonymous transparent huge pages in use.";
-    Gauge "nr_active_file" => "nr_active_file_pages", "Pages of files that were used more recently.";
-    Gauge "nr_inactive_file" => "nr_inactive_file_pages", "Pages of files that were used less recently.";
-    Gauge "nr_isolated_file" => "nr_isolated_file_pages", "Pages of files that are off their list for now.";
-    Gauge "nr_file_pages" => "nr_file_pages", "Pages of files.";
+    Gauge "nr_active_file" => "nr_active_file_pages", "File pages that were used more recently.";
+    Gauge "nr_inactive_file" => "nr_inactive_file_pages", "File pages that were used less recently.";
+    Gauge "nr_isolated_file" => "nr_isolated_file_pages", "File pages that are isolated from their LRU list.";
+    Gauge "nr_file_pages" => "nr_file_pages", "File pages.";
     Gauge "nr_slab_reclaimable" => "nr_slab_reclaimable_pages", "Reclaimable slab pages.";
     Gauge "nr_slab_unreclaimable" => "nr_slab_unreclaimable_pages", "Unreclaimable slab pages.";
-    Gauge "nr_mlock_stack" => "nr_mlock_stack_pages", "Pages locked by mlock() that left their list.";
+    Gauge "nr_mlock_stack" => "nr_mlock_stack_pages", "Pages locked by mlock() that were removed from their LRU list.";
     Gauge "nr_kernel_stack" => "nr_kernel_stacks", "Kernel stacks.";
     Gauge "nr_mapped" => "nr_mapped_pages", "Mapped pages.";
     Gauge "nr_dirty" => "nr_dirty_pages", "Dirty pages.";
@@ -63,8 +63,8 @@ static FIELDS: &[Field] = fields! {
     Counter "numa_local" => "numa_local_total", "Allocated from the local node.";
     Counter "numa_other" => "numa_other_total", "Allocated from another node.";
 };
-/// Zones that are reserved against at the most; the kernel has no more than six kinds of zones.
-const PROTECTIONS: usize = 16;
+/// Maximum number of protected zones; the kernel has at most six kinds of zones.
+const MAX_PROTECTIONS: usize = 16;
 
 struct Zoneinfo(Reread);
 
@@ -72,7 +72,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     Ok(Box::new(Zoneinfo(Reread::new(context.roots.proc("zoneinfo")))))
 }
 
-/// A zone and what it says, by the place in [`FIELDS`].
+/// A zone and its values by index in [`FIELDS`].
 struct Zone<'text> {
     node: &'text str,
     name: &'text str,
@@ -98,7 +98,7 @@ impl Collector for Zoneinfo {
             });
             let zone = &mut zones[at];
             if line.field == "protection:" {
-                let values = line.values().take(PROTECTIONS).collect::<Result<_, _>>();
+                let values = line.values().take(MAX_PROTECTIONS).collect::<Result<_, _>>();
                 zone.protection = values.map_err(CollectError::parse(&path))?;
             } else if let Some(place) = FIELDS.iter().position(|field| field.key == line.field) {
                 zone.values[place] = Some(line.value().map_err(CollectError::parse(&path))?);
@@ -112,9 +112,9 @@ impl Collector for Zoneinfo {
                 }
             }
         }
-        for place in 0..PROTECTIONS {
+        for place in 0..MAX_PROTECTIONS {
             let name = format!("node_zoneinfo_protection_{place}");
-            let help = format!("Pages that the zone keeps from allocations for zone {place}.");
+            let help = format!("Pages that the zone protects from allocations for zone {place}.");
             let mut family = page.family(&name, &help, MetricType::Gauge);
             for zone in &zones {
                 if let Some(value) = zone.protection.get(place) {

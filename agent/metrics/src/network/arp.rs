@@ -1,11 +1,12 @@
-//! `arp`: IPv4 neighbours of each device, from netlink; those that need no resolution are left out, as in `/proc/net/arp`.
+//! `arp`: IPv4 neighbors of each device, from netlink. As in `/proc/net/arp`, neighbors that need
+//! no resolution are excluded.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use virtfleet_agent_host::NetworkCalls;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::refused;
+use super::query_error;
 use crate::{CollectError, Collector, Context, RegistryError};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
@@ -24,7 +25,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Arp {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let entries = self.network.arp_entries().map_err(refused("its neighbours"))?;
+        let entries = self.network.arp_entries().map_err(query_error("the neighbors"))?;
         let mut by_name = BTreeMap::new();
         for (device, count) in entries {
             if let Some(name) = self.network.device_name(device)
@@ -35,7 +36,7 @@ impl Collector for Arp {
         }
         let mut family = page.family(
             "node_arp_entries",
-            "IPv4 neighbours (ARP entries) of the device.",
+            "IPv4 neighbors (ARP entries) of the device.",
             MetricType::Gauge,
         );
         for (name, count) in &by_name {

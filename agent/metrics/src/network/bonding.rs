@@ -1,16 +1,16 @@
-//! `bonding`: how many devices each bond has, and how many of them have a link, from sysfs.
+//! `bonding`: number of devices of each bond, and number of those with a link, from sysfs.
 
 use std::path::Path;
 
-use virtfleet_agent_host::{RereadError, Roots, slurp};
+use virtfleet_agent_host::{RereadError, Roots, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// A file of names or of one word.
-const LIMIT: usize = 64 << 10;
-/// Bonds, and devices of a bond, that are looked at.
-const MOST: usize = 1024;
+/// Maximum size of a file with names or one word in bytes.
+const MAX_FILE_BYTES: usize = 64 << 10;
+/// Maximum number of bonds, and of devices of a bond.
+const MAX_DEVICES: usize = 1024;
 
 struct Bonding {
     roots: Roots,
@@ -26,16 +26,16 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Bonding {
     fn words(&mut self, path: &Path) -> Result<Vec<String>, RereadError> {
-        let text = slurp(path, &mut self.buffer, LIMIT)?;
+        let text = read_once(path, &mut self.buffer, MAX_FILE_BYTES)?;
         let text = String::from_utf8_lossy(text);
         let words = text.split_ascii_whitespace().filter(|word| is_name(word));
-        Ok(words.take(MOST).map(str::to_owned).collect())
+        Ok(words.take(MAX_DEVICES).map(str::to_owned).collect())
     }
 
     fn is_up(&mut self, master: &Path, slave: &str) -> Result<bool, RereadError> {
         let state = |prefix: &str| master.join(format!("{prefix}_{slave}/bonding_slave/mii_status"));
         let words = match self.words(&state("lower")) {
-            // Kernels before 3.18 call them so.
+            // Name of the attribute before kernel 3.18.
             Err(error) if error.is_missing() => self.words(&state("slave")),
             words => words,
         }?;
@@ -43,7 +43,7 @@ impl Bonding {
     }
 }
 
-/// A device's name that leads nowhere else.
+/// True for a device name without path components.
 fn is_name(word: &str) -> bool {
     !word.contains('/') && word != "." && word != ".."
 }
@@ -53,7 +53,7 @@ impl Collector for Bonding {
         let class = self.roots.sys("class/net");
         let masters = match self.words(&class.join("bonding_masters")) {
             Err(error) if error.is_missing() => {
-                return Err(CollectError::no_data("the kernel's bonding is not loaded"));
+                return Err(CollectError::no_data("the kernel's bonding driver is not loaded"));
             }
             masters => masters?,
         };
@@ -61,7 +61,7 @@ impl Collector for Bonding {
         for master in masters {
             let directory = class.join(&master);
             let slaves = match self.words(&directory.join("bonding/slaves")) {
-                // The bond has just gone.
+                // The bond was removed meanwhile.
                 Err(error) if error.is_missing() => continue,
                 slaves => slaves?,
             };

@@ -1,4 +1,4 @@
-//! `conntrack`: how full netfilter's table of connections is, and what became of lookups in it.
+//! `conntrack`: usage of netfilter's connection tracking table, and statistics of its lookups.
 
 use virtfleet_agent_core::procfs::per_cpu::{names, rows};
 use virtfleet_agent_host::Reread;
@@ -6,7 +6,8 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// A column of `/proc/net/stat/nf_conntrack`, and the help. The family is `node_nf_conntrack_stat_COLUMN`.
+/// A column of `/proc/net/stat/nf_conntrack`, its suffix, and its HELP. The family is
+/// `node_nf_conntrack_stat_COLUMN`.
 const COLUMNS: [(&str, &str, &str); 8] = [
     (
         "found",
@@ -21,7 +22,7 @@ const COLUMNS: [(&str, &str, &str); 8] = [
     (
         "ignore",
         "node_nf_conntrack_stat_ignore",
-        "Packets that belong to a connection already.",
+        "Packets that already belong to a connection.",
     ),
     (
         "insert",
@@ -41,12 +42,12 @@ const COLUMNS: [(&str, &str, &str); 8] = [
     (
         "early_drop",
         "node_nf_conntrack_stat_early_drop",
-        "Connections that had to make room in a full table.",
+        "Connections that were evicted from a full table.",
     ),
     (
         "search_restart",
         "node_nf_conntrack_stat_search_restart",
-        "Lookups begun again because the table was resized.",
+        "Lookups restarted because the table was resized.",
     ),
 ];
 
@@ -69,14 +70,16 @@ fn number(file: &mut Reread) -> Result<f64, CollectError> {
     let path = file.path().to_owned();
     let text = match file.text() {
         Err(error) if error.is_missing() => {
-            return Err(CollectError::no_data("netfilter tracks no connections"));
+            return Err(CollectError::no_data(
+                "netfilter's connection tracking is not active",
+            ));
         }
         text => text?,
     };
     let number: u64 = text
         .trim()
         .parse()
-        .map_err(|error| CollectError::because(format!("{} is no number", path.display()), error))?;
+        .map_err(|error| CollectError::because(format!("{} is not a number", path.display()), error))?;
     Ok(number as f64)
 }
 
@@ -84,21 +87,21 @@ impl Collector for Conntrack {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         page.gauge(
             "node_nf_conntrack_entries",
-            "Connections in netfilter's table.",
+            "Connections in netfilter's tracking table.",
             number(&mut self.count)?,
         );
         page.gauge(
             "node_nf_conntrack_entries_limit",
-            "Connections that netfilter's table may hold.",
+            "Maximum number of connections in netfilter's tracking table.",
             number(&mut self.limit)?,
         );
         let path = self.stat.path().to_owned();
         let text = match self.stat.text() {
-            // A kernel without CONFIG_NF_CONNTRACK_PROCFS tells only the two above.
+            // A kernel without CONFIG_NF_CONNTRACK_PROCFS has only the two values above.
             Err(error) if error.is_missing() => return Ok(()),
             text => text?,
         };
-        // By name: the first columns changed their meaning over time.
+        // By name, because the first columns have changed their meaning over time.
         let columns = COLUMNS.map(|(column, ..)| names(&text).position(|name| name == column));
         let mut sums = [0_u64; COLUMNS.len()];
         let mut any = false;
@@ -111,10 +114,7 @@ impl Collector for Conntrack {
             any = true;
         }
         if !any {
-            return Err(CollectError::failed(format!(
-                "{} tells of no CPU",
-                path.display()
-            )));
+            return Err(CollectError::failed(format!("{} lists no CPU", path.display())));
         }
         for ((_, name, help), sum) in COLUMNS.iter().zip(sums) {
             page.family(name, help, MetricType::Gauge).sample(&[], sum as f64);

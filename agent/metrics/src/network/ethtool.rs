@@ -1,7 +1,7 @@
-//! `ethtool`: drivers, link modes and drivers' own counters, by `SIOCETHTOOL`.
+//! `ethtool`: drivers, link modes and driver statistics, from `SIOCETHTOOL`.
 //!
-//! Names and labels are node_exporter's, so a counter of a queue has the queue in its name. Devices have different
-//! counters, so all are gathered before a family is written.
+//! Names and labels are node_exporter's, so the name of a queue's counter contains the queue.
+//! Devices have different counters, so all are collected before a family is written.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,11 +14,11 @@ use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 use super::{
     devices,
     ethtool_names::{CAPABILITIES, PORTS, SPEEDS, family, full_name},
-    refused,
+    query_error,
 };
 use crate::{CollectError, Collector, Context, RegistryError, metric_name::sanitized};
 
-/// Mbit/s as bytes a second.
+/// Converts Mbit/s to bytes per second.
 const MEGABIT: f64 = 1e6 / 8.0;
 
 struct Ethtool {
@@ -38,13 +38,13 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     }))
 }
 
-/// A family's help and its samples: device and value.
+/// HELP of a family and its samples: device and value.
 type Counters = BTreeMap<String, (String, Vec<(String, u64)>)>;
 
 impl Ethtool {
-    /// Two counters of a device that come to the same name are both left out, as node_exporter does.
+    /// If two counters of a device map to the same name, both are left out, as in node_exporter.
     fn gather(&self, device: &str, counters: &[(String, u64)], all: &mut Counters) {
-        // Sorted, so that a family that two counters come to has the same one in each scrape.
+        // Sorted, so that a family with two source counters has the same HELP in each scrape.
         let mut clean: BTreeMap<String, Option<(String, u64)>> = BTreeMap::new();
         for (counter, value) in counters {
             let counter = sanitized(counter);
@@ -67,7 +67,7 @@ impl Ethtool {
                 continue;
             }
             let (_, samples) = all.entry(name).or_insert_with(|| (help, Vec::new()));
-            // A counter of the driver's may have the very name of a family of ours.
+            // A driver's counter may map to the name of a standard family.
             if samples.last().is_none_or(|(last, _)| last != device) {
                 samples.push((device.to_owned(), value));
             }
@@ -85,9 +85,9 @@ impl Collector for Ethtool {
                 continue;
             }
             let found = match self.network.ethtool(&device) {
-                // It has just gone.
+                // The device was removed meanwhile.
                 Err(NetworkError::Refused(Errno::ENODEV)) => continue,
-                found => found.map_err(refused("what drivers say"))?,
+                found => found.map_err(query_error("the drivers' information"))?,
             };
             self.gather(&device, &found.counters, &mut counters);
             if let Some(link) = found.link {
@@ -131,15 +131,15 @@ fn write_drivers(page: &mut Page, drivers: &[(String, Driver)]) {
 type Modes = fn(&LinkModes) -> u32;
 
 static SIDES: [(&str, &str, Modes); 2] = [
-    ("supported", "The device can do it", |link| link.supported),
-    ("advertised", "The device offers it", |link| link.advertised),
+    ("supported", "The device supports it", |link| link.supported),
+    ("advertised", "The device advertises it", |link| link.advertised),
 ];
 
 fn write_modes(page: &mut Page, modes: &[(String, LinkModes)]) {
     let has = |modes: u32, bit: u32| modes & (1 << bit) != 0;
     let mut family = page.family(
         "node_network_supported_port_info",
-        "Kinds of ports that the device can do, always 1.",
+        "Port types that the device supports, always 1.",
         MetricType::Gauge,
     );
     for (device, link) in modes {
@@ -149,7 +149,7 @@ fn write_modes(page: &mut Page, modes: &[(String, LinkModes)]) {
     }
     for (side, what, value) in &SIDES {
         let name = format!("node_network_{side}_speed_bytes");
-        let help = format!("{what}: a speed in bytes a second.");
+        let help = format!("{what}: a speed in bytes per second.");
         let mut family = page.family(&name, &help, MetricType::Gauge);
         for (device, link) in modes {
             for (_, speed, duplex, medium) in SPEEDS.iter().filter(|(bit, ..)| has(value(link), *bit)) {
@@ -169,7 +169,7 @@ fn write_modes(page: &mut Page, modes: &[(String, LinkModes)]) {
     }
     let mut family = page.family(
         "node_network_autonegotiate",
-        "Whether the device finds its mode with the other side.",
+        "Whether the device negotiates its mode with the link partner.",
         MetricType::Gauge,
     );
     for (device, link) in modes {

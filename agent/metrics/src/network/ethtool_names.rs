@@ -1,6 +1,7 @@
-//! What node_exporter calls a driver's counter, and the link modes of `enum ethtool_link_mode_bit_indices`.
+//! node_exporter's names of driver counters, and the link modes of `enum
+//! ethtool_link_mode_bit_indices`.
 
-/// A speed in Mbit/s, its duplex and its medium, by the mode's bit. Of the first 32 modes those that are speeds.
+/// Bit, speed in Mbit/s, duplex and medium of each speed among the first 32 link modes.
 pub(super) const SPEEDS: [(u32, u32, &str, &str); 22] = [
     (0, 10, "half", "T"),
     (1, 10, "full", "T"),
@@ -26,7 +27,7 @@ pub(super) const SPEEDS: [(u32, u32, &str, &str); 22] = [
     (31, 25_000, "full", "CR"),
 ];
 
-/// Kinds of ports by the mode's bit.
+/// Port types by link mode bit.
 pub(super) const PORTS: [(u32, &str); 6] = [
     (7, "TP"),
     (8, "AUI"),
@@ -36,11 +37,11 @@ pub(super) const PORTS: [(u32, &str); 6] = [
     (16, "Backplane"),
 ];
 
-/// The bits of autonegotiation, pause frames and asymmetric ones.
+/// Bits of autonegotiation, pause frames and asymmetric pause frames.
 pub(super) const CAPABILITIES: [(u32, &str); 3] =
     [(6, "autonegotiate"), (13, "pause"), (14, "asymmetricpause")];
 
-/// Counters that have a family of their own: counter, family, help.
+/// Counters with a fixed family: counter, family, HELP.
 const COMMON: [(&str, &str, &str); 7] = [
     (
         "rx_bytes",
@@ -65,41 +66,44 @@ const COMMON: [(&str, &str, &str); 7] = [
     (
         "tx_bytes",
         "transmitted_bytes_total",
-        "Bytes that the driver sent.",
+        "Bytes that the driver transmitted.",
     ),
     (
         "tx_errors",
         "transmitted_errors_total",
-        "Frames that the driver could not send.",
+        "Frames that the driver could not transmit.",
     ),
     (
         "tx_packets",
         "transmitted_packets_total",
-        "Packets that the driver sent.",
+        "Packets that the driver transmitted.",
     ),
 ];
 
-/// The name, behind `node_ethtool_`, that tells clashes: lower case, with `received` and `transmitted` for `rx` and `tx`.
+/// The name after `node_ethtool_`, which is used to detect collisions: lower case, with `received`
+/// and `transmitted` for `rx` and `tx`.
 pub(super) fn full_name(sanitized: &str) -> String {
     let lower = sanitized.trim_start_matches('_').to_ascii_lowercase();
-    // Of two in a row the second keeps its name: the pattern `(^|_)rx(_|$)` has eaten the underscore between them.
-    let mut eaten = "";
+    // Of two adjacent words the second is unchanged: the pattern `(^
+    // _)rx(_
+    // $)` has consumed the underscore between them.
+    let mut consumed = "";
     let words: Vec<&str> = lower
         .split('_')
         .map(|word| {
             let long = match word {
-                "rx" if eaten != "rx" => "received",
-                "tx" if eaten != "tx" => "transmitted",
+                "rx" if consumed != "rx" => "received",
+                "tx" if consumed != "tx" => "transmitted",
                 word => word,
             };
-            eaten = if long == word { "" } else { word };
+            consumed = if long == word { "" } else { word };
             long
         })
         .collect();
     words.join("_")
 }
 
-/// The family behind `node_ethtool_`, and its help.
+/// Name of the family after `node_ethtool_`, and its HELP.
 pub(super) fn family(sanitized: &str) -> (String, String) {
     match COMMON.iter().find(|(counter, ..)| *counter == sanitized) {
         Some((_, family, help)) => ((*family).to_owned(), (*help).to_owned()),
@@ -113,7 +117,7 @@ mod tests {
     use crate::metric_name::sanitized;
 
     #[test]
-    fn names_as_node_exporter_has_them() {
+    fn names_are_those_of_node_exporter() {
         for (counter, clean, full) in [
             (
                 "rx_queue_0_packets",

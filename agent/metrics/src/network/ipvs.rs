@@ -1,4 +1,5 @@
-//! `ipvs`: what the IP virtual server (kube-proxy in its mode `ipvs`) did, from `/proc/net/ip_vs_stats` and `ip_vs`.
+//! `ipvs`: statistics of the IP virtual server (kube-proxy's mode `ipvs`), from
+//! `/proc/net/ip_vs_stats` and `ip_vs`.
 
 use std::collections::BTreeMap;
 
@@ -9,25 +10,19 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use crate::{CollectError, Collector, Context, RegistryError};
 use virtfleet_agent_core::settings::filters;
 
-/// The sums, in the file's order.
+/// The sums in the order of the file.
 const TOTALS: [(&str, &str); 5] = [
     ("node_ipvs_connections_total", "Connections through IPVS."),
     (
         "node_ipvs_incoming_packets_total",
-        "Packets that came in through IPVS.",
+        "Incoming packets through IPVS.",
     ),
     (
         "node_ipvs_outgoing_packets_total",
-        "Packets that went out through IPVS.",
+        "Outgoing packets through IPVS.",
     ),
-    (
-        "node_ipvs_incoming_bytes_total",
-        "Bytes that came in through IPVS.",
-    ),
-    (
-        "node_ipvs_outgoing_bytes_total",
-        "Bytes that went out through IPVS.",
-    ),
+    ("node_ipvs_incoming_bytes_total", "Incoming bytes through IPVS."),
+    ("node_ipvs_outgoing_bytes_total", "Outgoing bytes through IPVS."),
 ];
 
 type Value = fn(&Sum) -> u64;
@@ -35,15 +30,15 @@ type Value = fn(&Sum) -> u64;
 static SERVERS: [(&str, &str, Value); 3] = [
     (
         "node_ipvs_backend_connections_active",
-        "Connections to the server that are open.",
+        "Active connections to the server.",
         |sum| sum.active,
     ),
     (
         "node_ipvs_backend_connections_inactive",
-        "Connections to the server that are not open.",
+        "Inactive connections to the server.",
         |sum| sum.inactive,
     ),
-    ("node_ipvs_backend_weight", "The server's share.", |sum| {
+    ("node_ipvs_backend_weight", "Weight of the server.", |sum| {
         sum.weight
     }),
 ];
@@ -57,7 +52,7 @@ struct Sum {
 
 type Label = (&'static str, fn(&Backend<'_>) -> String);
 
-/// What tells servers apart.
+/// Labels that identify a server.
 static LABELS: [Label; 6] = [
     ("local_address", |server| {
         let address = server.service.address.map(|address| address.to_string());
@@ -130,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_settings_name_these_labels() {
+    fn the_settings_list_these_labels() {
         let names = LABELS.map(|(name, _)| name);
         assert_eq!(names, filters::IPVS_LABELS);
     }

@@ -1,17 +1,18 @@
-//! `lnstat`: caches of the network stack on each possible CPU, from the files under `/proc/net/stat`.
+//! `lnstat`: network stack cache statistics per possible CPU, from the files under
+//! `/proc/net/stat`.
 
 use std::path::PathBuf;
 
 use virtfleet_agent_core::procfs::per_cpu::{names, rows};
-use virtfleet_agent_host::{read_directory, slurp};
+use virtfleet_agent_host::{read_directory, read_once};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Files that are read; kernels have five.
-const FILES: usize = 64;
-/// A line for each CPU.
-const LIMIT: usize = 4 << 20;
+/// Maximum number of files; kernels have five.
+const MAX_FILES: usize = 64;
+/// Maximum size of a file in bytes; it has a line per CPU.
+const MAX_FILE_BYTES: usize = 4 << 20;
 
 struct Lnstat {
     directory: PathBuf,
@@ -35,7 +36,7 @@ struct Row {
 impl Lnstat {
     fn read(&mut self, subsystem: &str, all: &mut Vec<Row>) -> Result<(), CollectError> {
         let path = self.directory.join(subsystem);
-        let text = match slurp(&path, &mut self.buffer, LIMIT) {
+        let text = match read_once(&path, &mut self.buffer, MAX_FILE_BYTES) {
             Err(error) if error.is_missing() => return Ok(()),
             text => String::from_utf8_lossy(text?),
         };
@@ -65,11 +66,12 @@ impl Lnstat {
 impl Collector for Lnstat {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let Ok(entries) = read_directory(&self.directory) else {
-            // A kernel without such caches has none to tell of, which is a success with node_exporter, too.
+            // A kernel without such caches has no statistics, which is a success in node_exporter
+            // too.
             return Ok(());
         };
         let mut files: Vec<String> = entries
-            .take(FILES)
+            .take(MAX_FILES)
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .filter(|name| !name.starts_with('.'))
             .collect();
@@ -82,7 +84,7 @@ impl Collector for Lnstat {
         for rows in all.chunk_by(|one, other| one.family == other.family) {
             let mut family = page.family(
                 &rows[0].family,
-                "A counter of a cache of the network stack.",
+                "A counter of a network stack cache.",
                 MetricType::Counter,
             );
             for row in rows {

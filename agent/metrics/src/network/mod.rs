@@ -1,4 +1,4 @@
-//! Devices, protocols and sockets.
+//! Network devices, protocols and sockets.
 
 mod arp;
 mod bonding;
@@ -29,20 +29,20 @@ use super::{CollectError, Entry, Flag};
 
 use virtfleet_agent_host::{NetworkError, read_directory};
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry::on("arp", "IPv4 neighbours of each device", arp::new).with(DEVICES),
+    Entry::on("arp", "IPv4 neighbors of each device", arp::new).with(DEVICES),
     Entry::on("bonding", "Devices behind each bond", bonding::new),
     Entry::on("conntrack", "Connections that netfilter tracks", conntrack::new),
     Entry::off(
         "ethtool",
-        "Drivers, link modes and drivers' own counters",
+        "Drivers, link modes and driver statistics",
         ethtool::new,
     )
     .with(&[EXCLUDE, INCLUDE, Flag::text("metrics-include", "metricsInclude")]),
     Entry::on("ipvs", "Services and servers of the IP virtual server", ipvs::new)
         .with(&[Flag::text("backend-labels", "backendLabels")]),
-    Entry::off("lnstat", "Caches of the network stack on each CPU", lnstat::new),
+    Entry::off("lnstat", "Network stack cache statistics per CPU", lnstat::new),
     Entry::on("netclass", "Properties of network devices", netclass::new).with(&[
         Flag::text("ignored-devices", "ignored"),
         Flag::switch("ignore-invalid-speed", "ignoreInvalidSpeed"),
@@ -66,9 +66,9 @@ pub(super) const ENTRIES: &[Entry] = &[
         "Sockets of each protocol, and their memory",
         sockstat::new,
     ),
-    Entry::on("softnet", "Packets that each CPU took in", softnet::new),
+    Entry::on("softnet", "Packets received per CPU", softnet::new),
     Entry::dashboards("tcpstat", "TCP sockets by state", tcpstat::new),
-    Entry::on("udp_queues", "Bytes that UDP sockets hold", udp_queues::new),
+    Entry::on("udp_queues", "Queued bytes of UDP sockets", udp_queues::new),
     Entry::off("xfrm", "Errors of IPsec", xfrm::new),
 ];
 
@@ -76,13 +76,13 @@ const EXCLUDE: Flag = Flag::text("device-exclude", "deviceExclude");
 const INCLUDE: Flag = Flag::text("device-include", "deviceInclude");
 const DEVICES: &[Flag] = &[EXCLUDE, INCLUDE];
 
-/// Names in a directory that are taken: far more devices than a node has pods.
-const LISTED: usize = 8192;
+/// Maximum number of names in a directory; far more devices than a node has pods.
+const MAX_DEVICES: usize = 8192;
 
-/// The names in a directory that stand for more than a plain file, sorted.
+/// Names in a directory except plain files, sorted.
 fn names_of_devices(directory: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in read_directory(directory)?.take(LISTED) {
+    for entry in read_directory(directory)?.take(MAX_DEVICES) {
         let entry = entry?;
         if entry.file_type().is_ok_and(|kind| !kind.is_file()) {
             names.extend(entry.file_name().into_string().ok());
@@ -92,7 +92,7 @@ fn names_of_devices(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// The devices under `class/net`; none at all is no data.
+/// The devices under `class/net`. An empty directory is no data.
 fn devices(directory: &Path) -> Result<Vec<String>, CollectError> {
     match names_of_devices(directory) {
         Ok(names) if names.is_empty() => Err(CollectError::no_data("there is no network device")),
@@ -115,7 +115,7 @@ fn devices(directory: &Path) -> Result<Vec<String>, CollectError> {
     }
 }
 
-/// The kernel did not say what it was asked.
-fn refused(what: &'static str) -> impl FnOnce(NetworkError) -> CollectError {
-    move |error| CollectError::because(format!("the kernel does not tell {what}"), error)
+/// An error of a kernel query.
+fn query_error(what: &'static str) -> impl FnOnce(NetworkError) -> CollectError {
+    move |error| CollectError::because(format!("cannot query {what} from the kernel"), error)
 }

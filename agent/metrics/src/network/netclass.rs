@@ -1,4 +1,4 @@
-//! `netclass`: properties of network devices, as `/sys/class/net` has them.
+//! `netclass`: properties of network devices, as in `/sys/class/net`.
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -9,11 +9,11 @@ use virtfleet_agent_core::settings::{NameFilter, filters};
 struct Netclass {
     rows: Rows,
     filter: NameFilter,
-    /// Each number's family, help and type.
+    /// Family, HELP and type of each number.
     families: Vec<(String, String, MetricType)>,
-    /// Whether a speed that nobody knows is left out.
+    /// Whether an unknown speed is left out.
     ignore_invalid_speed: bool,
-    /// Whether what netlink alone tells is exported, too.
+    /// Whether properties that only netlink has are exported.
     netlink: bool,
 }
 
@@ -51,7 +51,7 @@ impl Collector for Netclass {
         }
         let mut family = page.family(
             "node_network_info",
-            "What the device's files say in words, always 1.",
+            "Text properties of the device, always 1.",
             MetricType::Gauge,
         );
         for row in &rows {
@@ -78,7 +78,7 @@ impl Collector for Netclass {
         if self.netlink {
             let mut family = page.family(
                 "node_network_altnames_info",
-                "Another name of the device, always 1.",
+                "An alternative name of the device, always 1.",
                 MetricType::Gauge,
             );
             for row in &rows {

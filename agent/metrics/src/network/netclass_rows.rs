@@ -1,8 +1,8 @@
-//! The properties of network devices: from one netlink dump on the machine that runs us, from `/sys/class/net` in other
-//! trees.
+//! The properties of network devices: from one netlink dump for the running machine, from
+//! `/sys/class/net` for other roots.
 //!
-//! One dump stands for some 25 files of each device. What netlink does not tell is read from sysfs: speed and duplex each
-//! time, and what hardly changes once a minute.
+//! One dump replaces about 25 files per device. Properties that netlink lacks are read from sysfs:
+//! speed and duplex at each scrape, rarely changing ones once a minute.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -14,14 +14,14 @@ use std::{
 use virtfleet_agent_core::netlink::link::Link;
 use virtfleet_agent_host::{Folder, NetworkCalls, Roots};
 
-use super::{devices, refused};
+use super::{devices, query_error};
 use crate::CollectError;
 use virtfleet_agent_core::settings::NameFilter;
 
-/// How long what hardly changes is believed.
-const BELIEVED: Duration = Duration::from_mins(1);
+/// How long rarely changing properties are cached.
+const CACHE_TIME: Duration = Duration::from_mins(1);
 
-/// The numbers of a device: the file, and the family behind `node_network_`.
+/// Numbers of a device: the file and the family after `node_network_`.
 pub(super) const NUMBERS: [(&str, &str); 17] = [
     ("addr_assign_type", "address_assign_type"),
     ("carrier", "carrier"),
@@ -41,19 +41,20 @@ pub(super) const NUMBERS: [(&str, &str); 17] = [
     ("tx_queue_len", "transmit_queue_length"),
     ("type", "protocol_type"),
 ];
-/// The number that is in Mbit/s in its file.
+/// Index of the number whose file is in Mbit/s.
 pub(super) const SPEED: usize = 14;
-/// Those of which netlink says nothing and that change when a device is made, renamed or given an address.
+/// Indexes of numbers that netlink lacks and that change only when a device is created, renamed or
+/// gets an address.
 const STEADY: [usize; 3] = [0, 5, 12];
-/// `ARPHRD_LOOPBACK`: such a device has neither speed nor duplex.
+/// `ARPHRD_LOOPBACK`: such a device has no speed or duplex.
 const LOOPBACK: u32 = 772;
 /// `IFF_UP`.
 const UP: i64 = 1;
 const FLAGS: usize = 7;
-/// The device's own number.
+/// Index of the device's interface index.
 const INDEX: usize = 8;
 
-/// A device.
+/// Properties of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) name: String,
@@ -62,9 +63,9 @@ pub(super) struct Row {
     pub(super) duplex: String,
     pub(super) operstate: String,
     pub(super) alias: String,
-    /// Its other names, which files do not tell.
+    /// Alternative names, which sysfs does not have.
     pub(super) other_names: Vec<String>,
-    /// By [`NUMBERS`]; none if the device or the kernel does not tell.
+    /// By index in [`NUMBERS`]. `None` if the device or the kernel has no value.
     pub(super) numbers: [Option<i64>; NUMBERS.len()],
 }
 
@@ -79,7 +80,7 @@ impl Row {
     }
 }
 
-/// What hardly changes of a device, and of which device it is.
+/// The rarely changing properties of a device, and the device that they belong to.
 struct Steady {
     name: String,
     address: String,
@@ -87,11 +88,11 @@ struct Steady {
     numbers: [Option<i64>; STEADY.len()],
 }
 
-/// Finds the properties.
+/// Reads the properties.
 pub(super) struct Rows {
     network: Arc<dyn NetworkCalls>,
     roots: Roots,
-    /// By the device's number.
+    /// By interface index.
     steady: HashMap<u32, Steady>,
     buffer: Vec<u8>,
 }
@@ -106,26 +107,26 @@ impl Rows {
         }
     }
 
-    /// The devices that are not `ignored`.
+    /// The devices that the filter does not exclude.
     pub(super) fn read(&mut self, filter: &mut NameFilter) -> Result<Vec<Row>, CollectError> {
-        // Netlink tells of our own network namespace, as only our own sysfs does.
+        // Netlink describes this process's network namespace, and so does only `/sys`.
         if self.roots.sysfs == Path::new("/sys") {
-            let links = self.network.links().map_err(refused("its network devices"))?;
+            let links = self.network.links().map_err(query_error("the network devices"))?;
             let present: HashSet<u32> = links.iter().map(|link| link.index).collect();
             self.steady.retain(|index, _| present.contains(index));
             let taken = links.into_iter().filter(|link| filter.takes(&link.name));
-            return Ok(taken.map(|link| self.told_by(link)).collect());
+            return Ok(taken.map(|link| self.netlink_row(link)).collect());
         }
         let mut rows = Vec::new();
         for name in devices(&self.roots.sys("class/net"))? {
             if filter.takes(&name) {
-                rows.push(self.in_files(name));
+                rows.push(self.sysfs_row(name));
             }
         }
         Ok(rows)
     }
 
-    fn told_by(&mut self, link: Link) -> Row {
+    fn netlink_row(&mut self, link: Link) -> Row {
         let mut row = Row {
             duplex: String::new(),
             operstate: link.operstate.to_owned(),
@@ -141,14 +142,14 @@ impl Rows {
         row.numbers[6] = link.running.then_some(i64::from(link.dormant));
         row.numbers[FLAGS] = Some(link.flags.into());
         row.numbers[INDEX] = Some(link.index.into());
-        // A tunnel without a device below has -1 in its file now and then.
+        // The file of a tunnel without a lower device sometimes contains -1.
         row.numbers[9] = link.link.map(|link| link.cast_signed().into());
         row.numbers[10] = number(link.link_mode);
         row.numbers[11] = number(link.mtu);
         row.numbers[13] = number(link.group);
         row.numbers[15] = number(link.queue_length);
         row.numbers[16] = Some(link.hardware.into());
-        // Opened when there is something to be read.
+        // Opened on demand.
         let path = || self.roots.sys("class/net").join(&link.name);
         let mut folder = None;
         if link.running && u32::from(link.hardware) != LOOPBACK {
@@ -157,11 +158,12 @@ impl Rows {
             row.duplex = word_in(folder.as_ref(), "duplex", &mut self.buffer);
         }
         let known = self.steady.get(&link.index).filter(|known| {
-            known.name == link.name && known.address == link.address && known.read.elapsed() < BELIEVED
+            known.name == link.name && known.address == link.address && known.read.elapsed() < CACHE_TIME
         });
         let known = known.map(|known| known.numbers);
         let steady = known.unwrap_or_else(|| {
-            // A name may have become another device's since the dump, or nobody's: asked again in the next scrape.
+            // The name may have been reused or removed since the dump: read again in the next
+            // scrape.
             let folder = folder.or_else(|| Folder::open(&path()).ok());
             let index = number_in(folder.as_ref(), INDEX, &mut self.buffer);
             if index != Some(link.index.into()) {
@@ -186,7 +188,7 @@ impl Rows {
         row
     }
 
-    fn in_files(&mut self, name: String) -> Row {
+    fn sysfs_row(&mut self, name: String) -> Row {
         let folder = Folder::open(&self.roots.sys("class/net").join(&name)).ok();
         let (folder, buffer) = (folder.as_ref(), &mut self.buffer);
         let mut row = Row::default();
@@ -203,8 +205,8 @@ impl Rows {
     }
 }
 
-/// A number, decimal or `0x…`. None if the device has gone, if the file is not there, if the kernel refuses (a device that
-/// is down has no speed), or if it is none.
+/// A decimal or `0x…` number. `None` if the device is gone, the file is missing, the kernel refuses
+/// (a device that is down has no speed), or the text is not a number.
 fn number_in(folder: Option<&Folder>, index: usize, buffer: &mut Vec<u8>) -> Option<i64> {
     let text = folder?.word(NUMBERS[index].0, buffer)?;
     let number = match text.strip_prefix("0x") {
@@ -212,13 +214,13 @@ fn number_in(folder: Option<&Folder>, index: usize, buffer: &mut Vec<u8>) -> Opt
         None => text.parse().ok()?,
     };
     if index == SPEED {
-        // Mbit/s as bytes a second; -1 is a speed that nobody knows.
+        // Mbit/s to bytes per second; -1 is an unknown speed.
         return number.checked_mul(1_000_000).map(|bits| bits / 8);
     }
     Some(number)
 }
 
-/// Empty where there is none.
+/// Empty if missing.
 fn word_in(folder: Option<&Folder>, file: &str, buffer: &mut Vec<u8>) -> String {
     folder
         .and_then(|folder| folder.word(file, buffer))
@@ -233,7 +235,7 @@ mod tests {
     use virtfleet_agent_host::Kernel;
 
     #[test]
-    fn what_is_kept_of_a_device_is_its_own() {
+    fn cached_properties_belong_to_their_device() {
         let lo = || {
             let mut links = Kernel.links().unwrap().into_iter();
             links.find(|link| link.name == "lo").unwrap()
@@ -248,22 +250,22 @@ mod tests {
             ..lo()
         };
         for link in [gone, renamed] {
-            let row = rows.told_by(link);
+            let row = rows.netlink_row(link);
             assert!(
                 STEADY.iter().all(|index| row.numbers[*index].is_none()),
                 "{row:?}"
             );
             assert!(rows.steady.is_empty());
         }
-        rows.told_by(lo());
+        rows.netlink_row(lo());
         assert_eq!(rows.steady.len(), 1);
     }
 
     #[test]
-    fn netlink_tells_what_the_files_tell() {
+    fn netlink_and_sysfs_agree() {
         let mut filter = NameFilter::new(["", ""], None, None, None).unwrap();
         let mut rows = Rows::new(Arc::new(Kernel), Roots::default());
-        // A device may change between two readings; not in each of many.
+        // Properties may change between two reads; one of many attempts is undisturbed.
         let same = (0..20).any(|_| {
             let mut by_netlink = rows.read(&mut filter).unwrap();
             for row in &mut by_netlink {
@@ -272,7 +274,7 @@ mod tests {
             by_netlink.sort_by(|one, other| one.name.cmp(&other.name));
             let by_files: Vec<_> = by_netlink
                 .iter()
-                .map(|row| rows.in_files(row.name.clone()))
+                .map(|row| rows.sysfs_row(row.name.clone()))
                 .collect();
             assert!(by_netlink.iter().any(|row| row.name == "lo"));
             by_netlink == by_files

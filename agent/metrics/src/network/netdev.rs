@@ -1,36 +1,37 @@
 //! `netdev`: traffic and errors of network devices, from `/proc/net/dev`.
 //!
-//! node_exporter asks netlink and then adds fields up to what `/proc/net/dev` has had from the start (the kernel adds
-//! missed to drop, framing errors to frame, carrier errors to carrier). The one counter that it has besides, nohandler,
-//! is in sysfs. With `detailedMetrics` it is netlink that tells, as there.
+//! node_exporter reads netlink and then adds fields to restore the columns of `/proc/net/dev` (the
+//! kernel adds missed to drop, framing errors to frame, carrier errors to carrier). Its only
+//! additional counter, nohandler, is in sysfs. With `detailedMetrics`, netlink is used, as in
+//! node_exporter.
 
 use std::{collections::HashSet, net::IpAddr, path::Path, sync::Arc};
 
 use virtfleet_agent_core::procfs::net_dev::{NetDevice, devices};
-use virtfleet_agent_host::{NetworkCalls, Reread, Roots, slurp};
+use virtfleet_agent_host::{NetworkCalls, Reread, Roots, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::netdev_names::{COLUMNS, DETAILED, DETAILED_COLUMNS, Named};
-use super::refused;
+use super::query_error;
 use crate::{CollectError, Collector, Context, RegistryError};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
-/// A file of one number, or of an alias of at most 255 bytes.
-const NUMBER_LIMIT: usize = 4096;
-/// A device's line has a name and 16 numbers.
-const LINE: usize = 512;
+/// Maximum size in bytes of a file with a number or an alias (at most 255 bytes).
+const MAX_ATTRIBUTE_BYTES: usize = 4096;
+/// Maximum length of a device's line: a name and 16 numbers.
+const MAX_LINE_BYTES: usize = 512;
 
 struct Netdev {
     roots: Roots,
     file: Reread,
     filter: NameFilter,
-    /// Who is asked for addresses and for details.
+    /// Queries for addresses and details.
     network: Arc<dyn NetworkCalls>,
     /// Whether addresses are exported.
     addresses: bool,
-    /// Whether each counter has the device's alias.
+    /// Whether each counter has the device's alias as a label.
     aliases: bool,
-    /// Whether the counters have the kernel's own names.
+    /// Whether the counters have the kernel's names.
     detailed: bool,
     buffer: Vec<u8>,
 }
@@ -39,7 +40,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let settings = &context.settings.netdev;
     Ok(Box::new(Netdev {
         filter: filters::netdev(settings)?,
-        file: Reread::new(context.roots.proc("net/dev")).made_in_pieces(LINE),
+        file: Reread::new(context.roots.proc("net/dev")).max_record_bytes(MAX_LINE_BYTES),
         network: Arc::clone(&context.network),
         addresses: settings.address_info,
         aliases: settings.label_ifalias,
@@ -51,7 +52,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Netdev {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        // Netlink tells of our own network namespace, as only our own procfs does.
+        // Netlink describes this process's network namespace, and so does only `/proc`.
         if self.detailed && self.roots.procfs == Path::new("/proc") {
             self.details(page)?;
         } else {
@@ -65,7 +66,7 @@ impl Collector for Netdev {
 }
 
 impl Netdev {
-    /// What `/proc/net/dev` has, and nohandler.
+    /// Counters of `/proc/net/dev`, and nohandler.
     fn columns(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
@@ -108,9 +109,12 @@ impl Netdev {
         Ok(())
     }
 
-    /// What netlink tells, with a family for each kind of error.
+    /// Counters from netlink, with a family for each kind of error.
     fn details(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let mut rows = self.network.link_counters().map_err(refused("its counters"))?;
+        let mut rows = self
+            .network
+            .link_counters()
+            .map_err(query_error("the device counters"))?;
         rows.retain(|row| self.filter.takes(&row.name));
         let aliased: Vec<_> = rows
             .iter()
@@ -124,7 +128,7 @@ impl Netdev {
     }
 }
 
-/// A family for each name, with the devices and what they are called.
+/// A family for each name, with the devices and their aliases.
 fn write(
     page: &mut Page,
     names: &[Named],
@@ -141,7 +145,7 @@ fn write(
     }
 }
 
-/// A device's labels: its name, and its alias where that is wanted.
+/// Labels of a device: its name and, if configured, its alias.
 fn labelled(device: &str, alias: Option<&str>, sample: impl FnOnce(&[(&str, &str)])) {
     match alias {
         None => sample(&[("device", device)]),
@@ -156,7 +160,7 @@ fn write_addresses(
 ) -> Result<(), CollectError> {
     let held = network
         .addresses()
-        .map_err(|error| CollectError::because("the kernel does not tell its addresses", error))?;
+        .map_err(|error| CollectError::because("cannot query the addresses from the kernel", error))?;
     let mut family = page.family(
         "node_network_address_info",
         "An address of the device, always 1.",
@@ -183,7 +187,7 @@ fn write_addresses(
     Ok(())
 }
 
-/// How far an address reaches, in node_exporter's words: loopback counts as local to the link.
+/// Scope of an address in node_exporter's terms: loopback counts as link-local.
 fn scope(address: &IpAddr) -> &'static str {
     let (near, nowhere) = match address {
         IpAddr::V4(v4) => (
@@ -202,21 +206,22 @@ fn scope(address: &IpAddr) -> &'static str {
     }
 }
 
-/// Opened and closed at each scrape: a node has a device for each pod, and its files are not worth a descriptor each.
+/// Opened and closed at each scrape: a node has a device per pod, and a descriptor for each would
+/// be too many.
 fn nohandler(roots: &Roots, device: &str, buffer: &mut Vec<u8>) -> Option<u64> {
     attribute(roots, device, "statistics/rx_nohandler", buffer)?
         .parse()
         .ok()
 }
 
-/// What the device's admin calls it; nothing if nobody did.
+/// The device's alias; empty if none is set.
 fn alias(roots: &Roots, device: &str, buffer: &mut Vec<u8>) -> String {
     attribute(roots, device, "ifalias", buffer)
         .unwrap_or_default()
         .to_owned()
 }
 
-/// What a file of the device says. None if the device has just gone.
+/// An attribute of the device. `None` if the device is gone.
 fn attribute<'buffer>(
     roots: &Roots,
     device: &str,
@@ -227,7 +232,7 @@ fn attribute<'buffer>(
         return None;
     }
     let path = roots.sys(format!("class/net/{device}/{file}"));
-    let text = str::from_utf8(slurp(&path, buffer, NUMBER_LIMIT).ok()?).ok()?;
+    let text = str::from_utf8(read_once(&path, buffer, MAX_ATTRIBUTE_BYTES).ok()?).ok()?;
     Some(text.trim())
 }
 
@@ -236,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scopes() {
+    fn scopes_are_those_of_node_exporter() {
         for (address, expected) in [
             ("127.0.0.1", "link-local"),
             ("169.254.3.4", "link-local"),

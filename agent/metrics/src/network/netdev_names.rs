@@ -1,8 +1,8 @@
-//! The families of `netdev`: their names and help texts.
+//! Names and HELP texts of the families of `netdev`.
 
 use virtfleet_agent_core::{netlink::link::LinkCounters, procfs::net_dev::NetDevice};
 
-/// A family's name and help.
+/// Name and HELP of a family.
 pub(super) type Named = (&'static str, &'static str);
 
 macro_rules! counters {
@@ -34,7 +34,8 @@ pub(super) static COLUMNS: [Named; NetDevice::COLUMNS] = counters! {
     "transmit_compressed",
 };
 
-/// The same with `detailedMetrics`, in trees of which netlink does not tell: the file has the sums of the details.
+/// The same with `detailedMetrics`, for roots without netlink: the file has the sums of the
+/// details.
 pub(super) static DETAILED_COLUMNS: [Named; NetDevice::COLUMNS] = counters! {
     "receive_bytes",
     "receive_packets",
@@ -54,7 +55,7 @@ pub(super) static DETAILED_COLUMNS: [Named; NetDevice::COLUMNS] = counters! {
     "transmit_compressed",
 };
 
-/// The counters that netlink tells, in its order.
+/// The counters from netlink in its order.
 pub(super) static DETAILED: [Named; LinkCounters::COUNT] = counters! {
     "receive_packets",
     "transmit_packets",

@@ -1,7 +1,9 @@
-//! `netstat`: counters of IP, ICMP, TCP and UDP, from `/proc/net/netstat`, `snmp` and `snmp6`, untyped.
+//! `netstat`: counters of IP, ICMP, TCP and UDP, from `/proc/net/netstat`, `snmp` and `snmp6`,
+//! untyped.
 //!
-//! The three files hold some 450 fields, of which some 45 are wanted. Which they are is found out once; after that the
-//! names are only compared, line by line, and found out anew when the kernel has others (a module was loaded).
+//! The three files contain about 450 fields, of which about 45 are exported. The selection is
+//! computed once. Afterwards the names are only compared, line by line, and the selection is
+//! computed again when the kernel has other names (a module was loaded).
 
 use std::collections::HashSet;
 
@@ -20,23 +22,23 @@ struct Netstat {
     /// `netstat`, `snmp` and `snmp6`.
     files: [Reread; 3],
     fields: Regex,
-    plans: [Plan; 3],
+    plans: [FileSelection; 3],
 }
 
-/// What is wanted of a file.
+/// Selected fields of a file.
 #[derive(Default)]
-struct Plan(Vec<Row>);
+struct FileSelection(Vec<TableSelection>);
 
-/// What is wanted of a table.
-struct Row {
-    /// The names that this was made for.
+/// Selected fields of a table.
+struct TableSelection {
+    /// The column names for which this was computed.
     names: Box<str>,
-    /// How many they are.
+    /// Number of columns.
     columns: usize,
-    wanted: Vec<Wanted>,
+    fields_to_export: Vec<SelectedField>,
 }
 
-struct Wanted {
+struct SelectedField {
     column: usize,
     name: String,
     help: String,
@@ -46,13 +48,13 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let fields = filters::netstat(&context.settings.netstat)?;
     Ok(Box::new(Netstat {
         files: ["net/netstat", "net/snmp", "net/snmp6"]
-            .map(|path| Reread::new(context.roots.proc(path)).made_at_once()),
+            .map(|path| Reread::new(context.roots.proc(path)).single_record()),
         fields,
         plans: Default::default(),
     }))
 }
 
-impl Plan {
+impl FileSelection {
     fn fits(&self, tables: &[Table<'_>]) -> bool {
         self.0.len() == tables.len()
             && self
@@ -65,49 +67,55 @@ impl Plan {
     fn new(tables: &[Table<'_>], fields: &Regex, taken: &mut HashSet<String>) -> Self {
         let row = |table: &Table<'_>| {
             let mut columns = 0;
-            let mut wanted = Vec::new();
+            let mut fields_to_export = Vec::new();
             for (column, (protocol, field)) in table.fields().enumerate() {
                 columns = column + 1;
                 let key = format!("{protocol}_{field}");
                 let name = format!("node_netstat_{key}");
                 if fields.is_match(&key) && is_metric_name(&name) && taken.insert(key) {
-                    wanted.push(Wanted {
+                    fields_to_export.push(SelectedField {
                         column,
                         name,
                         help: format!("Statistic {protocol}{field}."),
                     });
                 }
             }
-            Row {
+            TableSelection {
                 names: table.names.into(),
                 columns,
-                wanted,
+                fields_to_export,
             }
         };
         Self(tables.iter().map(row).collect())
     }
 
-    fn write(&self, tables: &[Table<'_>], page: &mut Page) -> Result<(), Wrong> {
+    fn write(&self, tables: &[Table<'_>], page: &mut Page) -> Result<(), Mismatch> {
         for (row, table) in self.0.iter().zip(tables) {
-            let mut wanted = row.wanted.iter().peekable();
+            let mut fields_to_export = row.fields_to_export.iter().peekable();
             let mut columns = 0;
             for (column, value) in table.numbers().enumerate() {
-                let value = value.map_err(Wrong::Parse)?;
-                if let Some(wanted) = wanted.next_if(|wanted| wanted.column == column) {
-                    page.family(&wanted.name, &wanted.help, MetricType::Untyped)
-                        .sample(&[], value);
+                let value = value.map_err(Mismatch::Parse)?;
+                if let Some(fields_to_export) =
+                    fields_to_export.next_if(|fields_to_export| fields_to_export.column == column)
+                {
+                    page.family(
+                        &fields_to_export.name,
+                        &fields_to_export.help,
+                        MetricType::Untyped,
+                    )
+                    .sample(&[], value);
                 }
                 columns = column + 1;
             }
             if columns != row.columns {
-                return Err(Wrong::Count(table.line));
+                return Err(Mismatch::Count(table.line));
             }
         }
         Ok(())
     }
 }
 
-enum Wrong {
+enum Mismatch {
     Parse(ParseError),
     Count(usize),
 }
@@ -139,13 +147,13 @@ impl Collector for Netstat {
         }
         if !plans.iter().zip(&tables).all(|(plan, tables)| plan.fits(tables)) {
             let mut taken = HashSet::new();
-            *plans = std::array::from_fn(|index| Plan::new(&tables[index], fields, &mut taken));
+            *plans = std::array::from_fn(|index| FileSelection::new(&tables[index], fields, &mut taken));
         }
         for ((plan, tables), path) in plans.iter().zip(&tables).zip(&paths) {
             plan.write(tables, page).map_err(|wrong| match wrong {
-                Wrong::Parse(error) => CollectError::parse(path)(error),
-                Wrong::Count(line) => CollectError::failed(format!(
-                    "{} has not as many values as names in line {}",
+                Mismatch::Parse(error) => CollectError::parse(path)(error),
+                Mismatch::Count(line) => CollectError::failed(format!(
+                    "{} has different numbers of names and values in line {}",
                     path.display(),
                     line + 2
                 )),
@@ -165,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_change_are_found_out_anew() {
+    fn changed_names_cause_a_new_selection() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("net")).unwrap();
         let write = |name: &str, text: &str| fs::write(dir.path().join("net").join(name), text).unwrap();
@@ -179,7 +187,7 @@ mod tests {
             collector.collect(&mut page).map(|()| page.to_text())
         };
         write("netstat", "IpExt: InOctets OutOctets\nIpExt: 1 2\n");
-        assert!(scrape().is_err(), "snmp has to be there");
+        assert!(scrape().is_err(), "snmp is required");
         write("snmp", "Tcp: MaxConn InErrs\nTcp: -1 3\n");
         let text = scrape().unwrap();
         assert!(
@@ -201,7 +209,7 @@ mod tests {
         write("netstat", "IpExt: OutOctets InOctets\nIpExt: 1\n");
         let error = scrape().unwrap_err().to_string();
         assert!(
-            error.ends_with("netstat has not as many values as names in line 2"),
+            error.ends_with("netstat has different numbers of names and values in line 2"),
             "{error}"
         );
     }

@@ -10,7 +10,7 @@ use virtfleet_agent_core::netlink::route::{Route, protocol_name};
 use virtfleet_agent_host::NetworkCalls;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::refused;
+use super::query_error;
 use crate::{CollectError, Collector, Context, RegistryError};
 
 struct NetworkRoute {
@@ -40,7 +40,7 @@ fn destination(route: &Route) -> String {
 
 impl Collector for NetworkRoute {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let routes = self.network.routes().map_err(refused("its routes"))?;
+        let routes = self.network.routes().map_err(query_error("the routes"))?;
         let mut names: HashMap<u32, String> = HashMap::new();
         let mut rows: BTreeSet<Labels> = BTreeSet::new();
         let mut counts: BTreeMap<String, u32> = BTreeMap::new();
@@ -50,7 +50,7 @@ impl Collector for NetworkRoute {
                     .entry(hop.device)
                     .or_insert_with(|| self.network.device_name(hop.device).unwrap_or_default());
                 *counts.entry(name.clone()).or_default() += 1;
-                // Tables may hold the same route; they are no label.
+                // Several tables may contain the same route; the table is not a label.
                 rows.insert([
                     name.clone(),
                     text(route.source),

@@ -45,13 +45,13 @@ impl Collector for Nfs {
             ("node_nfs_rpcs_total", "RPCs of the NFS client.", "rpc", 0),
             (
                 "node_nfs_rpc_retransmissions_total",
-                "RPCs that were sent again.",
+                "Retransmitted RPCs.",
                 "rpc",
                 1,
             ),
             (
                 "node_nfs_rpc_authentication_refreshes_total",
-                "How often RPCs refreshed their authentication.",
+                "Number of times that RPCs refreshed their authentication.",
                 "rpc",
                 2,
             ),

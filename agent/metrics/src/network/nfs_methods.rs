@@ -1,4 +1,5 @@
-//! NFS' procedures by version, as node_exporter names them, in the order of `/proc/net/rpc`, and the counters' lines.
+//! NFS procedures by version in node_exporter's terms, in the order of `/proc/net/rpc`, and the
+//! parser of the counters.
 
 use std::path::Path;
 
@@ -38,7 +39,7 @@ pub(super) const V3: [&str; 22] = [
     "Commit",
 ];
 
-/// Version 4, the client's.
+/// Version 4, client.
 pub(super) const CLIENT4: [&str; 59] = [
     "Null",
     "Read",
@@ -101,7 +102,7 @@ pub(super) const CLIENT4: [&str; 59] = [
     "Clone",
 ];
 
-/// Version 4, the server's operations by their number; node_exporter leaves out those without a name here.
+/// Version 4, server: operations by number. node_exporter omits those without a name here.
 pub(super) const SERVER4: [&str; 40] = [
     "",
     "",
@@ -149,7 +150,8 @@ pub(super) const SERVER4: [&str; 40] = [
 pub(super) struct Counts<'text>(Vec<Line<'text>>);
 
 impl<'text> Counts<'text> {
-    /// Errors: a line is broken; there is none.
+    /// # Errors
+    /// A line is malformed, or the file is empty.
     pub(super) fn read(
         lines: impl Iterator<Item = Result<Line<'text>, ParseError>>,
         path: &Path,
@@ -163,7 +165,8 @@ impl<'text> Counts<'text> {
         Ok(Self(lines))
     }
 
-    /// A counter. 0 if this kernel has no such line or procedure, as with node_exporter: then nothing of it happened.
+    /// A counter. 0 if this kernel lacks the line or procedure, as in node_exporter: then it was
+    /// never used.
     pub(super) fn of(&self, line: &str, index: usize) -> f64 {
         let line = self.0.iter().find(|found| found.name == line);
         let value = line.and_then(|line| line.values.get(index));

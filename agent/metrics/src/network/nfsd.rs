@@ -7,18 +7,18 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::nfs_methods::{Counts, SERVER4, V2, V3};
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Family, help, type, and where the counter stands: line and place.
+/// Family, HELP, type, and position of the counter: line and index.
 const SINGLE: [(&str, &str, MetricType, &str, usize); 11] = [
     (
         "node_nfsd_reply_cache_hits_total",
-        "Requests answered from the reply cache, because the client had lost the answer.",
+        "Requests answered from the reply cache because the client had not received the answer.",
         MetricType::Counter,
         "rc",
         0,
     ),
     (
         "node_nfsd_reply_cache_misses_total",
-        "Requests that were put into the reply cache.",
+        "Requests stored in the reply cache.",
         MetricType::Counter,
         "rc",
         1,
@@ -60,7 +60,7 @@ const SINGLE: [(&str, &str, MetricType, &str, usize); 11] = [
     ),
     (
         "node_nfsd_read_ahead_cache_size_blocks",
-        "The size of the read-ahead cache in blocks; kernels from 5.4 on have none.",
+        "Size of the read-ahead cache in blocks; removed in kernel 5.4.",
         MetricType::Gauge,
         "ra",
         0,
@@ -121,7 +121,7 @@ impl Collector for Nfsd {
         }
         let mut family = page.family(
             "node_nfsd_rpc_errors_total",
-            "RPCs that were refused, by their fault.",
+            "Rejected RPCs by error.",
             MetricType::Counter,
         );
         for (error, index) in [("fmt", 2), ("auth", 3), ("cInt", 4)] {

@@ -1,4 +1,4 @@
-//! `qdisc`: what the queueing discipline at the root of each device did, from netlink.
+//! `qdisc`: statistics of the root queueing discipline of each device, from netlink.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -6,7 +6,7 @@ use virtfleet_agent_core::netlink::qdisc::Qdisc as Row;
 use virtfleet_agent_host::NetworkCalls;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::refused;
+use super::query_error;
 use crate::{CollectError, Collector, Context, RegistryError};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
@@ -15,43 +15,43 @@ type Family = (&'static str, &'static str, MetricType, fn(&Row) -> f64);
 static FAMILIES: [Family; 7] = [
     (
         "node_qdisc_bytes_total",
-        "Bytes that the queueing discipline sent.",
+        "Bytes sent by the queueing discipline.",
         MetricType::Counter,
         |row| row.bytes as f64,
     ),
     (
         "node_qdisc_packets_total",
-        "Packets that the queueing discipline sent.",
+        "Packets sent by the queueing discipline.",
         MetricType::Counter,
         |row| row.packets.into(),
     ),
     (
         "node_qdisc_drops_total",
-        "Packets that the queueing discipline dropped.",
+        "Packets dropped by the queueing discipline.",
         MetricType::Counter,
         |row| row.drops.into(),
     ),
     (
         "node_qdisc_requeues_total",
-        "Packets that the device did not take and that were queued again.",
+        "Packets that the device did not accept and that were requeued.",
         MetricType::Counter,
         |row| row.requeues.into(),
     ),
     (
         "node_qdisc_overlimits_total",
-        "Packets that were beyond a limit.",
+        "Packets that exceeded a limit.",
         MetricType::Counter,
         |row| row.overlimits.into(),
     ),
     (
         "node_qdisc_current_queue_length",
-        "Packets that wait to be sent.",
+        "Packets in the queue.",
         MetricType::Gauge,
         |row| row.queued.into(),
     ),
     (
         "node_qdisc_backlog",
-        "Bytes that wait to be sent.",
+        "Bytes in the queue.",
         MetricType::Gauge,
         |row| row.backlog.into(),
     ),
@@ -75,7 +75,7 @@ impl Collector for Qdisc {
         let mut all = self
             .network
             .qdiscs()
-            .map_err(refused("its queueing disciplines"))?;
+            .map_err(query_error("the queueing disciplines"))?;
         all.retain(|row| row.root);
         let mut rows: Vec<(String, &Row)> = Vec::new();
         let mut seen = HashSet::new();

@@ -1,4 +1,5 @@
-//! `sockstat`: sockets of each protocol and their memory, from `/proc/net/sockstat` and `sockstat6`.
+//! `sockstat`: sockets of each protocol and their memory, from `/proc/net/sockstat` and
+//! `sockstat6`.
 
 use std::collections::HashSet;
 
@@ -14,7 +15,7 @@ const KEYS: [&str; 6] = ["inuse", "orphan", "tw", "alloc", "mem", "memory"];
 struct Sockstat {
     files: [Reread; 2],
     page_size: f64,
-    /// Kept for their memory.
+    /// Reused buffers.
     name: String,
     help: String,
 }
@@ -22,7 +23,7 @@ struct Sockstat {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Sockstat {
         files: ["net/sockstat", "net/sockstat6"]
-            .map(|path| Reread::new(context.roots.proc(path)).made_at_once()),
+            .map(|path| Reread::new(context.roots.proc(path)).single_record()),
         page_size: page_size() as f64,
         name: String::new(),
         help: String::new(),
@@ -40,7 +41,7 @@ impl Collector for Sockstat {
         for (file, version) in files.iter_mut().zip([4, 6]) {
             let path = file.path().to_owned();
             let text = match file.text() {
-                // A kernel may have either one switched off.
+                // A kernel may have either one disabled.
                 Err(error) if error.is_missing() => continue,
                 text => text?,
             };

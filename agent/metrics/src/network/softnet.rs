@@ -1,4 +1,4 @@
-//! `softnet`: packets that each CPU took in, from `/proc/net/softnet_stat`.
+//! `softnet`: packets received per CPU, from `/proc/net/softnet_stat`.
 
 use std::fmt::Write as _;
 
@@ -8,51 +8,51 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// A CPU's line has 15 numbers of 8 digits.
-const LINE: usize = 512;
+/// Maximum length of a CPU's line: 15 numbers of 8 digits.
+const MAX_LINE_BYTES: usize = 512;
 
 type Family = (&'static str, &'static str, MetricType, fn(&Row) -> u64);
 
 static FAMILIES: [Family; 7] = [
     (
         "node_softnet_processed_total",
-        "Packets that the CPU took in.",
+        "Packets processed by the CPU.",
         MetricType::Counter,
         |row| row.processed,
     ),
     (
         "node_softnet_dropped_total",
-        "Packets that the CPU dropped because its backlog was full.",
+        "Packets dropped because the CPU's backlog was full.",
         MetricType::Counter,
         |row| row.dropped,
     ),
     (
         "node_softnet_times_squeezed_total",
-        "How often the CPU stopped taking in packets with some left, for want of time.",
+        "Number of times that the CPU ran out of its packet budget or time with packets left.",
         MetricType::Counter,
         |row| row.squeezed,
     ),
     (
         "node_softnet_cpu_collision_total",
-        "How often the CPU found a device locked when it wanted to send.",
+        "Number of times that the CPU found a device's transmit lock held.",
         MetricType::Counter,
         |row| row.collisions,
     ),
     (
         "node_softnet_received_rps_total",
-        "How often another CPU woke this one for packets (RPS).",
+        "Number of times that another CPU woke this one for packets (RPS).",
         MetricType::Counter,
         |row| row.received_rps,
     ),
     (
         "node_softnet_flow_limit_count_total",
-        "How often a flow hit its limit on the CPU.",
+        "Number of times that a flow reached its limit on the CPU.",
         MetricType::Counter,
         |row| row.flow_limit,
     ),
     (
         "node_softnet_backlog_len",
-        "Packets that wait for the CPU.",
+        "Packets in the CPU's backlog.",
         MetricType::Gauge,
         |row| row.backlog,
     ),
@@ -66,7 +66,7 @@ struct Softnet {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Softnet {
-        file: Reread::new(context.roots.proc("net/softnet_stat")).made_in_pieces(LINE),
+        file: Reread::new(context.roots.proc("net/softnet_stat")).max_record_bytes(MAX_LINE_BYTES),
         rows: Vec::new(),
         cpu: String::new(),
     }))
@@ -83,10 +83,7 @@ impl Collector for Softnet {
         self.rows.sort_by_key(|row| row.cpu);
         self.rows.dedup_by_key(|row| row.cpu);
         if self.rows.is_empty() {
-            return Err(CollectError::failed(format!(
-                "{} tells of no CPU",
-                path.display()
-            )));
+            return Err(CollectError::failed(format!("{} lists no CPU", path.display())));
         }
         for (name, help, kind, value) in &FAMILIES {
             let mut family = page.family(name, help, *kind);

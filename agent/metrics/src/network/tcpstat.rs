@@ -1,4 +1,4 @@
-//! `tcpstat`: TCP sockets by state, from sock_diag; the kernel sends no details of them.
+//! `tcpstat`: TCP sockets by state, from sock_diag, without the sockets' extended information.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use virtfleet_agent_core::netlink::diag::state_name;
 use virtfleet_agent_host::NetworkCalls;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::refused;
+use super::query_error;
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// States that the kernel knows, with a place for any other.
+/// Number of states that the kernel has, plus one for unknown states.
 const STATES: usize = 12;
 
 struct Tcpstat {
@@ -25,15 +25,18 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Tcpstat {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut states = [0_u64; STATES];
-        let sockets = self.network.tcp_sockets().map_err(refused("its TCP sockets"))?;
+        let sockets = self
+            .network
+            .tcp_sockets()
+            .map_err(query_error("the TCP sockets"))?;
         for (state, count) in sockets.states {
-            // The states from 1 to 11 have a name.
+            // States 1 to 11 have a name.
             let state = if state < 12 { usize::from(state) } else { 0 };
             states[state] += count;
         }
         let mut family = page.family(
             "node_tcp_connection_states",
-            "TCP sockets in the state, and the bytes that wait in all of them.",
+            "TCP sockets in the state, and the queued bytes of all of them.",
             MetricType::Gauge,
         );
         let any = states.iter().any(|count| *count > 0);

@@ -1,4 +1,4 @@
-//! `udp_queues`: bytes that UDP sockets hold, from `/proc/net/udp` and `udp6`.
+//! `udp_queues`: queued bytes of UDP sockets, from `/proc/net/udp` and `udp6`.
 
 use virtfleet_agent_core::procfs::sockets::queues;
 use virtfleet_agent_host::Reread;
@@ -6,11 +6,11 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// A line of 128 bytes for each socket, of which a guest can have more than ports, by addresses.
-const LIMIT: usize = 16 << 20;
-/// A line over IPv6 is longer, with room for the largest numbers. The kernel walks through all of its table for each
-/// reading.
-const LINE: usize = 512;
+/// Maximum size of a file in bytes: a line of 128 bytes per socket. A guest can have more sockets
+/// than ports, with different addresses.
+const MAX_FILE_BYTES: usize = 16 << 20;
+/// Maximum length of a line; IPv6 lines are longer. The kernel walks its whole table for each read.
+const MAX_LINE_BYTES: usize = 512;
 
 struct UdpQueues {
     files: [Reread; 2],
@@ -18,8 +18,9 @@ struct UdpQueues {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(UdpQueues {
-        files: ["net/udp", "net/udp6"]
-            .map(|path| Reread::with_limit(context.roots.proc(path), LIMIT).made_in_pieces(LINE)),
+        files: ["net/udp", "net/udp6"].map(|path| {
+            Reread::with_limit(context.roots.proc(path), MAX_FILE_BYTES).max_record_bytes(MAX_LINE_BYTES)
+        }),
     }))
 }
 
@@ -27,7 +28,7 @@ impl Collector for UdpQueues {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut family = page.family(
             "node_udp_queues",
-            "Bytes that the kernel holds for UDP sockets.",
+            "Bytes in the queues of UDP sockets.",
             MetricType::Gauge,
         );
         let mut any = false;

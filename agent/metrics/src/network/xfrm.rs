@@ -1,4 +1,4 @@
-//! `xfrm`: errors of IPsec, from `/proc/net/xfrm_stat` (kernel: `net/xfrm/xfrm_proc.c`).
+//! `xfrm`: IPsec errors, from `/proc/net/xfrm_stat` (kernel: `net/xfrm/xfrm_proc.c`).
 
 use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_agent_host::Reread;
@@ -16,9 +16,9 @@ macro_rules! counters {
     };
 }
 
-/// The field, the family and the help.
+/// The field, the family and the HELP.
 static COUNTERS: [(&str, &str, &str); 28] = counters! {
-    "InError", "in_error", "an inbound error that no other counter has";
+    "InError", "in_error", "an inbound error without its own counter";
     "InBufferError", "in_buffer_error", "no buffer was left";
     "InHdrError", "in_hdr_error", "the header was broken";
     "InNoStates", "in_no_states", "no state for the SPI, address or protocol";
@@ -32,8 +32,8 @@ static COUNTERS: [(&str, &str, &str); 28] = counters! {
     "InNoPols", "in_no_pols", "no policy for the states";
     "InPolBlock", "in_pol_block", "an inbound policy discards them";
     "InPolError", "in_pol_error", "an inbound policy failed";
-    "OutError", "out_error", "an outbound error that no other counter has";
-    "OutBundleGenError", "out_bundle_gen_error", "no bundle could be made";
+    "OutError", "out_error", "an outbound error without its own counter";
+    "OutBundleGenError", "out_bundle_gen_error", "no bundle could be created";
     "OutBundleCheckError", "out_bundle_check_error", "the check of a bundle failed";
     "OutNoStates", "out_no_states", "no outbound state";
     "OutStateProtoError", "out_state_proto_error", "the outbound transformation failed";
@@ -63,7 +63,7 @@ impl Collector for Xfrm {
         let path = self.file.path().to_owned();
         let text = match self.file.text() {
             Err(error) if error.is_missing() => {
-                return Err(CollectError::no_data("the kernel does not count IPsec's errors"));
+                return Err(CollectError::no_data("the kernel has no IPsec error counters"));
             }
             text => text?,
         };
@@ -76,7 +76,7 @@ impl Collector for Xfrm {
         }
         if values.iter().all(Option::is_none) {
             return Err(CollectError::failed(format!(
-                "{} holds no known counter",
+                "{} contains no known counter",
                 path.display()
             )));
         }

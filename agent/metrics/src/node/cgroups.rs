@@ -1,4 +1,4 @@
-//! `cgroups`: controllers and how many cgroups they have, from `/proc/cgroups`.
+//! `cgroups`: controllers and their number of cgroups, from `/proc/cgroups`.
 
 use std::collections::HashSet;
 
@@ -28,7 +28,7 @@ impl Collector for Cgroups {
         }
         let mut family = page.family(
             "node_cgroups_cgroups",
-            "How many cgroups the controller has.",
+            "Number of cgroups of the controller.",
             MetricType::Gauge,
         );
         for row in &rows {

@@ -1,4 +1,5 @@
-//! `entropy`: the kernel's pool of randomness, from `/proc/sys/kernel/random` (kernel: `drivers/char/random.c`).
+//! `entropy`: the kernel's entropy pool, from `/proc/sys/kernel/random` (kernel:
+//! `drivers/char/random.c`).
 
 use virtfleet_agent_core::procfs::single;
 use virtfleet_agent_host::Reread;
@@ -14,8 +15,8 @@ struct Entropy {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.proc("sys/kernel/random");
     Ok(Box::new(Entropy {
-        available: Reread::new(dir.join("entropy_avail")).made_at_once(),
-        pool: Reread::new(dir.join("poolsize")).made_at_once(),
+        available: Reread::new(dir.join("entropy_avail")).single_record(),
+        pool: Reread::new(dir.join("poolsize")).single_record(),
     }))
 }
 
@@ -35,13 +36,13 @@ impl Collector for Entropy {
     }
 }
 
-/// The number of a file of one.
+/// Reads a file with one number.
 pub(super) fn number(file: &mut Reread) -> Result<f64, CollectError> {
     file.refresh()?;
     held(file)
 }
 
-/// The number of a file of one that was just read.
+/// The number of a file that was just read.
 pub(super) fn held(file: &Reread) -> Result<f64, CollectError> {
     let text = String::from_utf8_lossy(file.bytes());
     let number = single::unsigned(&text).map_err(CollectError::parse(file.path()))?;

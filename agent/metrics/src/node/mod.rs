@@ -1,4 +1,4 @@
-//! The system as a whole: its name, its clock, its limits.
+//! The system as a whole: its name, clock and limits.
 
 mod cgroups;
 mod entropy;
@@ -15,30 +15,31 @@ mod uname;
 
 use super::{Entry, Flag};
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::off(
         "cgroups",
-        "Controllers of cgroups and how many they have",
+        "Cgroup controllers and their number of cgroups",
         cgroups::new,
     ),
-    Entry::on("entropy", "The kernel's pool of randomness", entropy::new),
+    Entry::on("entropy", "The kernel's entropy pool", entropy::new),
     Entry::on("filefd", "Open files of the whole system", filefd::new),
-    Entry::on("kernel_hung", "Tasks that were found to hang", kernel_hung::new),
-    Entry::on("os", "The operating system by its os-release file", os::new),
+    Entry::on("kernel_hung", "Hung tasks", kernel_hung::new),
+    Entry::on("os", "The operating system from its os-release file", os::new),
     Entry::on("selinux", "Whether SELinux is on and enforcing", selinux::new),
-    Entry::off("sysctl", "Sysctls that the settings name", sysctl::new).with(&[
+    Entry::off("sysctl", "Sysctls selected in the settings", sysctl::new).with(&[
         Flag::texts("include", "include"),
         Flag::texts("include-info", "includeInfo"),
     ]),
     Entry::on("time", "Wall clock, time zone and clock sources", time::new),
-    Entry::on("timex", "How well the clock is kept", timex::new),
+    Entry::on("timex", "State of the clock synchronization", timex::new),
     Entry::on("uname", "Kernel and host name", uname::new),
 ];
 
-/// What has to run after all other collectors: it must know which families are on the page.
-pub(super) const LAST: &[Entry] =
-    &[
-        Entry::on("textfile", "Metrics that others leave in files", textfile::new)
-            .with(&[Flag::texts("directory", "directories")]),
-    ];
+/// Collectors that run after all others, because they need the families on the page.
+pub(super) const LAST: &[Entry] = &[Entry::on(
+    "textfile",
+    "Metrics that other programs write to files",
+    textfile::new,
+)
+.with(&[Flag::texts("directory", "directories")])];

@@ -1,16 +1,17 @@
-//! `os`: the operating system, from `/etc/os-release` or `/usr/lib/os-release` under the root filesystem.
+//! `os`: the operating system, from `/etc/os-release` or `/usr/lib/os-release` under the root
+//! filesystem.
 
 use virtfleet_agent_core::procfs::os_release;
-use virtfleet_agent_host::{Roots, slurp};
+use virtfleet_agent_host::{Roots, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
 const FILES: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
-/// Far more than any os-release file holds.
-const LIMIT: usize = 64 << 10;
+/// Maximum size of a file in bytes.
+const MAX_FILE_BYTES: usize = 64 << 10;
 
-/// Labels of `node_os_info` and the assignments that they come from.
+/// Labels of `node_os_info` and the os-release assignments that provide them.
 const LABELS: [(&str, &str); 12] = [
     ("build_id", "BUILD_ID"),
     ("id", "ID"),
@@ -42,7 +43,7 @@ impl Collector for Os {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         for file in FILES {
             let path = self.roots.root_file(file);
-            match slurp(&path, &mut self.buffer, LIMIT) {
+            match read_once(&path, &mut self.buffer, MAX_FILE_BYTES) {
                 Err(error) if error.is_missing() => {}
                 bytes => return write(page, file, &String::from_utf8_lossy(bytes?)),
             }
@@ -53,14 +54,14 @@ impl Collector for Os {
 
 fn write(page: &mut Page, file: &str, text: &str) -> Result<(), CollectError> {
     let assignments: Vec<_> = os_release::assignments(text).collect();
-    // The last assignment wins, as in a shell.
+    // The last assignment has precedence, as in a shell.
     let value = |key: &str| {
         let found = assignments.iter().rev().find(|(other, _)| *other == key);
         found.map_or("", |(_, value)| value.as_ref())
     };
     page.family(
         "node_os_info",
-        "The operating system by its os-release file, always 1.",
+        "The operating system from its os-release file, always 1.",
         MetricType::Gauge,
     )
     .sample(&LABELS.map(|(label, key)| (label, value(key))), 1.0);
@@ -83,12 +84,12 @@ fn write(page: &mut Page, file: &str, text: &str) -> Result<(), CollectError> {
     if !end.is_empty() {
         let end = os_release::support_end(end).ok_or_else(|| {
             CollectError::failed(format!(
-                "{file}: SUPPORT_END {end:?} is no date such as 2027-05-14"
+                "{file}: SUPPORT_END {end:?} is not a date such as 2027-05-14"
             ))
         })?;
         page.gauge(
             "node_os_support_end_timestamp_seconds",
-            "When support for the operating system ends, in seconds since 1970.",
+            "End of support for the operating system, in seconds since 1970.",
             end as f64,
         );
     }
@@ -100,16 +101,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_broken_date_is_named() {
+    fn an_invalid_date_is_reported() {
         let error = write(&mut Page::new(), "/etc/os-release", "SUPPORT_END=soon").unwrap_err();
         assert_eq!(
             error.to_string(),
-            "/etc/os-release: SUPPORT_END \"soon\" is no date such as 2027-05-14"
+            "/etc/os-release: SUPPORT_END \"soon\" is not a date such as 2027-05-14"
         );
     }
 
     #[test]
-    fn the_last_assignment_wins_and_no_version_is_no_sample() {
+    fn the_last_assignment_has_precedence_and_a_missing_version_is_no_sample() {
         let mut page = Page::new();
         write(&mut page, "f", "ID=a\nID=b\nVERSION_ID=rolling\n").unwrap();
         let text = page.to_text();

@@ -1,12 +1,13 @@
-//! `selinux`: whether SELinux is on and enforcing, from `/sys/fs/selinux` and `/etc/selinux/config`.
+//! `selinux`: whether SELinux is enabled and enforcing, from `/sys/fs/selinux` and
+//! `/etc/selinux/config`.
 
-use virtfleet_agent_host::{Roots, exists, slurp};
+use virtfleet_agent_host::{Roots, exists, read_once};
 use virtfleet_wire::exposition::Page;
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Far more than any of the files holds.
-const LIMIT: usize = 64 << 10;
+/// Maximum size of a file in bytes.
+const MAX_FILE_BYTES: usize = 64 << 10;
 const ENFORCING: f64 = 1.0;
 const PERMISSIVE: f64 = 0.0;
 const DISABLED: f64 = -1.0;
@@ -34,20 +35,24 @@ impl Collector for Selinux {
         if !enabled {
             return Ok(());
         }
-        let config = slurp(
+        let config = read_once(
             &self.roots.root_file("/etc/selinux/config"),
             &mut self.buffer,
-            LIMIT,
+            MAX_FILE_BYTES,
         );
         page.gauge(
             "node_selinux_config_mode",
-            "How SELinux is configured: 1 enforcing, 0 permissive, -1 disabled.",
+            "Configured SELinux mode: 1 enforcing, 0 permissive, -1 disabled.",
             config.map_or(DISABLED, |text| configured(&String::from_utf8_lossy(text))),
         );
-        let current = slurp(&self.roots.sys("fs/selinux/enforce"), &mut self.buffer, LIMIT);
+        let current = read_once(
+            &self.roots.sys("fs/selinux/enforce"),
+            &mut self.buffer,
+            MAX_FILE_BYTES,
+        );
         page.gauge(
             "node_selinux_current_mode",
-            "How SELinux runs: 1 enforcing, 0 permissive, -1 disabled.",
+            "Current SELinux mode: 1 enforcing, 0 permissive, -1 disabled.",
             match current.map(<[u8]>::trim_ascii) {
                 Ok(b"1") => ENFORCING,
                 Ok(b"0") => PERMISSIVE,
@@ -59,17 +64,22 @@ impl Collector for Selinux {
 }
 
 impl Selinux {
-    /// Its filesystem is mounted, and a policy is loaded: without one every task has the label `kernel`.
+    /// True if its filesystem is mounted and a policy is loaded: without one every task has the
+    /// label `kernel`.
     fn is_enabled(&mut self) -> bool {
         if !exists(&self.roots.sys("fs/selinux/enforce")) {
             return false;
         }
-        let label = slurp(&self.roots.proc("self/attr/current"), &mut self.buffer, LIMIT);
+        let label = read_once(
+            &self.roots.proc("self/attr/current"),
+            &mut self.buffer,
+            MAX_FILE_BYTES,
+        );
         !label.is_ok_and(|label| label.trim_ascii_end().strip_suffix(b"\0").unwrap_or(label) == b"kernel")
     }
 }
 
-/// What `SELINUX=` says; the first one counts, as for libselinux's readers.
+/// The value of `SELINUX=`; the first assignment has precedence, as in libselinux.
 fn configured(text: &str) -> f64 {
     let value = text
         .lines()
@@ -89,7 +99,7 @@ mod tests {
 
     #[test]
     #[expect(clippy::float_cmp, reason = "the constants themselves")]
-    fn modes_of_the_config_file() {
+    fn modes_of_the_config_file_are_parsed() {
         for (text, mode) in [
             (
                 "# SELINUX=permissive\nSELINUX=enforcing\nSELINUXTYPE=targeted\n",

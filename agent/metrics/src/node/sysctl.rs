@@ -1,17 +1,17 @@
-//! `sysctl`: the sysctls that the settings name, from `/proc/sys`.
+//! `sysctl`: the sysctls selected in the settings, from `/proc/sys`.
 
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::settings::sysctl;
-use virtfleet_agent_host::slurp;
+use virtfleet_agent_host::read_once;
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Far more than a sysctl holds.
-const LIMIT: usize = 64 << 10;
-/// Values of one sysctl that are exported at the most.
-const VALUES: usize = 256;
+/// Maximum size of a sysctl in bytes.
+const MAX_SYSCTL_BYTES: usize = 64 << 10;
+/// Maximum number of exported values of one sysctl.
+const MAX_VALUES: usize = 256;
 
 struct Sysctls {
     numbers: Vec<Sysctl>,
@@ -20,12 +20,12 @@ struct Sysctls {
 }
 
 struct Sysctl {
-    /// As the settings name it, e.g. `kernel.pid_max`.
+    /// Name as in the settings, e.g. `kernel.pid_max`.
     name: String,
     file: PathBuf,
-    /// `node_sysctl_…`, or one name for each value.
+    /// `node_sysctl_…`; one name for each value if the values are named.
     families: Vec<String>,
-    /// Whether each value has a name.
+    /// Whether each value has its own name.
     named: bool,
 }
 
@@ -59,16 +59,16 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Sysctls {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         for sysctl in &self.numbers {
-            let text = String::from_utf8_lossy(slurp(&sysctl.file, &mut self.buffer, LIMIT)?);
+            let text = String::from_utf8_lossy(read_once(&sysctl.file, &mut self.buffer, MAX_SYSCTL_BYTES)?);
             sysctl.write(&text, page)?;
         }
         let mut family = page.family(
             "node_sysctl_info",
-            "The text of a sysctl, always 1.",
+            "Text of a sysctl, always 1.",
             MetricType::Gauge,
         );
         for sysctl in &self.infos {
-            let text = String::from_utf8_lossy(slurp(&sysctl.file, &mut self.buffer, LIMIT)?);
+            let text = String::from_utf8_lossy(read_once(&sysctl.file, &mut self.buffer, MAX_SYSCTL_BYTES)?);
             let mut words = text.split_ascii_whitespace().peekable();
             if words.peek().is_none() {
                 return Err(CollectError::failed(format!(
@@ -76,7 +76,7 @@ impl Collector for Sysctls {
                     sysctl.name
                 )));
             }
-            for (index, word) in words.take(VALUES).enumerate() {
+            for (index, word) in words.take(MAX_VALUES).enumerate() {
                 let index = index.to_string();
                 family.sample(&[("name", &sysctl.name), ("value", word), ("index", &index)], 1.0);
             }
@@ -89,10 +89,10 @@ impl Sysctl {
     fn write(&self, text: &str, page: &mut Page) -> Result<(), CollectError> {
         let name = &self.name;
         let mut values = Vec::new();
-        for word in text.split_ascii_whitespace().take(VALUES) {
+        for word in text.split_ascii_whitespace().take(MAX_VALUES) {
             let value: i64 = word.parse().map_err(|_| {
                 let word: String = word.chars().take(40).collect();
-                CollectError::failed(format!("sysctl {name}: {word:?} is no whole number"))
+                CollectError::failed(format!("sysctl {name}: {word:?} is not an integer"))
             })?;
             values.push(value as f64);
         }
@@ -101,7 +101,7 @@ impl Sysctl {
             [] => Err(CollectError::failed(format!("sysctl {name} has no value"))),
             values if self.named && values.len() != self.families.len() => {
                 Err(CollectError::failed(format!(
-                    "sysctl {name} has {} values, and metrics.sysctl.include names {}",
+                    "sysctl {name} has {} values, but metrics.sysctl.include names {}",
                     values.len(),
                     self.families.len()
                 )))

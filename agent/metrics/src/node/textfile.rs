@@ -1,8 +1,10 @@
-//! `textfile`: metrics that others leave in files, `*.prom` in the folders that the settings name.
+//! `textfile`: metrics that other programs write to files, `*.prom` in the directories of the
+//! settings.
 //!
-//! A file is read when it was replaced, and is shown whole or not at all, so that no broken line harms another file. The
-//! page holds each family once: families of the same name are joined over all files, and a family that a collector has
-//! written already is the collector's. Whatever is left out sets `node_textfile_scrape_error` and is logged.
+//! A file is read again after it was replaced, and is exported completely or not at all, so that a
+//! malformed line affects no other file. The page contains each family once: families of the same
+//! name are merged over all files, and a family that a collector has already written is not taken
+//! from files. Every omission sets `node_textfile_scrape_error` and is logged.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -16,11 +18,12 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::textfile_folders::{Folders, names};
 use crate::{CollectError, Collector, Context, RegistryError, registry};
 
-/// Files that are shown at the most, and bytes of them. A single file may hold 1 MiB.
-const FILES: usize = 1000;
-const BYTES: usize = 4 << 20;
-/// What the agent says of itself, after all collectors or at the end of this one.
-const OURS: [&str; 8] = [
+/// Maximum number of exported files.
+/// Maximum total size of the exported files in bytes. A single file may have 1 MiB.
+const MAX_FILES: usize = 1000;
+const MAX_BYTES: usize = 4 << 20;
+/// Metrics of the agent itself, which are written after all collectors or at the end of this one.
+const OWN_METRICS: [&str; 8] = [
     "node_exporter_build_info",
     "node_scrape_collector_",
     "node_textfile_mtime_seconds",
@@ -34,18 +37,18 @@ const OURS: [&str; 8] = [
 struct Textfile {
     roots: Roots,
     folders: Folders,
-    /// Series that may be written. What is beyond would be cut off at the end of the page, within a file.
+    /// Maximum number of series. More would be cut at the end of the page, within a file.
     limit: usize,
-    /// What was read, by the file's path in the guest.
-    held: BTreeMap<String, Stamped<Held>>,
-    /// The families that other collectors have written in this scrape.
-    there: HashSet<String>,
-    /// What was wrong at the last scrape, so that it is logged once.
-    told: BTreeSet<String>,
+    /// Parsed files by path in the guest.
+    parsed: BTreeMap<String, Stamped<ParsedFile>>,
+    /// Families that other collectors have written in this scrape.
+    written_families: HashSet<String>,
+    /// Errors of the last scrape, so that each is logged once.
+    logged: BTreeSet<String>,
 }
 
-/// A file's size in bytes, and what it holds.
-type Held = (usize, Result<BTreeMap<String, TextFamily>, FileError>);
+/// Size of a file in bytes, and its content.
+type ParsedFile = (usize, Result<BTreeMap<String, TextFamily>, FileError>);
 
 #[derive(Debug, thiserror::Error)]
 enum FileError {
@@ -55,18 +58,18 @@ enum FileError {
     Text(#[from] TextfileError),
 }
 
-/// A file that is shown.
-struct Shown<'held> {
-    path: &'held str,
+/// An exported file.
+struct ExportedFile<'parsed> {
+    path: &'parsed str,
     modified: i64,
-    families: &'held BTreeMap<String, TextFamily>,
+    families: &'parsed BTreeMap<String, TextFamily>,
 }
 
-/// A family over all files.
-struct Joined<'held> {
-    help: Option<&'held str>,
+/// A family merged over all files.
+struct MergedFamily<'parsed> {
+    help: Option<&'parsed str>,
     kind: MetricType,
-    parts: Vec<(&'held str, &'held TextFamily)>,
+    parts: Vec<(&'parsed str, &'parsed TextFamily)>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
@@ -74,39 +77,39 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         roots: context.roots.clone(),
         folders: Folders::new(&context.settings.textfile.directories)?,
         limit: registry::limit(&context.settings, "textfile"),
-        held: BTreeMap::new(),
-        there: HashSet::new(),
-        told: BTreeSet::new(),
+        parsed: BTreeMap::new(),
+        written_families: HashSet::new(),
+        logged: BTreeSet::new(),
     }))
 }
 
 impl Collector for Textfile {
     fn behind(&mut self, page: &Page) {
-        self.there.clear();
+        self.written_families.clear();
         if !self.folders.is_empty() {
             let text = str::from_utf8(page.as_bytes()).unwrap_or_default();
             let names = text
                 .lines()
                 .filter_map(|line| Some(line.strip_prefix("# TYPE ")?.split_once(' ')?.0));
-            self.there.extend(names.map(str::to_owned));
+            self.written_families.extend(names.map(str::to_owned));
         }
     }
 
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut wrong = BTreeSet::new();
         let paths = self.list(&mut wrong);
-        self.held.retain(|path, _| paths.binary_search(path).is_ok());
+        self.parsed.retain(|path, _| paths.binary_search(path).is_ok());
         for path in &paths {
             let file = self.roots.root_file(path);
-            self.held
+            self.parsed
                 .entry(path.clone())
                 .or_insert_with(|| Stamped::new(file));
         }
         let mut shown = Vec::new();
         let (mut bytes, mut samples, mut full) = (0, 0, false);
-        for (path, file) in &mut self.held {
+        for (path, file) in &mut self.parsed {
             if full {
-                // Nothing of it is kept, either.
+                // Its content is not kept either.
                 *file = Stamped::new(self.roots.root_file(path));
                 continue;
             }
@@ -115,30 +118,30 @@ impl Collector for Textfile {
                 Err(error) if error.is_missing() => {}
                 Err(error) => drop(wrong.insert(with_source(path, &error))),
                 Ok((_, Err(error))) => drop(wrong.insert(format!("{path}: {error}"))),
-                Ok((size, Ok(_))) if bytes + size > BYTES => {
+                Ok((size, Ok(_))) if bytes + size > MAX_BYTES => {
                     full = true;
                     wrong.insert(format!(
-                        "{path} and what follows: more than {BYTES} bytes in all files"
+                        "{path} and the following files: more than {MAX_BYTES} bytes in all files"
                     ));
                 }
                 Ok((_, Ok(families))) if samples + count(families) > SAMPLES => {
                     full = true;
                     wrong.insert(format!(
-                        "{path} and what follows: more than {SAMPLES} samples in all files"
+                        "{path} and the following files: more than {SAMPLES} samples in all files"
                     ));
                 }
-                // With a time for each file, and the error.
+                // Plus one mtime series per file, and the error series.
                 Ok((_, Ok(families))) if samples + count(families) + shown.len() + 2 > self.limit => {
                     full = true;
                     wrong.insert(format!(
-                        "{path} and what follows: more than {} series in all files; metrics.maxSeriesOf allows more",
+                        "{path} and the following files: more than {} series in all files; increase metrics.maxSeriesOf",
                         self.limit
                     ));
                 }
                 Ok((size, Ok(families))) => {
                     bytes += size;
                     samples += count(families);
-                    shown.push(Shown {
+                    shown.push(ExportedFile {
                         path,
                         modified,
                         families,
@@ -146,12 +149,13 @@ impl Collector for Textfile {
                 }
             }
         }
-        let joined = join(&shown, &mut wrong);
+        let joined = merge(&shown, &mut wrong);
         for (name, family) in &joined {
-            if self.there.contains(*name) || OURS.iter().any(|ours| name.starts_with(ours)) {
+            if self.written_families.contains(*name) || OWN_METRICS.iter().any(|ours| name.starts_with(ours))
+            {
                 let path = family.parts[0].0;
                 wrong.insert(format!(
-                    "{path}: {name} is a name of the agent's own, or of a collector that has written it"
+                    "{path}: {name} is a metric of the agent, or was written by a collector"
                 ));
             } else {
                 write(page, name, family, &mut wrong);
@@ -159,7 +163,7 @@ impl Collector for Textfile {
         }
         let mut mtimes = page.family(
             "node_textfile_mtime_seconds",
-            "When text files that were read were last changed, in seconds since 1970.",
+            "Modification times of the text files that were read, in seconds since 1970.",
             MetricType::Gauge,
         );
         for file in &shown {
@@ -167,19 +171,23 @@ impl Collector for Textfile {
         }
         page.gauge(
             "node_textfile_scrape_error",
-            "Whether a text file, or a part of one, is not on this page: 1 or 0.",
+            "Whether a text file, or a part of one, is missing on this page: 1 or 0.",
             f64::from(u8::from(!wrong.is_empty())),
         );
-        for error in wrong.difference(&self.told) {
-            tracing::warn!(collector = "textfile", error, "text file of metrics is left out");
+        for error in wrong.difference(&self.logged) {
+            tracing::warn!(
+                collector = "textfile",
+                error,
+                "text file with metrics is left out"
+            );
         }
-        self.told = wrong;
+        self.logged = wrong;
         Ok(())
     }
 }
 
 impl Textfile {
-    /// The files by their paths in the guest, sorted.
+    /// The files by path in the guest, sorted.
     fn list(&self, wrong: &mut BTreeSet<String>) -> Vec<String> {
         let mut paths = Vec::new();
         for folder in self.folders.find(&self.roots, wrong) {
@@ -195,9 +203,9 @@ impl Textfile {
         }
         paths.sort_unstable();
         paths.dedup();
-        if paths.len() > FILES {
-            wrong.insert(format!("{}: more than {FILES} files", paths[FILES]));
-            paths.truncate(FILES);
+        if paths.len() > MAX_FILES {
+            wrong.insert(format!("{}: more than {MAX_FILES} files", paths[MAX_FILES]));
+            paths.truncate(MAX_FILES);
         }
         paths
     }
@@ -207,7 +215,7 @@ fn in_guest(path: PathBuf) -> String {
     path.to_string_lossy().into_owned()
 }
 
-fn read(bytes: &[u8]) -> Held {
+fn read(bytes: &[u8]) -> ParsedFile {
     let text = str::from_utf8(bytes).map_err(|_| FileError::NotText);
     let read = text.and_then(|text| Ok(families(text)?));
     (bytes.len(), read)
@@ -224,12 +232,16 @@ fn with_source(path: &str, error: &dyn std::error::Error) -> String {
     }
 }
 
-/// The families over all files. The first file says what a family is; a file that says otherwise is left out of it.
-fn join<'held>(shown: &[Shown<'held>], wrong: &mut BTreeSet<String>) -> BTreeMap<&'held str, Joined<'held>> {
-    let mut joined: BTreeMap<&str, Joined<'held>> = BTreeMap::new();
+/// Merges the families over all files. The first file defines a family; a file with another
+/// definition does not contribute to it.
+fn merge<'parsed>(
+    shown: &[ExportedFile<'parsed>],
+    wrong: &mut BTreeSet<String>,
+) -> BTreeMap<&'parsed str, MergedFamily<'parsed>> {
+    let mut joined: BTreeMap<&str, MergedFamily<'parsed>> = BTreeMap::new();
     for file in shown {
         for (name, family) in file.families {
-            let all = joined.entry(name).or_insert_with(|| Joined {
+            let all = joined.entry(name).or_insert_with(|| MergedFamily {
                 help: None,
                 kind: family.kind,
                 parts: Vec::new(),
@@ -240,7 +252,7 @@ fn join<'held>(shown: &[Shown<'held>], wrong: &mut BTreeSet<String>) -> BTreeMap
                 let first = all.parts.first().map_or("", |part| part.0);
                 let what = if other_help { "# HELP" } else { "# TYPE" };
                 wrong.insert(format!(
-                    "{}: {name} has another {what} than in {first}",
+                    "{}: {name} has a different {what} than in {first}",
                     file.path
                 ));
                 continue;
@@ -252,21 +264,21 @@ fn join<'held>(shown: &[Shown<'held>], wrong: &mut BTreeSet<String>) -> BTreeMap
     joined
 }
 
-fn write(page: &mut Page, name: &str, joined: &Joined<'_>, wrong: &mut BTreeSet<String>) {
+fn write(page: &mut Page, name: &str, joined: &MergedFamily<'_>, wrong: &mut BTreeSet<String>) {
     let sources = || {
         let paths: Vec<_> = joined.parts.iter().map(|part| part.0).collect();
         format!("Metric read from {}", paths.join(", "))
     };
     let help = joined.help.map_or_else(sources, str::to_owned);
     let mut family = page.family(name, &help, joined.kind);
-    // In one file, no series comes twice.
+    // Within one file, a series is never repeated.
     let several = joined.parts.len() > 1;
     let mut seen = HashSet::new();
     let mut labels = Vec::new();
     for (path, part) in &joined.parts {
         for sample in &part.samples {
             if several && !seen.insert(sample.series.as_str()) {
-                wrong.insert(format!("{path}: a series of {name} is in another file, too"));
+                wrong.insert(format!("{path}: a series of {name} is also in another file"));
                 continue;
             }
             labels.clear();

@@ -1,4 +1,5 @@
-//! The folders of `textfile`: paths in the guest, whose parts may hold `*`, `?` and `[a-z]` as a shell has them.
+//! Directories of `textfile`: paths in the guest whose components may contain `*`, `?` and `[a-z]`,
+//! as in a shell.
 
 use std::{collections::BTreeSet, io};
 
@@ -8,27 +9,31 @@ use virtfleet_agent_host::{Roots, exists, read_directory};
 
 use crate::RegistryError;
 
-/// Folders that are found at the most; names of a folder, and paths on the way, that are looked at.
-const FOLDERS: usize = 256;
-const NAMES: usize = 10_000;
+/// Maximum number of directories.
+/// Maximum number of names per directory, and of intermediate paths.
+const MAX_DIRECTORIES: usize = 256;
+const MAX_NAMES: usize = 10_000;
 
-/// The folders of the settings.
+/// The directories of the settings.
 #[derive(Debug)]
 pub(super) struct Folders(Vec<Folder>);
 
 impl Folders {
-    /// An empty path is none, as with node_exporter's flag.
+    /// An empty path selects none, as with node_exporter's flag.
+    ///
+    /// # Errors
+    /// A pattern is invalid.
     pub(super) fn new(paths: &[String]) -> Result<Self, RegistryError> {
         Folder::all(paths).map(Self)
     }
 
-    /// Whether nothing is read at all.
+    /// True if no directory is configured.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The folders that there are now, by their paths in the guest. Where a pattern finds none, it stands for itself, so
-    /// that whoever opens it is told. What is left out is added to `wrong`.
+    /// The existing directories by path in the guest. A pattern without a match is returned
+    /// unchanged, so that opening it gives an error. Omissions are added to `wrong`.
     pub(super) fn find(&self, roots: &Roots, wrong: &mut BTreeSet<String>) -> Vec<String> {
         let mut found = Vec::new();
         for folder in &self.0 {
@@ -41,8 +46,8 @@ impl Folders {
                         Part::Pattern(pattern) => matching(roots, path, pattern, &mut next, wrong),
                     }
                 }
-                // Only the last part says which of them are folders of files.
-                cut(&mut next, NAMES, wrong);
+                // Only the last component determines which of them are used.
+                cut(&mut next, MAX_NAMES, wrong);
                 paths = next;
             }
             let patterns = folder.parts.iter().any(|part| matches!(part, Part::Pattern(_)));
@@ -56,14 +61,16 @@ impl Folders {
         }
         found.sort_unstable();
         found.dedup();
-        cut(&mut found, FOLDERS, wrong);
+        cut(&mut found, MAX_DIRECTORIES, wrong);
         found
     }
 }
 
 fn cut(paths: &mut Vec<String>, most: usize, wrong: &mut BTreeSet<String>) {
     if let Some(first) = paths.get(most) {
-        wrong.insert(format!("{first} and what follows: more than {most} folders"));
+        wrong.insert(format!(
+            "{first} and the following ones: more than {most} directories"
+        ));
         paths.truncate(most);
     }
 }
@@ -75,7 +82,7 @@ fn matching(
     found: &mut Vec<String>,
     wrong: &mut BTreeSet<String>,
 ) {
-    // A shell's pattern finds nothing where it may not look.
+    // A shell pattern matches nothing in an unreadable directory.
     let Ok(mut names) = names(roots, if path.is_empty() { "/" } else { path }, wrong) else {
         return;
     };
@@ -84,13 +91,13 @@ fn matching(
     found.extend(names.into_iter().map(|name| format!("{path}/{name}")));
 }
 
-/// The names in a folder of the guest, but for those that are no text. Those that are too many, or cannot be told, are left
-/// out and added to `wrong`.
+/// UTF-8 names in a directory of the guest. Names beyond the maximum and unreadable entries are
+/// left out and added to `wrong`.
 pub(super) fn names(roots: &Roots, folder: &str, wrong: &mut BTreeSet<String>) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for (index, entry) in read_directory(&roots.root_file(folder))?.enumerate() {
-        if index == NAMES {
-            wrong.insert(format!("{folder}: more than {NAMES} names"));
+        if index == MAX_NAMES {
+            wrong.insert(format!("{folder}: more than {MAX_NAMES} names"));
             break;
         }
         match entry {
@@ -110,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_found_or_stand_for_themselves() {
+    fn directories_are_found_and_unmatched_patterns_are_kept() {
         let dir = tempfile::tempdir().unwrap();
         for name in ["srv/a/metrics", "srv/b/metrics", "srv/c"] {
             fs::create_dir_all(dir.path().join(name)).unwrap();
@@ -139,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_many_is_said() {
+    fn omissions_are_reported() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().into(),
@@ -150,27 +157,27 @@ mod tests {
             let found = Folders::new(&[path.to_owned()]).unwrap().find(&roots, &mut wrong);
             (found.len(), wrong.into_iter().collect::<Vec<_>>())
         };
-        for n in 0..FOLDERS {
+        for n in 0..MAX_DIRECTORIES {
             fs::create_dir_all(dir.path().join(format!("home/{n:03}/metrics"))).unwrap();
         }
-        // Those without the folder do not count.
-        for n in 0..FOLDERS {
+        // Entries without the directory do not count.
+        for n in 0..MAX_DIRECTORIES {
             fs::create_dir(dir.path().join(format!("home/a{n}"))).unwrap();
         }
-        assert_eq!(find("/home/*/metrics"), (FOLDERS, Vec::new()));
+        assert_eq!(find("/home/*/metrics"), (MAX_DIRECTORIES, Vec::new()));
         fs::create_dir(dir.path().join("home/a9/metrics")).unwrap();
-        let too_many = "/home/a9/metrics and what follows: more than 256 folders".to_owned();
-        assert_eq!(find("/home/*/metrics"), (FOLDERS, vec![too_many]));
+        let too_many = "/home/a9/metrics and the following ones: more than 256 directories".to_owned();
+        assert_eq!(find("/home/*/metrics"), (MAX_DIRECTORIES, vec![too_many]));
         let folder = dir.path().join("full");
         fs::create_dir(&folder).unwrap();
-        for n in 0..NAMES {
+        for n in 0..MAX_NAMES {
             fs::write(folder.join(n.to_string()), "").unwrap();
         }
         let mut wrong = BTreeSet::new();
-        assert_eq!(names(&roots, "/full", &mut wrong).unwrap().len(), NAMES);
+        assert_eq!(names(&roots, "/full", &mut wrong).unwrap().len(), MAX_NAMES);
         assert!(wrong.is_empty());
         fs::write(folder.join("more"), "").unwrap();
-        assert_eq!(names(&roots, "/full", &mut wrong).unwrap().len(), NAMES);
+        assert_eq!(names(&roots, "/full", &mut wrong).unwrap().len(), MAX_NAMES);
         assert!(wrong.contains("/full: more than 10000 names"), "{wrong:?}");
         assert_eq!(find("/full/none*").1, ["/full: more than 10000 names"]);
     }

@@ -1,4 +1,4 @@
-//! `time`: the wall clock, the time zone, and the clock sources, which say whether a guest uses kvm-clock.
+//! `time`: the wall clock, the time zone, and the clock sources, e.g. kvm-clock.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,7 +16,7 @@ struct Time {
     sources: Vec<Source>,
 }
 
-/// A clock source device, mostly the only one.
+/// A clock source device; usually there is one.
 struct Source {
     label: String,
     available: Reread,
@@ -57,7 +57,8 @@ impl Time {
             self.zone = Stamped::new(&path);
             self.zone_path = path;
         }
-        // Without the file, or with a broken one, the C library has UTC, and so has everything in the guest.
+        // If the file is missing or malformed, the C library uses UTC, and so do all programs in
+        // the guest.
         let utc = TimeZone::UTC;
         let zone = self
             .zone
@@ -67,7 +68,7 @@ impl Time {
         let info = zone.to_offset_info(Timestamp::from_second(seconds).unwrap_or(Timestamp::MAX));
         page.family(
             "node_time_zone_offset_seconds",
-            "How far the system's time zone is from UTC, in seconds, east being positive.",
+            "Offset of the system's time zone from UTC in seconds; east is positive.",
             MetricType::Gauge,
         )
         .sample(
@@ -89,17 +90,17 @@ fn sources(roots: &Roots) -> Vec<Source> {
     dirs.sort_unstable();
     let source = |(index, dir): (usize, PathBuf)| Source {
         label: index.to_string(),
-        available: Reread::new(dir.join("available_clocksource")).made_at_once(),
-        current: Reread::new(dir.join("current_clocksource")).made_at_once(),
+        available: Reread::new(dir.join("available_clocksource")).single_record(),
+        current: Reread::new(dir.join("current_clocksource")).single_record(),
     };
     dirs.into_iter().enumerate().map(source).collect()
 }
 
-/// What cannot be read is left out: it must not take the clock with it.
+/// Unreadable sources are left out, so that the clock is still exported.
 fn write_sources(page: &mut Page, sources: &mut [Source]) {
     let mut family = page.family(
         "node_time_clocksource_available_info",
-        "Clock sources that the kernel could use, always 1.",
+        "Available clock sources of the kernel, always 1.",
         MetricType::Gauge,
     );
     for source in &mut *sources {
@@ -113,7 +114,7 @@ fn write_sources(page: &mut Page, sources: &mut [Source]) {
     }
     let mut family = page.family(
         "node_time_clocksource_current_info",
-        "The clock source that the kernel uses, always 1.",
+        "Current clock source of the kernel, always 1.",
         MetricType::Gauge,
     );
     for source in sources {

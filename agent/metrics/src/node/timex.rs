@@ -1,4 +1,4 @@
-//! `timex`: how well the clock is kept, by adjtimex(2).
+//! `timex`: state of the clock synchronization, from adjtimex(2).
 
 use std::sync::Arc;
 
@@ -23,17 +23,17 @@ impl Collector for Timex {
         for (name, help, value) in [
             (
                 "node_timex_sync_status",
-                "Whether the clock follows a server that can be trusted: 1 or 0.",
+                "Whether the clock is synchronized to a reliable server: 1 or 0.",
                 f64::from(u8::from(state.synchronised)),
             ),
             (
                 "node_timex_offset_seconds",
-                "How far the clock is from its reference, in seconds.",
+                "Offset of the clock from its reference in seconds.",
                 state.offset,
             ),
             (
                 "node_timex_frequency_adjustment_ratio",
-                "How fast the clock is made to run, 1 being its own speed.",
+                "Frequency adjustment of the clock; 1 is its own speed.",
                 state.frequency,
             ),
             (
@@ -48,7 +48,7 @@ impl Collector for Timex {
             ),
             (
                 "node_timex_status",
-                "The bits of the clock's status.",
+                "Status bits of the clock.",
                 f64::from(state.status),
             ),
             (
@@ -63,22 +63,22 @@ impl Collector for Timex {
             ),
             (
                 "node_timex_pps_frequency_hertz",
-                "Frequency of the pulse per second.",
+                "Frequency of the PPS signal.",
                 state.pps_frequency,
             ),
             (
                 "node_timex_pps_jitter_seconds",
-                "Jitter of the pulse per second.",
+                "Jitter of the PPS signal.",
                 state.pps_jitter,
             ),
             (
                 "node_timex_pps_shift_seconds",
-                "Duration of an interval of the pulse per second.",
+                "Calibration interval of the PPS signal.",
                 f64::from(state.pps_shift),
             ),
             (
                 "node_timex_pps_stability_hertz",
-                "Stability of the pulse per second: the mean of recent changes of its frequency.",
+                "Stability of the PPS signal: mean of its recent frequency changes.",
                 state.pps_stability,
             ),
         ] {
@@ -87,22 +87,22 @@ impl Collector for Timex {
         for (name, help, value) in [
             (
                 "node_timex_pps_jitter_total",
-                "How often the pulse per second had too much jitter.",
+                "Number of times that the jitter of the PPS signal exceeded its limit.",
                 state.pps_jitter_exceeded,
             ),
             (
                 "node_timex_pps_calibration_total",
-                "Intervals in which the pulse per second was calibrated.",
+                "Calibration intervals of the PPS signal.",
                 state.pps_calibrations,
             ),
             (
                 "node_timex_pps_error_total",
-                "Errors of calibration of the pulse per second.",
+                "Calibration errors of the PPS signal.",
                 state.pps_errors,
             ),
             (
                 "node_timex_pps_stability_exceeded_total",
-                "How often the pulse per second was too unstable.",
+                "Number of times that the stability of the PPS signal exceeded its limit.",
                 state.pps_stability_exceeded,
             ),
         ] {
@@ -110,7 +110,7 @@ impl Collector for Timex {
         }
         page.gauge(
             "node_timex_tai_offset_seconds",
-            "How far international atomic time (TAI) is ahead of UTC, in seconds.",
+            "Offset of International Atomic Time (TAI) from UTC in seconds.",
             f64::from(state.tai_offset),
         );
         Ok(())

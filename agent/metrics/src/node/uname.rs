@@ -1,4 +1,4 @@
-//! `uname`: uname(2) as labels.
+//! `uname`: the strings of uname(2) as labels.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ impl Collector for UnameInfo {
             .map_err(|error| CollectError::because("uname(2) failed", error))?;
         page.family(
             "node_uname_info",
-            "The kernel and the host by uname(2), always 1.",
+            "The kernel and the host from uname(2), always 1.",
             MetricType::Gauge,
         )
         .sample(

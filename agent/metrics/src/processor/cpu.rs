@@ -1,8 +1,10 @@
-//! `cpu`: time of each CPU by mode, from `/proc/stat`, and which CPUs are online, isolated or throttled, from sysfs.
+//! `cpu`: time of each CPU by mode, from `/proc/stat`, and online, isolated and throttled CPUs,
+//! from sysfs.
 //!
-//! Counters of `/proc/stat` step backwards now and then (steal, idle and iowait are estimates), which Prometheus would
-//! take for a reset. So each field keeps the largest value it had; but when a CPU's idle time falls by 3 seconds or more,
-//! the CPU was unplugged and plugged again, and all its fields start anew. CPUs that went offline leave the page.
+//! Counters in `/proc/stat` sometimes decrease (steal, idle and iowait are estimates), which
+//! Prometheus would interpret as a reset. So each field keeps its maximum. If a CPU's idle time
+//! decreases by 3 seconds or more, the CPU was unplugged and plugged again, and all its fields
+//! restart. Offline CPUs are not on the page.
 
 use virtfleet_agent_core::procfs::stat::{self, CpuTimes, TICKS_PER_SECOND};
 use virtfleet_agent_host::Reread;
@@ -11,28 +13,28 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::{cpu_info::CpuInfos, cpu_sysfs::CpuSysfs};
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Idle time that falls by this much, in ticks, means a new CPU.
-const JUMP_BACK: u64 = 300;
-/// The columns of `node_cpu_seconds_total`, in order.
+/// Decrease of the idle time in ticks that indicates a new CPU.
+const NEW_CPU_IDLE_DECREASE: u64 = 300;
+/// The columns of `node_cpu_seconds_total` in order.
 const MODES: [&str; 8] = [
     "user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal",
 ];
-/// The columns of `node_cpu_guest_seconds_total`, after those.
+/// The following columns, of `node_cpu_guest_seconds_total`.
 const GUEST_MODES: [&str; 2] = ["user", "nice"];
 
 struct Cpu {
     stat: Reread,
     info: Option<CpuInfos>,
-    /// Whether time spent on virtual CPUs is exported.
+    /// Whether the time spent on virtual CPUs is exported.
     guest: bool,
     sysfs: CpuSysfs,
-    /// What was just read; kept for its memory.
+    /// The values just read; a reused buffer.
     fresh: Vec<(u32, CpuTimes)>,
-    /// What is exported, by number.
-    known: Vec<Known>,
+    /// The exported values by CPU number.
+    known: Vec<ExportedCpu>,
 }
 
-struct Known {
+struct ExportedCpu {
     id: u32,
     label: String,
     times: CpuTimes,
@@ -43,7 +45,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     Ok(Box::new(Cpu {
         info: CpuInfos::new(context)?,
         guest: settings.guest.unwrap_or(true),
-        stat: Reread::new(context.roots.proc("stat")).made_at_once(),
+        stat: Reread::new(context.roots.proc("stat")).single_record(),
         sysfs: CpuSysfs::new(context.roots.sys("devices/system/cpu")),
         fresh: Vec::new(),
         known: Vec::new(),
@@ -62,7 +64,7 @@ impl Collector for Cpu {
             self.fresh.push(cpu.map_err(CollectError::parse(&path))?);
         }
         if self.fresh.is_empty() {
-            return Err(CollectError::failed(format!("{} names no CPU", path.display())));
+            return Err(CollectError::failed(format!("{} lists no CPU", path.display())));
         }
         let changed = update(&mut self.known, &self.fresh);
         let mut family = page.family(
@@ -78,7 +80,7 @@ impl Collector for Cpu {
         }
         let mut family = page.family(
             "node_cpu_guest_seconds_total",
-            "Seconds the CPUs spent running virtual CPUs, by mode; node_cpu_seconds_total holds them, too.",
+            "Seconds the CPUs spent running virtual CPUs, by mode; included in node_cpu_seconds_total.",
             MetricType::Counter,
         );
         for cpu in self.known.iter().filter(|_| self.guest) {
@@ -92,8 +94,8 @@ impl Collector for Cpu {
     }
 }
 
-/// Brings `known` up to date; says whether CPUs came or went.
-fn update(known: &mut Vec<Known>, fresh: &[(u32, CpuTimes)]) -> bool {
+/// Updates `known`. Returns true if a CPU was added or removed.
+fn update(known: &mut Vec<ExportedCpu>, fresh: &[(u32, CpuTimes)]) -> bool {
     let before = known.len();
     known.retain(|cpu| fresh.iter().any(|(id, _)| *id == cpu.id));
     let mut changed = known.len() != before;
@@ -104,7 +106,7 @@ fn update(known: &mut Vec<Known>, fresh: &[(u32, CpuTimes)]) -> bool {
                 changed = true;
                 known.insert(
                     at,
-                    Known {
+                    ExportedCpu {
                         id: *id,
                         label: id.to_string(),
                         times: *new,
@@ -117,7 +119,7 @@ fn update(known: &mut Vec<Known>, fresh: &[(u32, CpuTimes)]) -> bool {
 }
 
 fn clamp(old: CpuTimes, new: CpuTimes) -> CpuTimes {
-    if old.idle.saturating_sub(new.idle) >= JUMP_BACK {
+    if old.idle.saturating_sub(new.idle) >= NEW_CPU_IDLE_DECREASE {
         return new;
     }
     let mut columns = new.columns();
@@ -141,19 +143,23 @@ mod tests {
     }
 
     #[test]
-    fn each_field_is_clamped_by_itself() {
+    fn each_field_is_clamped_separately() {
         let mut known = Vec::new();
         assert!(update(&mut known, &[(0, times(10, 1000, 50))]));
         assert!(!update(&mut known, &[(0, times(11, 999, 40))]));
         assert_eq!(known[0].times, times(11, 1000, 50));
         update(&mut known, &[(0, times(12, 701, 51))]);
-        assert_eq!(known[0].times, times(12, 1000, 51), "a fall of less than 3 s");
+        assert_eq!(known[0].times, times(12, 1000, 51), "a decrease of less than 3 s");
         update(&mut known, &[(0, times(1, 700, 0))]);
-        assert_eq!(known[0].times, times(1, 700, 0), "a fall of 3 s starts anew");
+        assert_eq!(
+            known[0].times,
+            times(1, 700, 0),
+            "a decrease of 3 s restarts the fields"
+        );
     }
 
     #[test]
-    fn cpus_come_and_go() {
+    fn cpus_are_added_and_removed() {
         let mut known = Vec::new();
         let one = times(1, 1, 1);
         update(&mut known, &[(0, one), (2, one), (10, one)]);
@@ -164,6 +170,10 @@ mod tests {
         );
         update(&mut known, &[(0, one)]);
         update(&mut known, &[(0, one), (1, times(0, 0, 0))]);
-        assert_eq!(known[1].times, times(0, 0, 0), "what went offline is forgotten");
+        assert_eq!(
+            known[1].times,
+            times(0, 0, 0),
+            "values of an offline CPU are dropped"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! The part of `cpu` that comes from `/proc/cpuinfo`, when the settings ask for it.
+//! The part of `cpu` from `/proc/cpuinfo`, if the settings enable it.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use virtfleet_agent_core::procfs::cpuinfo::{CpuInfo, cpus};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{cpufreq::tells_frequency, labels::CpuLabels};
+use super::{cpufreq::exports_frequency, labels::CpuLabels};
 use crate::{CollectError, Context, RegistryError};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
-/// 16384 CPUs with 4 KiB each.
-const LIMIT: usize = 64 << 20;
+/// Maximum size in bytes: 16384 CPUs with 4 KiB each.
+const MAX_CPUINFO_BYTES: usize = 64 << 20;
 
 pub(super) struct CpuInfos {
     file: Reread,
     sysfs: PathBuf,
-    /// Whether the collector `cpufreq` is on: with it the frequency is off, as with node_exporter.
+    /// Whether frequencies are exported: not if the collector `cpufreq` is on, as in node_exporter.
     frequencies: bool,
     flags: Option<NameFilter>,
     bugs: Option<NameFilter>,
@@ -24,16 +24,16 @@ pub(super) struct CpuInfos {
 }
 
 impl CpuInfos {
-    /// None when the settings ask for nothing from `/proc/cpuinfo`.
+    /// `None` if the settings enable nothing from `/proc/cpuinfo`.
     pub(super) fn new(context: &Context) -> Result<Option<Self>, RegistryError> {
         let (roots, settings) = (&context.roots, &context.settings.cpu);
         let [flags, bugs] = filters::cpu_info(settings)?;
-        // Either pattern turns the rest on, as with node_exporter.
+        // Each of the patterns enables the rest, as in node_exporter.
         if !settings.info && flags.is_none() && bugs.is_none() {
             return Ok(None);
         }
         Ok(Some(Self {
-            file: Reread::with_limit(roots.proc("cpuinfo"), LIMIT),
+            file: Reread::with_limit(roots.proc("cpuinfo"), MAX_CPUINFO_BYTES),
             frequencies: context.settings.collectors.get("cpufreq") != Some(&false),
             sysfs: roots.sys("devices/system/cpu"),
             flags,
@@ -68,8 +68,8 @@ impl CpuInfos {
             ];
             family.sample(&labels, 1.0);
         }
-        // A page holds the family once: the driver's where it tells one.
-        if self.frequencies && !tells_frequency(&self.sysfs) {
+        // The page contains the family once; the driver's value has precedence.
+        if self.frequencies && !exports_frequency(&self.sysfs) {
             write_frequencies(page, &cpus, &mut self.labels);
         }
         let first = cpus.first().copied().unwrap_or_default();

@@ -1,14 +1,15 @@
-//! The part of `cpu` that comes from `/sys/devices/system/cpu`.
+//! The part of `cpu` from `/sys/devices/system/cpu`.
 //!
-//! The directories are listed again only when a CPU came or went: at each scrape, three small files tell.
+//! The directories are listed again only when a CPU was added or removed; three small files
+//! indicate that at each scrape.
 
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::procfs::cpulist;
-use virtfleet_agent_host::{Reread, exists, read_directory, slurp};
+use virtfleet_agent_host::{Reread, exists, read_directory, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-/// Files of one number.
+/// Maximum size of a file with a number in bytes.
 const NUMBER_LIMIT: usize = 4096;
 
 pub(super) struct CpuSysfs {
@@ -16,12 +17,12 @@ pub(super) struct CpuSysfs {
     isolated: Reread,
     online: Reread,
     present: Reread,
-    /// What `present` said when the directories were listed.
+    /// Content of `present` when the directories were listed.
     listed: Option<String>,
-    /// The CPUs that have a directory, in order, with their labels.
+    /// CPUs with a directory, in order, with their labels.
     cpus: Vec<(u32, String)>,
-    /// Whether the kernel says of a single CPU whether it is online.
-    says_online: bool,
+    /// Whether each CPU has a file with its online state.
+    has_online_file: bool,
     /// Package, core, file.
     cores: Vec<(String, String, PathBuf)>,
     /// Package, file.
@@ -32,12 +33,12 @@ pub(super) struct CpuSysfs {
 impl CpuSysfs {
     pub(super) fn new(dir: PathBuf) -> Self {
         Self {
-            isolated: Reread::new(dir.join("isolated")).made_at_once(),
-            online: Reread::new(dir.join("online")).made_at_once(),
-            present: Reread::new(dir.join("present")).made_at_once(),
+            isolated: Reread::new(dir.join("isolated")).single_record(),
+            online: Reread::new(dir.join("online")).single_record(),
+            present: Reread::new(dir.join("present")).single_record(),
             listed: None,
             cpus: Vec::new(),
-            says_online: false,
+            has_online_file: false,
             cores: Vec::new(),
             packages: Vec::new(),
             buffer: Vec::new(),
@@ -45,7 +46,7 @@ impl CpuSysfs {
         }
     }
 
-    /// Writes what there is; a guest may have none of it. `changed`: CPUs came or went online.
+    /// Writes the available values. `changed`: a CPU went online or offline.
     pub(super) fn write(&mut self, page: &mut Page, changed: bool) {
         let present = self.present.text().unwrap_or_default();
         if changed || self.listed.as_deref() != Some(&*present) {
@@ -72,7 +73,7 @@ impl CpuSysfs {
         let buffer = &mut self.buffer;
         let mut family = page.family(
             "node_cpu_package_throttles_total",
-            "How often this CPU package was throttled.",
+            "Number of times that this CPU package was throttled.",
             MetricType::Counter,
         );
         for (package, path) in &self.packages {
@@ -82,7 +83,7 @@ impl CpuSysfs {
         }
         let mut family = page.family(
             "node_cpu_core_throttles_total",
-            "How often this CPU core was throttled.",
+            "Number of times that this CPU core was throttled.",
             MetricType::Counter,
         );
         for (package, core, path) in &self.cores {
@@ -93,7 +94,7 @@ impl CpuSysfs {
     }
 
     fn write_online(&mut self, page: &mut Page) {
-        if !self.says_online {
+        if !self.has_online_file {
             return;
         }
         let online = cpus(&mut self.online);
@@ -122,7 +123,7 @@ impl CpuSysfs {
         }
         self.cpus.sort_unstable();
         let first = self.cpus.first().map(|(id, _)| *id);
-        self.says_online = first.is_some_and(|id| exists(&file_of(&self.dir, id, "online")));
+        self.has_online_file = first.is_some_and(|id| exists(&file_of(&self.dir, id, "online")));
         for (id, _) in &self.cpus {
             let mut topology = |file: &str| number(&file_of(&self.dir, *id, file), &mut self.buffer);
             let (Some(package), Some(core)) = (
@@ -132,7 +133,7 @@ impl CpuSysfs {
                 continue;
             };
             let (package, core) = (package.to_string(), core.to_string());
-            // Each package and each core counts once, however many CPUs it has.
+            // Each package and core is counted once, independent of its number of CPUs.
             let counter = file_of(&self.dir, *id, "thermal_throttle/package_throttle_count");
             if !self.packages.iter().any(|known| known.0 == package) && exists(&counter) {
                 self.packages.push((package.clone(), counter));
@@ -153,12 +154,12 @@ fn file_of(dir: &Path, cpu: u32, name: &str) -> PathBuf {
     dir.join(format!("cpu{cpu}")).join(name)
 }
 
-/// The CPUs of a list file; none when it is missing or nonsense.
+/// The CPUs of a list file. Empty if it is missing or malformed.
 fn cpus(file: &mut Reread) -> Vec<u32> {
     match file.text().map(|text| cpulist::cpus(&text)) {
         Ok(Ok(cpus)) => cpus,
         Ok(Err(error)) => {
-            tracing::debug!(path = %file.path().display(), %error, "no list of CPUs");
+            tracing::debug!(path = %file.path().display(), %error, "cannot read a list of CPUs");
             Vec::new()
         }
         Err(_) => Vec::new(),
@@ -166,6 +167,6 @@ fn cpus(file: &mut Reread) -> Vec<u32> {
 }
 
 fn number(path: &Path, buffer: &mut Vec<u8>) -> Option<u64> {
-    let text = str::from_utf8(slurp(path, buffer, NUMBER_LIMIT).ok()?).ok()?;
+    let text = str::from_utf8(read_once(path, buffer, NUMBER_LIMIT).ok()?).ok()?;
     text.trim().parse().ok()
 }

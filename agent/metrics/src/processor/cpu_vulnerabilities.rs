@@ -1,17 +1,17 @@
-//! `cpu_vulnerabilities`: what `/sys/devices/system/cpu/vulnerabilities` says.
+//! `cpu_vulnerabilities`: `/sys/devices/system/cpu/vulnerabilities`.
 
 use std::path::PathBuf;
 
 use virtfleet_agent_core::procfs::vulnerability;
-use virtfleet_agent_host::{list, slurp};
+use virtfleet_agent_host::{list, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// The kernel knows some twenty.
-const MOST: usize = 256;
-/// sysfs writes at most a page.
-const LIMIT: usize = 4096;
+/// Maximum number of files; the kernel has about twenty.
+const MAX_VULNERABILITIES: usize = 256;
+/// Maximum size of a file in bytes: a page.
+const MAX_FILE_BYTES: usize = 4096;
 
 struct Vulnerabilities {
     dir: PathBuf,
@@ -29,12 +29,20 @@ impl Collector for Vulnerabilities {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut family = page.family(
             "node_cpu_vulnerabilities_info",
-            "How the CPUs stand to a vulnerability and what is done against it, always 1.",
+            "State of a CPU vulnerability and its mitigation, always 1.",
             MetricType::Gauge,
         );
-        // Where the kernel says nothing about vulnerabilities, there is no directory.
-        for name in list(&self.dir).unwrap_or_default().into_iter().take(MOST) {
-            let text = String::from_utf8_lossy(slurp(&self.dir.join(&name), &mut self.buffer, LIMIT)?);
+        // The directory is missing if the kernel does not report vulnerabilities.
+        for name in list(&self.dir)
+            .unwrap_or_default()
+            .into_iter()
+            .take(MAX_VULNERABILITIES)
+        {
+            let text = String::from_utf8_lossy(read_once(
+                &self.dir.join(&name),
+                &mut self.buffer,
+                MAX_FILE_BYTES,
+            )?);
             let (state, mitigation) = vulnerability::state(&text);
             let labels = [
                 ("codename", name.as_str()),

@@ -1,18 +1,18 @@
-//! `cpufreq`: frequencies and governors, from `/sys/devices/system/cpu/cpu*/cpufreq`. Guests mostly have none, because the
-//! host decides.
+//! `cpufreq`: frequencies and governors, from `/sys/devices/system/cpu/cpu*/cpufreq`. Most guests
+//! have none, because the host controls the frequency.
 
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::procfs::{cpulist, single};
-use virtfleet_agent_host::{Reread, exists, is_readable, slurp};
+use virtfleet_agent_host::{Reread, exists, is_readable, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// sysfs writes at most a page.
-const LIMIT: usize = 4096;
+/// Maximum size of a file in bytes: a page.
+const MAX_FILE_BYTES: usize = 4096;
 
-/// A file in kHz, and its family in Hz.
+/// A file in kHz, its family in Hz, and the HELP.
 static FREQUENCIES: [(&str, &str, &str); 7] = [
     (
         "cpuinfo_cur_freq",
@@ -55,16 +55,16 @@ struct Cpufreq {
     dir: PathBuf,
     online: Reread,
     buffer: Vec<u8>,
-    /// What `online` said when the CPUs were looked up.
+    /// Content of `online` when the CPUs were listed.
     listed: Vec<u8>,
-    /// The CPUs that have a frequency, by label.
+    /// CPUs with a frequency, by label.
     cpus: Vec<(String, PathBuf)>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.sys("devices/system/cpu");
     Ok(Box::new(Cpufreq {
-        online: Reread::new(dir.join("online")).made_at_once(),
+        online: Reread::new(dir.join("online")).single_record(),
         dir,
         buffer: Vec::new(),
         listed: Vec::new(),
@@ -76,8 +76,9 @@ fn is_driven(cpus: &Path) -> bool {
     exists(&cpus.join("cpu0/cpufreq"))
 }
 
-/// Whether `node_cpu_frequency_hertz` is written by this collector: the driver tells the frequency, and to us, too.
-pub(super) fn tells_frequency(cpus: &Path) -> bool {
+/// True if this collector writes `node_cpu_frequency_hertz`: the driver reports the frequency, and
+/// the agent can read it.
+pub(super) fn exports_frequency(cpus: &Path) -> bool {
     is_readable(&cpus.join("cpu0/cpufreq/cpuinfo_cur_freq"))
 }
 
@@ -104,12 +105,13 @@ impl Collector for Cpufreq {
         );
         let mut governors = Vec::new();
         for (cpu, dir) in &self.cpus {
-            let Ok(current) = slurp(&dir.join("scaling_governor"), &mut self.buffer, LIMIT) else {
+            let Ok(current) = read_once(&dir.join("scaling_governor"), &mut self.buffer, MAX_FILE_BYTES)
+            else {
                 continue;
             };
             let current = String::from_utf8_lossy(current).trim().to_owned();
             let file = dir.join("scaling_available_governors");
-            let available = slurp(&file, &mut governors, LIMIT).unwrap_or_default();
+            let available = read_once(&file, &mut governors, MAX_FILE_BYTES).unwrap_or_default();
             let available = String::from_utf8_lossy(available);
             let mut names: Vec<_> = available.split_ascii_whitespace().collect();
             names.sort_unstable();
@@ -139,10 +141,10 @@ impl Cpufreq {
     }
 }
 
-/// What a file says in kHz: none where it is missing or root's alone, where the hardware does not know (`<unknown>`), and
-/// where the CPU has just gone.
+/// The value of a file in kHz. `None` if it is missing, readable only by root, `<unknown>`, or if
+/// the CPU was removed meanwhile.
 fn frequency(path: &Path, buffer: &mut Vec<u8>) -> Result<Option<u64>, CollectError> {
-    let Ok(bytes) = slurp(path, buffer, LIMIT) else {
+    let Ok(bytes) = read_once(path, buffer, MAX_FILE_BYTES) else {
         return Ok(None);
     };
     let text = String::from_utf8_lossy(bytes);

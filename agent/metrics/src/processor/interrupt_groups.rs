@@ -1,8 +1,8 @@
-//! Which interrupts belong together: all queues of one device.
+//! Groups the interrupts of all queues of a device.
 
 use virtfleet_agent_core::procfs::interrupts::Interrupt;
 
-/// Behind a device's name, these words say what an interrupt of it is for.
+/// Suffixes after a device's name that describe the purpose of an interrupt.
 const ROLES: [&str; 16] = [
     "rx",
     "tx",
@@ -22,18 +22,18 @@ const ROLES: [&str; 16] = [
     "admin",
 ];
 
-/// The labels of a series, but for the CPU.
+/// Labels of a series, except the CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Group {
-    /// `type`: the interrupt's number or short name, or the device where interrupts are grouped.
+    /// Label `type`: the interrupt's number or short name, or the device if interrupts are grouped.
     pub(super) kind: String,
     pub(super) info: String,
     pub(super) devices: String,
-    /// Whether it stands for a device's interrupts.
+    /// True for the group of a device's interrupts.
     pub(super) grouped: bool,
 }
 
-/// The group of one interrupt by itself, with node_exporter's labels.
+/// A group with a single interrupt and node_exporter's labels.
 pub(super) fn single(interrupt: Interrupt<'_>) -> Group {
     let (info, devices) = if interrupt.is_numbered() {
         interrupt.chip()
@@ -48,8 +48,8 @@ pub(super) fn single(interrupt: Interrupt<'_>) -> Group {
     }
 }
 
-/// The group of all interrupts of the device that this one belongs to. Interrupts of the architecture's own stay by
-/// themselves.
+/// The group of all interrupts of this interrupt's device. Architecture-specific interrupts are not
+/// grouped.
 pub(super) fn device(interrupt: Interrupt<'_>) -> Group {
     if !interrupt.is_numbered() {
         return single(interrupt);
@@ -79,8 +79,8 @@ pub(super) fn device(interrupt: Interrupt<'_>) -> Group {
     }
 }
 
-/// The device of a handler: `virtio0` of `virtio0-input.0`, `ens3` of `ens3-TxRx-0`, `nvme0` of `nvme0q7`,
-/// `mlx5_comp@pci:0000:03:00.0` of `mlx5_comp3@pci:0000:03:00.0`.
+/// Device of a handler: `virtio0` for `virtio0-input.0`, `ens3` for `ens3-TxRx-0`, `nvme0` for
+/// `nvme0q7`, `mlx5_comp@pci:0000:03:00.0` for `mlx5_comp3@pci:0000:03:00.0`.
 fn device_of(handler: &str) -> String {
     if let Some((name, place)) = handler.split_once('@') {
         return format!("{}@{place}", without_number(name));
@@ -116,7 +116,7 @@ fn without_number(text: &str) -> &str {
     text.trim_end_matches(|c: char| c.is_ascii_digit())
 }
 
-/// With one blank between words.
+/// Collapses runs of blanks.
 fn spaced(text: &str) -> String {
     let mut spaced = String::with_capacity(text.len());
     for word in text.split_ascii_whitespace() {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_of_a_device_have_one_name() {
+    fn the_queues_of_a_device_are_one_group() {
         for (handler, device) in [
             ("virtio0-input.0", "virtio0"),
             ("virtio12-req.3", "virtio12"),
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_of_one_and_of_a_device() {
+    fn labels_of_a_single_interrupt_and_of_a_device() {
         let of = |name, about| Interrupt { name, about };
         let queue = of("34", "PCI-MSIX-0000:00:05.0   1-edge      virtio4-input.0");
         assert_eq!(

@@ -1,5 +1,6 @@
-//! `interrupts`: `/proc/interrupts`. A guest with many CPUs and queues has thousands of counters there, so those of one
-//! device are added up, and CPUs that never served it are left out; `perInterrupt` gives node_exporter's series.
+//! `interrupts`: `/proc/interrupts`. A guest with many CPUs and queues has thousands of counters
+//! there, so the counters of a device are summed, and CPUs that never served it are left out.
+//! `perInterrupt` exports node_exporter's series.
 
 use std::collections::HashSet;
 
@@ -14,8 +15,8 @@ use super::{
 use crate::{CollectError, Collector, Context, RegistryError};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
-/// Enough for 512 CPUs with 2000 interrupts.
-const LIMIT: usize = 16 << 20;
+/// Maximum size in bytes; sufficient for 512 CPUs with 2000 interrupts.
+const MAX_INTERRUPTS_BYTES: usize = 16 << 20;
 
 struct Interrupts {
     file: Reread,
@@ -23,17 +24,17 @@ struct Interrupts {
     per_interrupt: bool,
     include_zeros: Option<bool>,
     labels: CpuLabels,
-    /// The lines as they were at the last scrape, which they mostly still are.
-    known: Vec<Known>,
+    /// The lines at the last scrape, which are usually unchanged.
+    known: Vec<KnownLine>,
     groups: Vec<Group>,
-    /// Of all lines, one after the other; and of one line. Kept for their memory.
+    /// Counts of all lines in sequence, and of one line. Reused buffers.
     counts: Vec<u64>,
     line: Vec<u64>,
     sums: Vec<u64>,
 }
 
-/// A line and where it is counted.
-struct Known {
+/// A line and its group.
+struct KnownLine {
     name: String,
     about: String,
     group: Option<usize>,
@@ -42,7 +43,7 @@ struct Known {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let settings = &context.settings.interrupts;
     Ok(Box::new(Interrupts {
-        file: Reread::with_limit(context.roots.proc("interrupts"), LIMIT),
+        file: Reread::with_limit(context.roots.proc("interrupts"), MAX_INTERRUPTS_BYTES),
         filter: filters::interrupts(settings)?,
         per_interrupt: settings.per_interrupt,
         include_zeros: settings.include_zeros,
@@ -69,7 +70,7 @@ impl Collector for Interrupts {
         }
         let mut family = page.family(
             "node_interrupts_total",
-            "Interrupts that were served, by CPU and device.",
+            "Served interrupts by CPU and device.",
             MetricType::Counter,
         );
         for (group, sums) in self.groups.iter().zip(self.sums.chunks_exact(cpus.len())) {
@@ -89,7 +90,7 @@ impl Collector for Interrupts {
 }
 
 impl Interrupts {
-    /// Reads the file: the counts, and the groups, when the lines are not what they were. Gives the CPUs of the columns.
+    /// Reads the counts, and the groups if the lines have changed. Returns the CPUs of the columns.
     fn read(&mut self) -> Result<Vec<u32>, CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
@@ -104,7 +105,7 @@ impl Interrupts {
             if !same {
                 changed = true;
                 known.truncate(at);
-                known.push(Known {
+                known.push(KnownLine {
                     name: interrupt.name.to_owned(),
                     about: interrupt.about.to_owned(),
                     group: None,

@@ -1,7 +1,7 @@
-//! The numbers of CPUs as label values, made once.
+//! Cached label values of CPU numbers.
 
-/// Numbers above this are not remembered; the kernel's largest `NR_CPUS` is below it.
-const MOST: u32 = 65_535;
+/// Maximum cached number; larger than the kernel's largest `NR_CPUS`.
+const MAX_CPU: u32 = 65_535;
 
 /// The label value of each CPU.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct CpuLabels {
 impl CpuLabels {
     /// The label value of a CPU.
     pub(super) fn get(&mut self, cpu: u32) -> &str {
-        if cpu > MOST {
+        if cpu > MAX_CPU {
             self.other = cpu.to_string();
             return &self.other;
         }
@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_number_is_its_own_label() {
+    fn every_number_has_its_own_label() {
         let mut labels = CpuLabels::default();
         for cpu in [3, 0, 3, u32::MAX, 70_000] {
             assert_eq!(labels.get(cpu), cpu.to_string());

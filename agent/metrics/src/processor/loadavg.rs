@@ -10,7 +10,7 @@ struct Loadavg(Reread);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Loadavg(
-        Reread::new(context.roots.proc("loadavg")).made_at_once(),
+        Reread::new(context.roots.proc("loadavg")).single_record(),
     )))
 }
 

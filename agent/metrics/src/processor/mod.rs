@@ -1,4 +1,4 @@
-//! CPUs and how busy they are.
+//! CPUs and their usage.
 
 mod cpu;
 mod cpu_info;
@@ -16,7 +16,7 @@ mod stat;
 
 use super::{Entry, Flag};
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::on("cpu", "CPU time by mode, and which CPUs are online", cpu::new).with(&[
         Flag::switch("guest", "guest"),
@@ -26,7 +26,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ]),
     Entry::off(
         "cpu_vulnerabilities",
-        "Known vulnerabilities of the CPUs and what is done against them",
+        "CPU vulnerabilities and their mitigations",
         cpu_vulnerabilities::new,
     ),
     Entry::on(
@@ -48,7 +48,7 @@ pub(super) const ENTRIES: &[Entry] = &[
     ),
     Entry::on(
         "schedstat",
-        "How long tasks ran on each CPU and waited for it",
+        "Run time and wait time of tasks per CPU",
         schedstat::new,
     ),
     Entry::off("softirqs", "Soft interrupts by kind and CPU", softirqs::new),

@@ -1,4 +1,5 @@
-//! `pressure`: pressure stall information, from `/proc/pressure`. The sums only: averages are Prometheus' work.
+//! `pressure`: pressure stall information, from `/proc/pressure`. Totals only; Prometheus computes
+//! averages.
 
 use virtfleet_agent_core::procfs::pressure::{Pressure, pressure};
 use virtfleet_agent_host::Reread;
@@ -6,14 +7,15 @@ use virtfleet_wire::exposition::Page;
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// A line of a resource's file, and its family.
+/// A line of a resource's file and its family.
 struct Line {
     name: &'static str,
     help: &'static str,
     of: fn(&Pressure) -> Option<u64>,
 }
 
-/// The lines of each resource that node_exporter exports. Each must be there if the file is.
+/// The lines of each resource that node_exporter exports. An existing file must contain all of
+/// them.
 static RESOURCES: [(&str, &[Line]); 4] = [
     (
         "cpu",
@@ -33,7 +35,7 @@ static RESOURCES: [(&str, &[Line]); 4] = [
             },
             Line {
                 name: "node_pressure_io_stalled_seconds_total",
-                help: "Seconds in which no task could go on because all waited for I/O.",
+                help: "Seconds in which all tasks waited for I/O.",
                 of: |pressure| pressure.full_us,
             },
         ],
@@ -48,7 +50,7 @@ static RESOURCES: [(&str, &[Line]); 4] = [
             },
             Line {
                 name: "node_pressure_memory_stalled_seconds_total",
-                help: "Seconds in which no task could go on because all waited for memory.",
+                help: "Seconds in which all tasks waited for memory.",
                 of: |pressure| pressure.full_us,
             },
         ],
@@ -57,7 +59,7 @@ static RESOURCES: [(&str, &[Line]); 4] = [
         "irq",
         &[Line {
             name: "node_pressure_irq_stalled_seconds_total",
-            help: "Seconds in which no task could go on because of interrupts.",
+            help: "Seconds in which all tasks were stalled by interrupts.",
             of: |pressure| pressure.full_us,
         }],
     ),
@@ -67,7 +69,7 @@ struct PressureStall(Vec<(Reread, &'static [Line])>);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     let dir = context.roots.proc("pressure");
-    let files = RESOURCES.map(|(resource, lines)| (Reread::new(dir.join(resource)).made_at_once(), lines));
+    let files = RESOURCES.map(|(resource, lines)| (Reread::new(dir.join(resource)).single_record(), lines));
     Ok(Box::new(PressureStall(files.into())))
 }
 
@@ -77,7 +79,7 @@ impl Collector for PressureStall {
         for (file, lines) in &mut self.0 {
             let path = file.path().to_owned();
             let text = match file.text() {
-                // No PSI (before 4.20, or not built in); irq came with 6.1.
+                // No PSI (kernel before 4.20, or not built in); irq requires 6.1.
                 Err(error) if error.is_missing() => continue,
                 Err(error) if error.is_unsupported() => {
                     return Err(CollectError::no_data(

@@ -1,4 +1,4 @@
-//! `schedstat`: how long tasks ran on each CPU and waited for it, from `/proc/schedstat`.
+//! `schedstat`: run time and wait time of tasks per CPU, from `/proc/schedstat`.
 
 use virtfleet_agent_core::procfs::schedstat::{CpuSchedule, cpus};
 use virtfleet_agent_host::Reread;
@@ -7,8 +7,8 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::labels::CpuLabels;
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Far more than the kernel prints for the most CPUs and domains.
-const LIMIT: usize = 16 << 20;
+/// Maximum size in bytes; far more than any kernel prints.
+const MAX_SCHEDSTAT_BYTES: usize = 16 << 20;
 
 /// A column and its family.
 type Column = (&'static str, &'static str, fn(&CpuSchedule) -> f64);
@@ -34,13 +34,13 @@ static COLUMNS: [Column; 3] = [
 struct Schedstat {
     file: Reread,
     labels: CpuLabels,
-    /// What was just read; kept for its memory.
+    /// The values just read; a reused buffer.
     cpus: Vec<CpuSchedule>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Schedstat {
-        file: Reread::with_limit(context.roots.proc("schedstat"), LIMIT),
+        file: Reread::with_limit(context.roots.proc("schedstat"), MAX_SCHEDSTAT_BYTES),
         labels: CpuLabels::default(),
         cpus: Vec::new(),
     }))

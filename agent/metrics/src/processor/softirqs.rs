@@ -7,7 +7,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::labels::CpuLabels;
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// The kinds that the kernel has (kernel: `include/linux/interrupt.h`).
+/// The kernel's kinds of soft interrupts (kernel: `include/linux/interrupt.h`).
 const KINDS: [&str; 10] = [
     "HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU",
 ];

@@ -1,4 +1,5 @@
-//! `stat`: the counters of `/proc/stat` that belong to no CPU. What a kernel does not print is left out.
+//! `stat`: the counters of `/proc/stat` that are not per CPU. Fields that the kernel does not print
+//! are left out.
 
 use virtfleet_agent_core::procfs::stat::{Counters, SOFTIRQS, counters, softirqs};
 use virtfleet_agent_host::Reread;
@@ -6,7 +7,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// The vectors of soft interrupts, in the order of the file.
+/// The kinds of soft interrupts in the order of the file.
 const VECTORS: [&str; SOFTIRQS] = [
     "hi",
     "timer",
@@ -28,7 +29,7 @@ struct Stat {
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Stat {
-        file: Reread::new(context.roots.proc("stat")).made_at_once(),
+        file: Reread::new(context.roots.proc("stat")).single_record(),
         softirq: context.settings.stat.softirq,
     }))
 }
@@ -40,7 +41,7 @@ impl Collector for Stat {
         let found = counters(&text).map_err(CollectError::parse(&path))?;
         if found == Counters::default() {
             return Err(CollectError::failed(format!(
-                "{} holds no counter that is known",
+                "{} contains no known counter",
                 path.display()
             )));
         }
@@ -67,13 +68,13 @@ impl Collector for Stat {
             ),
             (
                 "node_procs_running",
-                "Number of processes that can run.",
+                "Number of runnable processes.",
                 gauge,
                 found.running,
             ),
             (
                 "node_procs_blocked",
-                "Number of processes that wait for I/O to complete.",
+                "Number of processes that are waiting for I/O.",
                 gauge,
                 found.blocked,
             ),

@@ -1,11 +1,11 @@
-//! `logind`: how many sessions there are, by seat, type and class.
+//! `logind`: number of sessions by seat, type and class.
 
 use std::collections::BTreeMap;
 
 use virtfleet_agent_core::dbus::{Call, Reader, WireError};
 use virtfleet_agent_host::{
     BUS_SOCKET,
-    dbus::{Answer, BusError, KeptBus, is_away},
+    dbus::{Answer, BusError, KeptBus, has_no_owner},
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -13,11 +13,11 @@ use crate::{CollectError, Collector, Context, RegistryError};
 
 const LOGIND: &str = "org.freedesktop.login1";
 const SESSION: &str = "org.freedesktop.login1.Session";
-/// Those that node_exporter knows; others are `other`.
+/// Types that node_exporter distinguishes; others are `other`.
 const TYPES: [&str; 7] = ["other", "unspecified", "tty", "x11", "wayland", "mir", "web"];
 const CLASSES: [&str; 5] = ["other", "user", "greeter", "lock-screen", "background"];
-/// Sessions that are asked for at the most.
-const MOST: usize = 4096;
+/// Maximum number of sessions that are queried.
+const MAX_SESSIONS: usize = 4096;
 
 struct Logind {
     bus: KeptBus,
@@ -40,21 +40,17 @@ impl Collector for Logind {
                 member,
             )
         };
-        let answers = ask(&mut self.bus, &[manager("ListSeats"), manager("ListSessions")])?;
+        let answers = query(&mut self.bus, &[manager("ListSeats"), manager("ListSessions")])?;
         let [seats, sessions] = answers.as_slice() else {
-            return Err(CollectError::failed("logind gave no answer"));
+            return Err(CollectError::failed("logind did not answer"));
         };
         let mut seats = read(seats, seats_of)?;
-        // Sessions from afar have no seat.
+        // Remote sessions have no seat.
         seats.push("");
         let mut sessions = read(sessions, sessions_of)?;
-        sessions.truncate(MOST);
+        sessions.truncate(MAX_SESSIONS);
         let counts = self.count(&sessions)?;
-        let mut family = page.family(
-            "node_logind_sessions",
-            "Sessions that logind knows.",
-            MetricType::Gauge,
-        );
+        let mut family = page.family("node_logind_sessions", "Sessions in logind.", MetricType::Gauge);
         for remote in ["true", "false"] {
             for kind in TYPES {
                 for class in CLASSES {
@@ -75,7 +71,7 @@ impl Collector for Logind {
     }
 }
 
-/// Sessions by seat, remote, type and class.
+/// Number of sessions by seat, remote, type and class.
 type Counts<'a> = BTreeMap<(&'a str, &'static str, &'static str, &'static str), u32>;
 
 impl Logind {
@@ -88,12 +84,12 @@ impl Logind {
         let answers = if calls.is_empty() {
             Vec::new()
         } else {
-            ask(&mut self.bus, &calls)?
+            query(&mut self.bus, &calls)?
         };
         let mut counts = Counts::new();
         for ((seat, _), answers) in sessions.iter().zip(answers.chunks(NAMES.len())) {
             let [remote, kind, class] = answers else { continue };
-            // A session that ended meanwhile is none.
+            // The session ended meanwhile.
             let (Some(remote), Some(kind), Some(class)) = (
                 variant(remote).and_then(|value| value.boolean().ok()),
                 variant(kind).and_then(|value| value.text().ok()),
@@ -109,10 +105,10 @@ impl Logind {
     }
 }
 
-fn ask(bus: &mut KeptBus, calls: &[Call<'_>]) -> Result<Vec<Answer>, CollectError> {
+fn query(bus: &mut KeptBus, calls: &[Call<'_>]) -> Result<Vec<Answer>, CollectError> {
     bus.ask(calls).map_err(|error| match error {
         BusError::NoBus => CollectError::no_data("there is no system bus"),
-        error => CollectError::because("cannot ask logind", error),
+        error => CollectError::because("cannot query logind", error),
     })
 }
 
@@ -132,15 +128,15 @@ fn read<'a, T>(
     answer: &'a Answer,
     rows: impl Fn(Reader<'a>) -> Result<Vec<T>, WireError>,
 ) -> Result<Vec<T>, CollectError> {
-    if matches!(answer, Answer::Error(name) if is_away(name)) {
+    if matches!(answer, Answer::Error(name) if has_no_owner(name)) {
         return Err(CollectError::no_data("logind does not run"));
     }
-    let failed = |error| CollectError::because("cannot ask logind", error);
+    let failed = |error| CollectError::because("cannot query logind", error);
     let reader = answer.reader().map_err(failed)?;
     rows(reader).map_err(|error| failed(error.into()))
 }
 
-/// `a(so)`: the seats' names.
+/// `a(so)`: names of the seats.
 fn seats_of(mut body: Reader<'_>) -> Result<Vec<&str>, WireError> {
     let mut rows = body.array(8)?;
     let mut seats = Vec::new();
@@ -148,14 +144,14 @@ fn seats_of(mut body: Reader<'_>) -> Result<Vec<&str>, WireError> {
         rows.align(8)?;
         let seat = rows.string()?;
         rows.string()?;
-        if seats.len() < MOST && !seats.contains(&seat) && !seat.is_empty() {
+        if seats.len() < MAX_SESSIONS && !seats.contains(&seat) && !seat.is_empty() {
             seats.push(seat);
         }
     }
     Ok(seats)
 }
 
-/// `a(susso)`: seat and object of each session.
+/// `a(susso)`: seat and object path of each session.
 fn sessions_of(mut body: Reader<'_>) -> Result<Vec<(&str, &str)>, WireError> {
     let mut rows = body.array(8)?;
     let mut sessions = Vec::new();

@@ -6,11 +6,11 @@ mod systemd;
 
 use super::{Entry, Flag};
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
-    Entry::off("logind", "Sessions of people", logind::new),
+    Entry::off("logind", "Login sessions", logind::new),
     Entry::dashboards("processes", "Processes and threads by state", processes::new),
-    Entry::dashboards("systemd", "Units of systemd and their states", systemd::new).with(&[
+    Entry::dashboards("systemd", "systemd units and their states", systemd::new).with(&[
         Flag::text("unit-include", "unitInclude"),
         Flag::text("unit-exclude", "unitExclude"),
         Flag::switch("enable-restarts-metrics", "restarts"),

@@ -1,6 +1,7 @@
-//! `processes`: how many processes and threads there are, and in which states.
+//! `processes`: number of processes and threads by state.
 //!
-//! A process of one thread has been read with its own `stat`; only the threads of others are listed.
+//! The `stat` of a single-threaded process covers its thread; only threads of other processes are
+//! listed.
 
 use std::path::{Path, PathBuf};
 
@@ -9,17 +10,18 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// Tasks by the letter of their state.
+/// Number of tasks by the letter of their state.
 type States = [u32; 128];
 
 struct Processes {
     tasks: Tasks,
     thread_limit: Reread,
     process_limit: Reread,
-    /// Kept for their memory.
+    /// A reused buffer.
     listed: Vec<u32>,
     states: Vec<u8>,
-    /// Any task's `stat`, for errors: with its number, a failure that lasts would be another one at each scrape.
+    /// Placeholder path of a task's `stat` for errors: with the real number, a lasting failure
+    /// would be a new error at each scrape.
     any: PathBuf,
 }
 
@@ -55,7 +57,7 @@ impl Collector for Processes {
         );
         page.gauge(
             "node_processes_max_threads",
-            "Threads that there can be at the most.",
+            "Maximum number of threads.",
             most_threads,
         );
         write(
@@ -71,11 +73,7 @@ impl Collector for Processes {
             &counted.thread_states,
         );
         page.gauge("node_processes_pids", "Processes.", f64::from(counted.processes));
-        page.gauge(
-            "node_processes_max_processes",
-            "Where the numbers of processes end.",
-            most_processes,
-        );
+        page.gauge("node_processes_max_processes", "Maximum PID.", most_processes);
         Ok(())
     }
 }
@@ -136,9 +134,8 @@ fn write(page: &mut Page, (name, help): (&str, &str), label: &str, states: &Stat
 fn number(file: &mut Reread) -> Result<f64, CollectError> {
     let path = file.path().to_owned();
     let text = file.text()?;
-    let number: u64 = text
-        .trim()
-        .parse()
-        .map_err(|error| CollectError::because(format!("{} holds no number", path.display()), error))?;
+    let number: u64 = text.trim().parse().map_err(|error| {
+        CollectError::because(format!("{} does not contain a number", path.display()), error)
+    })?;
     Ok(number as f64)
 }

@@ -1,5 +1,6 @@
-//! `systemd`: units and their states, asked on the system bus. A scrape is two rounds: the manager and its list of units, then what
-//! single units are asked for, all at once. Types of services hardly ever change and are asked for again every five minutes.
+//! `systemd`: units and their states, over the system bus. A scrape has two rounds: the manager and
+//! its list of units, then properties of individual units, all at once. Service types rarely change
+//! and are queried every five minutes.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -10,7 +11,7 @@ use regex_lite::Regex;
 use virtfleet_agent_core::dbus::{Call, Unit, units};
 use virtfleet_agent_host::{
     BUS_SOCKET,
-    dbus::{Answer, BusError, KeptBus, is_away},
+    dbus::{Answer, BusError, KeptBus, has_no_owner},
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -23,41 +24,41 @@ const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const SERVICE: &str = "org.freedesktop.systemd1.Service";
 const SOCKET: &str = "org.freedesktop.systemd1.Socket";
 const STATES: [&str; 5] = ["active", "activating", "deactivating", "inactive", "failed"];
-/// How long the type of a service is believed.
-const TYPE_AGE: Duration = Duration::from_mins(5);
-/// Since this version the manager says how the system is.
-const FIRST_WITH_STATE: f64 = 212.0;
+/// How long the type of a service is cached.
+const TYPE_CACHE_TIME: Duration = Duration::from_mins(5);
+/// First version in which the manager reports the system state.
+const FIRST_VERSION_WITH_STATE: f64 = 212.0;
 
 struct Systemd {
     bus: KeptBus,
     include: Option<Regex>,
     exclude: Option<Regex>,
-    wants: Vec<Want>,
-    /// What is remembered of units by name.
-    known: HashMap<Box<str>, Known>,
+    property_queries: Vec<PropertyQuery>,
+    /// Cached data of units by name.
+    known: HashMap<Box<str>, KnownUnit>,
     scrape: u64,
 }
 
-/// What is remembered of a unit.
-struct Known {
+/// Cached data of a unit.
+struct KnownUnit {
     taken: bool,
     kind: Box<str>,
-    asked: Option<Instant>,
+    queried: Option<Instant>,
     seen: u64,
 }
 
-/// A property that units of some suffix are asked for.
-struct Want {
+/// A property that is queried from units with some suffix.
+struct PropertyQuery {
     suffix: &'static str,
     names: [&'static str; 2],
-    /// Only when the unit is active.
+    /// Only for active units.
     active: bool,
     family: &'static str,
     help: &'static str,
     kind: MetricType,
-    /// What one of the property's units is, in the family's unit.
+    /// Factor from the property's unit to the family's.
     scale: f64,
-    /// Whether the largest number means that there is none.
+    /// True if the maximum value means "not set".
     largest_is_none: bool,
 }
 
@@ -69,14 +70,14 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         include,
         exclude,
         bus: KeptBus::new(context.services.clone(), socket),
-        wants: wants(settings.restarts, settings.start_times, settings.tasks),
+        property_queries: property_queries(settings.restarts, settings.start_times, settings.tasks),
         known: HashMap::new(),
         scrape: 0,
     }))
 }
 
-fn wants(restarts: bool, start_times: bool, tasks: bool) -> Vec<Want> {
-    let want = |suffix, names, family, help, kind| Want {
+fn property_queries(restarts: bool, start_times: bool, tasks: bool) -> Vec<PropertyQuery> {
+    let want = |suffix, names, family, help, kind| PropertyQuery {
         suffix,
         names,
         active: false,
@@ -87,25 +88,25 @@ fn wants(restarts: bool, start_times: bool, tasks: bool) -> Vec<Want> {
         largest_is_none: false,
     };
     let (counter, gauge) = (MetricType::Counter, MetricType::Gauge);
-    let mut wants = Vec::new();
+    let mut property_queries = Vec::new();
     if restarts {
-        wants.push(want(
+        property_queries.push(want(
             ".service",
             [SERVICE, "NRestarts"],
             "node_systemd_service_restart_total",
-            "How often systemd restarted the service by itself.",
+            "Number of automatic restarts of the service by systemd.",
             counter,
         ));
     }
     if start_times {
-        wants.push(Want {
+        property_queries.push(PropertyQuery {
             active: true,
             scale: 1e-6,
             ..want(
                 "",
                 ["org.freedesktop.systemd1.Unit", "ActiveEnterTimestamp"],
                 "node_systemd_unit_start_time_seconds",
-                "When the unit became active, in seconds since 1970; 0 when it is not.",
+                "Time at which the unit became active, in seconds since 1970; 0 if it is not active.",
                 gauge,
             )
         });
@@ -120,22 +121,22 @@ fn wants(restarts: bool, start_times: bool, tasks: bool) -> Vec<Want> {
             (
                 [SERVICE, "TasksMax"],
                 "node_systemd_unit_tasks_max",
-                "Tasks that the unit may have at the most.",
+                "Maximum number of tasks of the unit.",
             ),
         ] {
-            wants.push(Want {
+            property_queries.push(PropertyQuery {
                 largest_is_none: true,
                 ..want(".service", names, family, help, gauge)
             });
         }
     }
-    wants.push(Want {
+    property_queries.push(PropertyQuery {
         scale: 1e-6,
         ..want(
             ".timer",
             ["org.freedesktop.systemd1.Timer", "LastTriggerUSec"],
             "node_systemd_timer_last_trigger_seconds",
-            "When the timer last elapsed, in seconds since 1970.",
+            "Time at which the timer last elapsed, in seconds since 1970.",
             gauge,
         )
     });
@@ -149,10 +150,10 @@ fn wants(restarts: bool, start_times: bool, tasks: bool) -> Vec<Want> {
         (
             "NConnections",
             "node_systemd_socket_current_connections",
-            "Connections that the socket has now.",
+            "Current connections of the socket.",
             gauge,
         ),
-        // A counter by its name and a gauge by its type, as node_exporter has it.
+        // Named like a counter but typed as a gauge, as in node_exporter.
         (
             "NRefused",
             "node_systemd_socket_refused_connections_total",
@@ -160,9 +161,9 @@ fn wants(restarts: bool, start_times: bool, tasks: bool) -> Vec<Want> {
             gauge,
         ),
     ] {
-        wants.push(want(".socket", [SOCKET, property], family, help, kind));
+        property_queries.push(want(".socket", [SOCKET, property], family, help, kind));
     }
-    wants
+    property_queries
 }
 
 impl Collector for Systemd {
@@ -178,21 +179,21 @@ impl Collector for Systemd {
                 .iter()
                 .map(|names| Call::property(SYSTEMD, MANAGER_PATH, names)),
         );
-        let answers = ask(&mut self.bus, &calls)?;
+        let answers = query(&mut self.bus, &calls)?;
         let [list, version, virtualization, state] = answers.as_slice() else {
-            return Err(CollectError::failed("systemd gave no answer"));
+            return Err(CollectError::failed("systemd did not answer"));
         };
-        if matches!(list, Answer::Error(name) if is_away(name)) {
+        if matches!(list, Answer::Error(name) if has_no_owner(name)) {
             return Err(CollectError::no_data("systemd is not on the system bus"));
         }
-        let failed = |error| CollectError::because("cannot ask systemd", error);
+        let failed = |error| CollectError::because("cannot query systemd", error);
         let all = units(list.reader().map_err(failed)?).map_err(|error| failed(error.into()))?;
         manager(page, text(version), text(virtualization), text(state))?;
         summary(page, &all);
         let taken = self.taken(&all);
-        let asked = self.ask_units(&taken)?;
+        let queried = self.query_units(&taken)?;
         self.states(page, &taken);
-        for (want, values) in self.wants.iter().zip(&asked) {
+        for (want, values) in self.property_queries.iter().zip(&queried) {
             let mut family = page.family(want.family, want.help, want.kind);
             for (name, value) in values {
                 family.sample(&[("name", name)], *value);
@@ -202,14 +203,14 @@ impl Collector for Systemd {
     }
 }
 
-fn ask(bus: &mut KeptBus, calls: &[Call<'_>]) -> Result<Vec<Answer>, CollectError> {
+fn query(bus: &mut KeptBus, calls: &[Call<'_>]) -> Result<Vec<Answer>, CollectError> {
     bus.ask(calls).map_err(|error| match error {
         BusError::NoBus => CollectError::no_data("there is no system bus"),
-        error => CollectError::because("cannot ask systemd", error),
+        error => CollectError::because("cannot query systemd", error),
     })
 }
 
-/// The text that a property has.
+/// The text value of a property.
 fn text(answer: &Answer) -> Option<&str> {
     answer.reader().ok()?.variant().ok()?.text().ok()
 }
@@ -235,12 +236,12 @@ fn manager(
     };
     let mut family = page.family(
         "node_systemd_virtualization_info",
-        "The virtualization that systemd found, always 1.",
+        "The virtualization detected by systemd, always 1.",
         MetricType::Gauge,
     );
     family.sample(&[("virtualization_type", virtualization)], 1.0);
-    if number.is_some_and(|number| number >= FIRST_WITH_STATE) {
-        let state = state.ok_or_else(|| CollectError::failed("systemd does not say how the system is"))?;
+    if number.is_some_and(|number| number >= FIRST_VERSION_WITH_STATE) {
+        let state = state.ok_or_else(|| CollectError::failed("systemd does not report the system state"))?;
         page.gauge(
             "node_systemd_system_running",
             "Whether the system is up and no unit has failed (systemctl is-system-running).",
@@ -250,7 +251,7 @@ fn manager(
     Ok(())
 }
 
-/// The first number of three digits or more, with what follows its point: `257.7` of `257.7-1~deb`.
+/// The first number with at least three digits, with its fraction: `257.7` for `257.7-1~deb`.
 fn version_number(text: &str) -> Option<f64> {
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let mut rest = text;
@@ -283,7 +284,7 @@ fn summary(page: &mut Page, all: &[Unit<'_>]) {
 }
 
 impl Systemd {
-    /// The units that are exported.
+    /// The units to export.
     fn taken<'a>(&mut self, all: &[Unit<'a>]) -> Vec<Unit<'a>> {
         self.scrape += 1;
         let scrape = self.scrape;
@@ -291,10 +292,10 @@ impl Systemd {
         for unit in all {
             if !self.known.contains_key(unit.name) {
                 let matches = |regex: &Option<Regex>| regex.as_ref().map(|regex| regex.is_match(unit.name));
-                let known = Known {
+                let known = KnownUnit {
                     taken: matches(&self.include).unwrap_or(true) && !matches(&self.exclude).unwrap_or(false),
                     kind: "".into(),
-                    asked: None,
+                    queried: None,
                     seen: scrape,
                 };
                 self.known.insert(unit.name.into(), known);
@@ -308,19 +309,19 @@ impl Systemd {
             }
         }
         self.known.retain(|_, known| known.seen == scrape);
-        // A name that came twice would be a series twice.
+        // A repeated name would be a repeated series.
         taken.sort_unstable_by(|a, b| a.name.cmp(b.name));
         taken.dedup_by(|a, b| a.name == b.name);
         taken
     }
 
-    /// Asks units for what is wanted of them; the values stand in the order of `wants`, by name.
-    fn ask_units<'a>(&mut self, taken: &[Unit<'a>]) -> Result<Vec<Vec<(&'a str, f64)>>, CollectError> {
+    /// Queries the properties of units. The values are in the order of `property_queries`, by name.
+    fn query_units<'a>(&mut self, taken: &[Unit<'a>]) -> Result<Vec<Vec<(&'a str, f64)>>, CollectError> {
         const SERVICE_TYPE: [&str; 2] = [SERVICE, "Type"];
         const MOUNT_TYPE: [&str; 2] = ["org.freedesktop.systemd1.Mount", "Type"];
-        let mut values: Vec<Vec<(&str, f64)>> = self.wants.iter().map(|_| Vec::new()).collect();
+        let mut values: Vec<Vec<(&str, f64)>> = self.property_queries.iter().map(|_| Vec::new()).collect();
         let mut calls = Vec::new();
-        // Which unit, and which want; none for the type.
+        // The unit and the property of each call; `None` for the type.
         let mut about: Vec<(&Unit<'a>, Option<usize>)> = Vec::new();
         let now = Instant::now();
         for unit in taken {
@@ -329,13 +330,13 @@ impl Systemd {
                 Some((_, "mount")) => Some(&MOUNT_TYPE),
                 _ => None,
             };
-            let fresh = self.known.get(unit.name).and_then(|known| known.asked);
-            let fresh = fresh.is_some_and(|asked| now.saturating_duration_since(asked) < TYPE_AGE);
+            let fresh = self.known.get(unit.name).and_then(|known| known.queried);
+            let fresh = fresh.is_some_and(|queried| now.saturating_duration_since(queried) < TYPE_CACHE_TIME);
             if let Some(names) = names.filter(|_| !fresh) {
                 calls.push(Call::property(SYSTEMD, unit.path, names));
                 about.push((unit, None));
             }
-            for (index, want) in self.wants.iter().enumerate() {
+            for (index, want) in self.property_queries.iter().enumerate() {
                 if !unit.name.ends_with(want.suffix) {
                     continue;
                 }
@@ -350,22 +351,22 @@ impl Systemd {
         let answers = if calls.is_empty() {
             Vec::new()
         } else {
-            ask(&mut self.bus, &calls)?
+            query(&mut self.bus, &calls)?
         };
         for ((unit, want), answer) in about.into_iter().zip(&answers) {
             let Some(index) = want else {
                 if let (Some(known), Some(kind)) = (self.known.get_mut(unit.name), text(answer)) {
                     known.kind = kind.into();
-                    known.asked = Some(now);
+                    known.queried = Some(now);
                 }
                 continue;
             };
-            let want = &self.wants[index];
+            let want = &self.property_queries[index];
             let number = answer
                 .reader()
                 .ok()
                 .and_then(|mut reader| reader.variant().ok()?.number().ok());
-            // A unit that went away meanwhile, or a systemd that does not know the property.
+            // The unit is gone, or this systemd lacks the property.
             if let Some(number) = number.filter(|number| !(want.largest_is_none && *number == u64::MAX)) {
                 values[index].push((unit.name, number as f64 * want.scale));
             }
@@ -394,7 +395,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_of_versions() {
+    fn version_numbers_are_parsed() {
         for (text, number) in [
             ("257.7-1~deb13u1", Some(257.7)),
             ("252", Some(252.0)),

@@ -1,5 +1,5 @@
-//! `btrfs`: space by kind and layout, devices and commits, from `/sys/fs/btrfs`; what devices have used and their
-//! errors, from the filesystems themselves.
+//! `btrfs`: space by kind and profile, devices and commits, from `/sys/fs/btrfs`; usage and errors
+//! of devices, from the filesystems themselves.
 
 use std::{collections::HashSet, path::Path};
 
@@ -7,21 +7,21 @@ use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Device, Devices, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::btrfs_devices::{self, Asked};
+use super::btrfs_devices::{self, DeviceQueries};
 use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
 
-/// What block groups hold: the folders below `allocation`.
+/// Kinds of block groups: the directories below `allocation`.
 const KINDS: [&str; 3] = ["data", "metadata", "system"];
-/// Sectors are of 512 bytes in sysfs, whatever the disk's are.
+/// Sector size in sysfs in bytes, independent of the disk.
 const SECTOR: u64 = 512;
 
 struct Btrfs {
     filesystems: Devices<Filesystem>,
-    asked: Asked,
+    queries: DeviceQueries,
     buffer: Box<AttributeBuffer>,
 }
 
-/// A filesystem's files, and what they said in this scrape.
+/// A filesystem's files and their content in this scrape.
 struct Filesystem {
     metadata_uuid: Attribute,
     uuid: String,
@@ -46,7 +46,7 @@ struct Layout {
     total: File,
 }
 
-/// A file of one number.
+/// A file with one number.
 struct File {
     file: Attribute,
     now: Option<u64>,
@@ -66,15 +66,15 @@ impl File {
     }
 }
 
-/// A line of `commit_stats`, its family, what it says, and whether it only goes up; times are in milliseconds.
+/// A line of `commit_stats`, its family, HELP, type and divisor; times are in milliseconds.
 struct Commit(&'static str, &'static str, &'static str, MetricType, f64);
 
 #[rustfmt::skip]
 static COMMITS: [Commit; 4] = [
-    Commit("commits", "node_btrfs_commits_total", "How many commits there were.", MetricType::Counter, 1.0),
-    Commit("last_commit_ms", "node_btrfs_last_commit_seconds", "How long the latest commit took.", MetricType::Gauge, 1000.0),
-    Commit("max_commit_ms", "node_btrfs_max_commit_seconds", "How long the slowest commit took.", MetricType::Gauge, 1000.0),
-    Commit("total_commit_ms", "node_btrfs_commit_seconds_total", "How long all commits took.", MetricType::Counter, 1000.0),
+    Commit("commits", "node_btrfs_commits_total", "Number of commits.", MetricType::Counter, 1.0),
+    Commit("last_commit_ms", "node_btrfs_last_commit_seconds", "Duration of the latest commit.", MetricType::Gauge, 1000.0),
+    Commit("max_commit_ms", "node_btrfs_max_commit_seconds", "Duration of the slowest commit.", MetricType::Gauge, 1000.0),
+    Commit("total_commit_ms", "node_btrfs_commit_seconds_total", "Total duration of all commits.", MetricType::Counter, 1000.0),
 ];
 
 impl Filesystem {
@@ -115,7 +115,7 @@ impl Filesystem {
         self.read_commits(buffer)?;
         for kind in &mut self.kinds {
             kind.reserved.read(buffer)?;
-            // The other entries are files. A block group of the kind may be in none of the layouts now.
+            // The other entries are files. A kind may have no block group in a profile now.
             let refreshed = kind.layouts.refresh(
                 |name| ratio(name, 0).is_some(),
                 |_, path| Layout {
@@ -123,13 +123,13 @@ impl Filesystem {
                     total: File::new(path.join("total_bytes")),
                 },
             );
-            gone(refreshed)?;
+            ignore_unmounted(refreshed)?;
             for layout in kind.layouts.all() {
                 layout.kept.used.read(buffer)?;
                 layout.kept.total.read(buffer)?;
             }
         }
-        gone(
+        ignore_unmounted(
             self.devices
                 .refresh(|_| true, |_, path| File::new(path.join("size"))),
         )?;
@@ -157,8 +157,8 @@ impl Filesystem {
     }
 }
 
-/// A filesystem that was unmounted meanwhile is no fault.
-fn gone(refreshed: Result<bool, virtfleet_agent_host::RereadError>) -> Result<(), CollectError> {
+/// A filesystem that was unmounted meanwhile is not an error.
+fn ignore_unmounted(refreshed: Result<bool, virtfleet_agent_host::RereadError>) -> Result<(), CollectError> {
     match refreshed {
         Err(error) if error.is_missing() => Ok(()),
         done => {
@@ -168,7 +168,8 @@ fn gone(refreshed: Result<bool, virtfleet_agent_host::RereadError>) -> Result<()
     }
 }
 
-/// How many bytes of disks a byte of a layout takes on so many devices; none for what is no layout.
+/// Disk bytes per byte of a RAID profile with this number of devices. `None` for an unknown
+/// profile.
 fn ratio(layout: &str, devices: usize) -> Option<f64> {
     let devices = devices as f64;
     Some(match layout {
@@ -185,32 +186,33 @@ fn ratio(layout: &str, devices: usize) -> Option<f64> {
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(Btrfs {
         filesystems: Devices::new(context.roots.sys("fs/btrfs")),
-        asked: Asked::new(&context.roots),
+        queries: DeviceQueries::new(&context.roots),
         buffer: attribute_buffer(),
     }))
 }
 
 impl Collector for Btrfs {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        // A filesystem's folder has its UUID for a name; `features` is one, too, and is none.
+        // A filesystem's directory is named by its UUID; `features` is not a filesystem.
         let refreshed = self
             .filesystems
             .refresh(|name| name.contains('-'), Filesystem::new);
         match refreshed {
-            // node_exporter has nothing to say then, and calls that a success.
+            // node_exporter reports nothing and success in this case.
             Err(error) if error.is_missing() => return Ok(()),
             done => done?,
         };
         let mut uuids = HashSet::new();
         for filesystem in self.filesystems.all() {
             filesystem.kept.read(&mut self.buffer)?;
-            // A copy that is mounted beside its original has the same (kernel: `temp_fsid`); its folder has its own.
+            // A mounted copy has the UUID of its original (kernel: `temp_fsid`) but its own
+            // directory.
             if !uuids.insert(filesystem.kept.uuid.clone()) {
                 filesystem.kept.uuid.clone_from(&filesystem.name);
             }
         }
         if !self.filesystems.held().is_empty() {
-            self.asked.ask();
+            self.queries.query();
         }
         self.write(page);
         Ok(())
@@ -221,7 +223,7 @@ impl Btrfs {
     fn write(&mut self, page: &mut Page) {
         let mut family = page.family(
             "node_btrfs_info",
-            "What a filesystem is called, always 1.",
+            "Label of a filesystem, always 1.",
             MetricType::Gauge,
         );
         for fs in self.filesystems.all().iter().map(|fs| &fs.kept) {
@@ -229,7 +231,7 @@ impl Btrfs {
         }
         let mut family = page.family(
             "node_btrfs_global_rsv_size_bytes",
-            "Size of the reserve that is kept for the filesystem's own work.",
+            "Size of the filesystem's global reserve.",
             MetricType::Gauge,
         );
         for fs in self.filesystems.all().iter().map(|fs| &fs.kept) {
@@ -247,7 +249,7 @@ impl Btrfs {
         }
         let mut family = page.family(
             "node_btrfs_reserved_bytes",
-            "Space that is reserved for a kind of data.",
+            "Space reserved for a kind of data.",
             MetricType::Gauge,
         );
         for fs in self.filesystems.all().iter().map(|fs| &fs.kept) {
@@ -264,10 +266,10 @@ impl Btrfs {
             "Size of a device of the filesystem.",
             MetricType::Gauge,
         );
-        let mut told = Vec::new();
+        let mut queried = Vec::new();
         for Device { name, kept: fs, .. } in self.filesystems.held() {
-            if let Some(devices) = self.asked.of(name) {
-                told.push((fs.uuid.as_str(), devices));
+            if let Some(devices) = self.queries.of(name) {
+                queried.push((fs.uuid.as_str(), devices));
                 for device in devices {
                     family.sample(&btrfs_devices::labels(&fs.uuid, device), device.total as f64);
                 }
@@ -280,7 +282,7 @@ impl Btrfs {
                 }
             }
         }
-        btrfs_devices::write(page, &told);
+        btrfs_devices::write(page, &queried);
     }
 
     fn write_layouts(&mut self, page: &mut Page) {
@@ -288,17 +290,17 @@ impl Btrfs {
         let families: [(&str, &str, Value); 3] = [
             (
                 "node_btrfs_used_bytes",
-                "Space that a kind of data uses in a layout.",
+                "Space used by a kind of data in a RAID profile.",
                 |_, layout, _| layout.used.now.map(|bytes| bytes as f64),
             ),
             (
                 "node_btrfs_size_bytes",
-                "Space that is allocated to a kind of data in a layout.",
+                "Space allocated to a kind of data in a RAID profile.",
                 |_, layout, _| layout.total.now.map(|bytes| bytes as f64),
             ),
             (
                 "node_btrfs_allocation_ratio",
-                "How many bytes of disks a byte of a kind of data takes in a layout.",
+                "Disk bytes per byte of a kind of data in a RAID profile.",
                 |name, _, devices| ratio(name, devices),
             ),
         ];

@@ -1,5 +1,6 @@
-//! What `btrfs` asks the filesystems themselves, through their mount points: how much of each device is in use, and its
-//! errors. A filesystem that is mounted where we cannot look is known by sysfs alone.
+//! The part of `btrfs` from the filesystems themselves, through their mount points: usage and
+//! errors of each device. For a filesystem that is mounted where the agent has no access, only
+//! sysfs is used.
 
 use std::{
     collections::HashMap,
@@ -13,105 +14,109 @@ use std::{
 use virtfleet_agent_core::procfs::mountinfo::mounts;
 use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{
-    BtrfsDevice, BtrfsFilesystem, FsSpace, MountProbe, Outcome, Roots, Statfs, Target, btrfs_devices,
+    BtrfsDevice, BtrfsFilesystem, FsSpace, MountProbe, MountTarget, Roots, Statfs, StatfsOutcome,
+    btrfs_devices,
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::mounts::{MountInfo, Topmost, shown};
 
-/// The errors that a device counts, in the kernel's order.
+/// Error counters of a device in the kernel's order.
 const ERRORS: [&str; 5] = ["write", "read", "flush", "corruption", "generation"];
 
-/// How long all filesystems may take, each once. One that takes longer is known by sysfs alone until it answers.
+/// Maximum time for all filesystems. For a filesystem that takes longer, only sysfs is used until
+/// it responds.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the probe's threads heard, by path.
+/// Results of the probe's threads by path.
 #[derive(Default)]
-struct Heard(Mutex<HashMap<Arc<Path>, BtrfsFilesystem>>);
+struct QueryResults(Mutex<HashMap<Arc<Path>, BtrfsFilesystem>>);
 
-/// Asks for devices in the place of space: the probe's threads may hang, and this collector must not.
-impl Statfs for Heard {
+/// Queries the devices in place of the space: the probe's threads may hang, but this collector must
+/// not.
+impl Statfs for QueryResults {
     fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
         let filesystem = btrfs_devices(path)?;
-        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.insert(path.into(), filesystem);
+        let mut results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        results.insert(path.into(), filesystem);
         Ok(FsSpace::default())
     }
 }
 
-/// Finds mount points and asks there.
-pub(super) struct Asked {
+/// Finds mount points and queries the filesystems there.
+pub(super) struct DeviceQueries {
     roots: Roots,
     mounts: MountInfo,
     probe: MountProbe,
-    heard: Arc<Heard>,
-    /// What the filesystems said of their devices, by UUID.
-    told: HashMap<String, Vec<BtrfsDevice>>,
+    results: Arc<QueryResults>,
+    /// Devices by the filesystem's UUID.
+    devices: HashMap<String, Vec<BtrfsDevice>>,
 }
 
-impl Asked {
+impl DeviceQueries {
     pub(super) fn new(roots: &Roots) -> Self {
-        let heard = Arc::<Heard>::default();
+        let results = Arc::<QueryResults>::default();
         Self {
             mounts: MountInfo::new(roots),
-            probe: MountProbe::new(Arc::clone(&heard) as Arc<dyn Statfs>, TIMEOUT),
-            heard,
+            probe: MountProbe::new(Arc::clone(&results) as Arc<dyn Statfs>, TIMEOUT),
+            results,
             roots: roots.clone(),
-            told: HashMap::new(),
+            devices: HashMap::new(),
         }
     }
 
-    /// Asks each filesystem once, wherever one of its mounts answers. What cannot be asked, or found, tells nothing.
-    pub(super) fn ask(&mut self) {
-        self.told.clear();
+    /// Queries each filesystem once, at the first of its mounts that answers. A filesystem that
+    /// cannot be queried has no result.
+    pub(super) fn query(&mut self) {
+        self.devices.clear();
         let Ok((_, text)) = self.mounts.refresh() else {
             return;
         };
         let mut left = candidates(&self.roots, text);
         let begun = Instant::now();
         while !left.is_empty() && begun.elapsed() < TIMEOUT {
-            let targets: Vec<Target> = left.iter_mut().filter_map(Vec::pop).collect();
-            // Without a thread, nobody is asked.
+            let targets: Vec<MountTarget> = left.iter_mut().filter_map(Vec::pop).collect();
+            // Without a thread no query is possible.
             let Ok(outcomes) = self.probe.probe(&targets) else {
                 return;
             };
-            let mut heard = self.heard.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut results = self.results.0.lock().unwrap_or_else(PoisonError::into_inner);
             let mut outcomes = outcomes.into_iter().zip(&targets);
             left.retain(|more| match outcomes.next() {
-                Some((Outcome::Space(_), target)) => {
-                    if let Some(filesystem) = heard.remove(&target.path) {
-                        self.told.insert(filesystem.uuid, filesystem.devices);
+                Some((StatfsOutcome::Space(_), target)) => {
+                    if let Some(filesystem) = results.remove(&target.path) {
+                        self.devices.insert(filesystem.uuid, filesystem.devices);
                     }
                     false
                 }
-                // Perhaps it may be asked at another of its mounts.
-                Some((Outcome::Failed(_), _)) => !more.is_empty(),
+                // Another of its mounts may be accessible.
+                Some((StatfsOutcome::Failed(_), _)) => !more.is_empty(),
                 // It would hang there as well.
-                Some((Outcome::TimedOut, _)) | None => false,
+                Some((StatfsOutcome::TimedOut, _)) | None => false,
             });
-            // What was answered too late.
-            heard.clear();
+            // Results that arrived too late.
+            results.clear();
         }
     }
 
-    /// The devices of the filesystem whose UUID is `uuid`, if it told.
+    /// The devices of the filesystem with this UUID, if it was queried.
     pub(super) fn of(&self, uuid: &str) -> Option<&[BtrfsDevice]> {
-        self.told.get(uuid).map(Vec::as_slice)
+        self.devices.get(uuid).map(Vec::as_slice)
     }
 }
 
-/// Where each filesystem may be asked, the first mount last, and none that something else is mounted over.
-fn candidates(roots: &Roots, mountinfo: &[u8]) -> Vec<Vec<Target>> {
+/// Mounts at which each filesystem can be queried, the first one last, without covered mounts.
+fn candidates(roots: &Roots, mountinfo: &[u8]) -> Vec<Vec<MountTarget>> {
     let all: Vec<_> = mounts(mountinfo).filter_map(Result::ok).collect();
     let topmost = Topmost::new(&all);
-    // A subvolume or a bind mount has the number of its filesystem here.
+    // Here a subvolume or bind mount has the number of its filesystem.
     let mut places: HashMap<(u32, u32), usize> = HashMap::new();
-    let mut found: Vec<Vec<Target>> = Vec::new();
+    let mut found: Vec<Vec<MountTarget>> = Vec::new();
     for mount in all.iter().rev() {
         if mount.fs_type != b"btrfs" || !topmost.is(mount) {
             continue;
         }
-        let target = Target {
+        let target = MountTarget {
             mount_id: mount.id,
             path: roots
                 .root(Path::new(OsStr::from_bytes(shown(roots, mount))))
@@ -126,14 +131,14 @@ fn candidates(roots: &Roots, mountinfo: &[u8]) -> Vec<Vec<Target>> {
     found
 }
 
-/// The families that only the filesystems themselves tell. `all`: the label `uuid`, and the devices.
+/// Families with data from the filesystems themselves. `all`: the label `uuid`, and the devices.
 pub(super) fn write(page: &mut Page, all: &[(&str, &[BtrfsDevice])]) {
     if all.is_empty() {
         return;
     }
     let mut family = page.family(
         "node_btrfs_device_unused_bytes",
-        "Space of a device that nothing was allocated from.",
+        "Unallocated space of a device.",
         MetricType::Gauge,
     );
     for (uuid, devices) in all {
@@ -144,7 +149,7 @@ pub(super) fn write(page: &mut Page, all: &[(&str, &[BtrfsDevice])]) {
     }
     let mut family = page.family(
         "node_btrfs_device_errors_total",
-        "Errors that a device has had since its counters were made or set back.",
+        "Errors of a device since its counters were created or reset.",
         MetricType::Counter,
     );
     for (uuid, devices) in all {
@@ -157,7 +162,7 @@ pub(super) fn write(page: &mut Page, all: &[(&str, &[BtrfsDevice])]) {
     }
 }
 
-/// The labels of a device that was told of.
+/// Labels of a queried device.
 pub(super) fn labels<'text>(uuid: &'text str, device: &'text BtrfsDevice) -> [(&'static str, &'text str); 3] {
     [
         ("uuid", uuid),
@@ -171,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_filesystem_is_asked_where_nothing_is_mounted_over_it() {
+    fn each_filesystem_is_queried_at_a_mount_that_is_not_covered() {
         let mountinfo = b"1 0 0:30 / / rw - btrfs /dev/vda2 rw\n\
             2 1 0:31 / /data rw - btrfs /dev/vdb rw\n\
             3 1 0:31 /pod /var/lib/pod rw - btrfs /dev/vdb rw\n\
@@ -189,16 +194,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_btrfs_after_all_tells_nothing() {
+    fn other_filesystems_have_no_result() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("self")).unwrap();
         let lines = "1 0 0:30 / /proc rw - btrfs /dev/vda2 rw\n2 0 0:30 / /no/such rw - btrfs /dev/vda2 rw\n";
         std::fs::write(dir.path().join("self/mountinfo"), lines).unwrap();
-        let mut asked = Asked::new(&Roots {
+        let mut queries = DeviceQueries::new(&Roots {
             procfs: dir.path().into(),
             ..Roots::default()
         });
-        asked.ask();
-        assert!(asked.told.is_empty());
+        queries.query();
+        assert!(queries.devices.is_empty());
     }
 }

@@ -1,8 +1,9 @@
-//! `diskstats`: I/O of block devices, from `/proc/diskstats`, and what the devices are, from udev's database and sysfs.
+//! `diskstats`: I/O of block devices, from `/proc/diskstats`, and their properties, from udev's
+//! database and sysfs.
 //!
-//! A disk that stays costs one `stat` and one `pread` a scrape, and opens nothing: udev replaces its file when it learns
-//! something new, and an attribute of a disk that is gone fails and is opened again. Of very many disks some are opened each
-//! time: the process keeps a bounded number of attributes open.
+//! A known disk costs one `stat` and one `pread` per scrape and no open: udev replaces its file
+//! when properties change, and an attribute of a removed disk fails and is reopened. With very many
+//! disks some attributes are opened each time, because the process keeps a bounded number open.
 
 use std::collections::HashMap;
 
@@ -14,14 +15,15 @@ use super::udev::Udev;
 use crate::{CollectError, Collector, Context, RegistryError};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
-/// A column of `/proc/diskstats` and its family; what is printed is multiplied and divided to have the family's unit.
+/// A column of `/proc/diskstats`, its family, HELP, and the factor and divisor to the family's
+/// unit.
 struct Column(&'static str, &'static str, f64, f64);
 
-/// Sectors are of 512 bytes here, whatever the disk's are (kernel: `Documentation/block/stat.rst`).
+/// Sector size here in bytes, independent of the disk (kernel: `Documentation/block/stat.rst`).
 const SECTOR: f64 = 512.0;
 /// Times are in milliseconds.
 const MS: f64 = 1000.0;
-/// The one that is no counter.
+/// Index of the only gauge.
 const IO_NOW: usize = 8;
 
 #[rustfmt::skip]
@@ -54,14 +56,14 @@ struct Diskstats {
     buffer: Box<AttributeBuffer>,
 }
 
-/// What is kept of a device from scrape to scrape.
+/// Cached data of a device.
 struct Device {
     number: (u32, u32),
-    /// The scrape that saw it last.
+    /// Number of the last scrape that contained the device.
     seen: u64,
     labels: [String; 2],
     udev: Stamped<Udev>,
-    /// None for what has no queue of its own, as partitions have none.
+    /// `None` for a device without its own queue, such as a partition.
     rotational_file: Option<Attribute>,
     rotational: bool,
 }
@@ -77,7 +79,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     let settings = &context.settings.diskstats;
     Ok(Box::new(Diskstats {
         filter: filters::diskstats(settings)?,
-        // One piece is a disk with all its partitions (kernel: `diskstats_show`), and has no bound.
+        // One record is a disk with all its partitions (kernel: `diskstats_show`) and has no bound.
         stats: Reread::new(context.roots.proc("diskstats")),
         roots: context.roots.clone(),
         devices: HashMap::new(),
@@ -108,7 +110,7 @@ impl Collector for Diskstats {
             let Some(device) = self.devices.get_mut(disk.name) else {
                 continue;
             };
-            // A name stands on the page once, whatever the text says.
+            // A repeated name is exported once.
             if device.seen != self.scrape {
                 device.seen = self.scrape;
                 device.refresh(&self.roots, disk.name, &mut self.buffer);
@@ -167,7 +169,7 @@ impl Device {
 }
 
 fn rotational_file(roots: &Roots, name: &str) -> Attribute {
-    // sysfs has no slash in names, and so writes `!`.
+    // sysfs replaces slashes in names by `!`.
     let name = name.replace('/', "!");
     Attribute::new(roots.sys(format!("block/{name}/queue/rotational")))
 }
@@ -175,7 +177,7 @@ fn rotational_file(roots: &Roots, name: &str) -> Attribute {
 fn write(page: &mut Page, rows: &[Row<'_>]) {
     let mut family = page.family(
         "node_disk_info",
-        "What a block device is, always 1.",
+        "Properties of a block device, always 1.",
         MetricType::Gauge,
     );
     for row in rows {
@@ -223,7 +225,7 @@ fn write(page: &mut Page, rows: &[Row<'_>]) {
         rows,
         (
             "node_disk_device_mapper_info",
-            "What a device mapper device is, always 1.",
+            "Properties of a device mapper device, always 1.",
         ),
         &[
             ("name", "DM_NAME"),
@@ -246,7 +248,7 @@ fn write(page: &mut Page, rows: &[Row<'_>]) {
         ),
         (
             "node_disk_ata_rotation_rate_rpm",
-            "An ATA disk's rotation rate in revolutions per minute (0: it has no moving parts).",
+            "An ATA disk's rotation rate in revolutions per minute (0: non-rotating).",
             "ID_ATA_ROTATION_RATE_RPM",
         ),
     ] {
@@ -259,7 +261,7 @@ fn write(page: &mut Page, rows: &[Row<'_>]) {
     }
 }
 
-/// A family of labels from udev, for the devices that have the first of them.
+/// A family with labels from udev, for devices with a value for the first of them.
 fn info<const N: usize>(
     page: &mut Page,
     rows: &[Row<'_>],

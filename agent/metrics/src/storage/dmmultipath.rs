@@ -7,37 +7,37 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
 
-/// Sectors are of 512 bytes in sysfs, whatever the disk's are.
+/// Sector size in sysfs in bytes, independent of the disk.
 const SECTOR: u64 = 512;
 
-/// A value out of what a device says and how many paths it has.
+/// Computes a value from a device's state and its numbers of paths.
 type Value = fn((bool, u64), (usize, usize)) -> f64;
 
 struct Multipath {
-    devices: Devices<Mapped>,
+    devices: Devices<DeviceMapperDevice>,
     buffer: Box<AttributeBuffer>,
 }
 
 /// A device mapper device.
-struct Mapped {
+struct DeviceMapperDevice {
     uuid_file: Attribute,
     uuid: String,
     name_file: Attribute,
     name: String,
     suspended_file: Attribute,
     size_file: Attribute,
-    /// Suspended, bytes; none when it went away, or is no multipath device.
+    /// Suspended, and size in bytes. `None` if it is gone or not a multipath device.
     now: Option<(bool, u64)>,
     paths: Devices<PathDevice>,
 }
 
-/// A disk that leads to the same storage.
+/// A path to the storage.
 struct PathDevice {
     state_file: Attribute,
     state: Option<String>,
 }
 
-impl Mapped {
+impl DeviceMapperDevice {
     fn new(path: &Path) -> Self {
         Self {
             uuid_file: Attribute::new(path.join("dm/uuid")),
@@ -53,7 +53,7 @@ impl Mapped {
 
     fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
         self.now = None;
-        // It has its kind from the start and keeps it, but shows it a moment after the device.
+        // The UUID is set at creation and does not change, but appears shortly after the device.
         if self.uuid.is_empty()
             && let Ok(uuid) = self.uuid_file.read(buffer)
         {
@@ -91,7 +91,7 @@ impl Mapped {
         Ok(())
     }
 
-    /// Paths there are, and those that work: SCSI disks that run, NVMe controllers that live.
+    /// Number of all paths and of working ones: running SCSI disks, live NVMe controllers.
     fn counts(&self) -> (usize, usize) {
         let states = || {
             self.paths
@@ -113,12 +113,13 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Multipath {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let refreshed = self
-            .devices
-            .refresh(|name| name.starts_with("dm-"), |_, path| Mapped::new(path));
+        let refreshed = self.devices.refresh(
+            |name| name.starts_with("dm-"),
+            |_, path| DeviceMapperDevice::new(path),
+        );
         match refreshed {
             Err(error) if error.is_missing() || error.is_denied() => {
-                return Err(CollectError::no_data("this kernel shows no block devices"));
+                return Err(CollectError::no_data("this kernel has no block devices"));
             }
             done => done?,
         };
@@ -127,7 +128,7 @@ impl Collector for Multipath {
         }
         let mut family = page.family(
             "node_dmmultipath_device_info",
-            "What a multipath device is, always 1.",
+            "Properties of a multipath device, always 1.",
             MetricType::Gauge,
         );
         for device in self
@@ -156,17 +157,17 @@ impl Collector for Multipath {
             ),
             (
                 "node_dmmultipath_device_paths",
-                "How many paths a multipath device has.",
+                "Number of paths of a multipath device.",
                 |_, (all, _)| all as f64,
             ),
             (
                 "node_dmmultipath_device_paths_active",
-                "How many paths of a multipath device work.",
+                "Number of working paths of a multipath device.",
                 |_, (_, work)| work as f64,
             ),
             (
                 "node_dmmultipath_device_paths_failed",
-                "How many paths of a multipath device do not work.",
+                "Number of failed paths of a multipath device.",
                 |_, (all, work)| (all - work) as f64,
             ),
         ];

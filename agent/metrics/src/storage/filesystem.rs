@@ -1,6 +1,7 @@
-//! `filesystem`: space and state of mounts, from `/proc/1/mountinfo` and statfs. A mount that hangs never blocks a scrape.
+//! `filesystem`: space and state of mounts, from `/proc/1/mountinfo` and statfs. A mount that hangs
+//! never blocks a scrape.
 //!
-//! Mountinfo seldom changes, so the filters run only when its text does.
+//! mountinfo rarely changes, so the filters are applied only when its text changes.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -12,7 +13,7 @@ use virtfleet_agent_core::{
     settings::{NameFilter, filters},
 };
 use virtfleet_agent_host::Errno;
-use virtfleet_agent_host::{FsSpace, MountProbe, Outcome, Roots, Target};
+use virtfleet_agent_host::{FsSpace, MountProbe, MountTarget, Roots, StatfsOutcome};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{
@@ -26,24 +27,24 @@ struct Filesystem {
     mount_filter: NameFilter,
     type_filter: NameFilter,
     probe: MountProbe,
-    /// The mountinfo that `mounts` and `targets` are made from.
+    /// The mountinfo from which `mounts` and `targets` were computed.
     text: Vec<u8>,
-    mounts: Vec<Shown>,
-    targets: Vec<Target>,
+    mounts: Vec<ExportedMount>,
+    targets: Vec<MountTarget>,
 }
 
-/// A mount that is exported.
+/// An exported mount.
 #[derive(Debug, PartialEq, Eq)]
-struct Shown {
+struct ExportedMount {
     device: String,
     mount_point: String,
     fs_type: String,
     major: String,
     minor: String,
     read_only: bool,
-    /// Whether no other mount has the same labels in `node_filesystem_mount_info`.
-    informs: bool,
-    /// Its place among the targets.
+    /// True if no other mount has the same labels in `node_filesystem_mount_info`.
+    has_mount_info: bool,
+    /// Index in the targets.
     target: usize,
 }
 
@@ -68,7 +69,7 @@ impl Collector for Filesystem {
         let outcomes = self
             .probe
             .probe(&self.targets)
-            .map_err(|error| CollectError::because("cannot start a thread to ask mounts", error))?;
+            .map_err(|error| CollectError::because("cannot start a thread to probe mounts", error))?;
         write(page, &self.mounts, &outcomes);
         Ok(())
     }
@@ -83,7 +84,7 @@ impl Filesystem {
         if text == self.text {
             return Ok(());
         }
-        let mut shown: Vec<Shown> = Vec::new();
+        let mut shown: Vec<ExportedMount> = Vec::new();
         let mut targets = Targets::default();
         let mut by_labels = HashMap::new();
         for mount in mounts(text) {
@@ -94,14 +95,14 @@ impl Filesystem {
                 continue;
             }
             let target = targets.place(&self.roots, &mount);
-            let mount = Shown {
+            let mount = ExportedMount {
                 device: String::from_utf8_lossy(mount.source).into_owned(),
                 mount_point: label,
                 fs_type: fs_type.into_owned(),
                 major: mount.major.to_string(),
                 minor: mount.minor.to_string(),
                 read_only: mount.read_only,
-                informs: false,
+                has_mount_info: false,
                 target,
             };
             let labels = (
@@ -109,7 +110,7 @@ impl Filesystem {
                 mount.mount_point.clone(),
                 mount.fs_type.clone(),
             );
-            // The same labels are exported once, by the mount that is on top.
+            // Of several mounts with the same labels, the topmost is exported.
             if let Some(at) = by_labels.get(&labels) {
                 shown[*at] = mount;
             } else {
@@ -119,7 +120,7 @@ impl Filesystem {
         }
         let mut informed = HashSet::new();
         for mount in &mut shown {
-            mount.informs = informed.insert((mount.target, &mount.device, &mount.major, &mount.minor));
+            mount.has_mount_info = informed.insert((mount.target, &mount.device, &mount.major, &mount.minor));
         }
         self.mounts = shown;
         self.targets = targets.all;
@@ -130,15 +131,15 @@ impl Filesystem {
 }
 
 /// The label `device_error`.
-fn device_error(outcome: &Outcome) -> String {
+fn device_error(outcome: &StatfsOutcome) -> String {
     match outcome {
-        Outcome::Space(_) => String::new(),
-        Outcome::TimedOut => "mountpoint timeout".to_owned(),
-        // node_exporter's words are Go's: in lower case, and old ones for these.
-        Outcome::Failed(Errno::EIO) => "input/output error".to_owned(),
-        Outcome::Failed(Errno::ESTALE) => "stale NFS file handle".to_owned(),
-        Outcome::Failed(Errno::ELOOP) => "too many levels of symbolic links".to_owned(),
-        Outcome::Failed(errno) => {
+        StatfsOutcome::Space(_) => String::new(),
+        StatfsOutcome::TimedOut => "mountpoint timeout".to_owned(),
+        // node_exporter uses Go's terms: lower case, and older texts for these.
+        StatfsOutcome::Failed(Errno::EIO) => "input/output error".to_owned(),
+        StatfsOutcome::Failed(Errno::ESTALE) => "stale NFS file handle".to_owned(),
+        StatfsOutcome::Failed(Errno::ELOOP) => "too many levels of symbolic links".to_owned(),
+        StatfsOutcome::Failed(errno) => {
             let mut text = errno.desc().to_owned();
             if let Some(first) = text.get_mut(..1) {
                 first.make_ascii_lowercase();
@@ -148,10 +149,10 @@ fn device_error(outcome: &Outcome) -> String {
     }
 }
 
-/// Name, help, and the value of a family about space.
+/// Name, HELP and value of a family about space.
 type SpaceFamily = (&'static str, &'static str, fn(&FsSpace) -> u64);
 
-fn write(page: &mut Page, mounts: &[Shown], outcomes: &[Outcome]) {
+fn write(page: &mut Page, mounts: &[ExportedMount], outcomes: &[StatfsOutcome]) {
     let rows: Vec<_> = mounts
         .iter()
         .filter_map(|mount| {
@@ -159,24 +160,25 @@ fn write(page: &mut Page, mounts: &[Shown], outcomes: &[Outcome]) {
             Some((mount, outcome, device_error(outcome)))
         })
         .collect();
-    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Shown, &Outcome) -> Option<f64>| {
-        let mut family = page.family(name, help, MetricType::Gauge);
-        for (mount, outcome, error) in &rows {
-            if let Some(value) = value(mount, outcome) {
-                let labels = [
-                    ("device", mount.device.as_str()),
-                    ("mountpoint", &mount.mount_point),
-                    ("fstype", &mount.fs_type),
-                    ("device_error", error),
-                ];
-                family.sample(&labels, value);
+    let mut gauge =
+        |name: &str, help: &str, value: &dyn Fn(&ExportedMount, &StatfsOutcome) -> Option<f64>| {
+            let mut family = page.family(name, help, MetricType::Gauge);
+            for (mount, outcome, error) in &rows {
+                if let Some(value) = value(mount, outcome) {
+                    let labels = [
+                        ("device", mount.device.as_str()),
+                        ("mountpoint", &mount.mount_point),
+                        ("fstype", &mount.fs_type),
+                        ("device_error", error),
+                    ];
+                    family.sample(&labels, value);
+                }
             }
-        }
-    };
+        };
     gauge(
         "node_filesystem_device_error",
-        "Whether the filesystem could not be asked for its space.",
-        &|_, outcome| Some(f64::from(u8::from(!matches!(outcome, Outcome::Space(_))))),
+        "Whether statfs failed for the filesystem.",
+        &|_, outcome| Some(f64::from(u8::from(!matches!(outcome, StatfsOutcome::Space(_))))),
     );
     gauge(
         "node_filesystem_readonly",
@@ -209,23 +211,23 @@ fn write(page: &mut Page, mounts: &[Shown], outcomes: &[Outcome]) {
         ),
         (
             "node_filesystem_purgeable_bytes",
-            "Space that macOS could free, always 0 here; node_exporter exports it on Linux, too.",
+            "Purgeable space on macOS, always 0 on Linux, where node_exporter exports it too.",
             |_| 0,
         ),
     ];
     for (name, help, field) in spaces {
         gauge(name, help, &|_, outcome| match outcome {
-            Outcome::Space(space) => Some(field(space) as f64),
-            Outcome::Failed(_) | Outcome::TimedOut => None,
+            StatfsOutcome::Space(space) => Some(field(space) as f64),
+            StatfsOutcome::Failed(_) | StatfsOutcome::TimedOut => None,
         });
     }
     let mut family = page.family(
         "node_filesystem_mount_info",
-        "Which device is mounted where, always 1.",
+        "Device and mount point of a mount, always 1.",
         MetricType::Gauge,
     );
     for (mount, outcome, _) in &rows {
-        if mount.informs && matches!(outcome, Outcome::Space(_)) {
+        if mount.has_mount_info && matches!(outcome, StatfsOutcome::Space(_)) {
             let labels = [
                 ("device", mount.device.as_str()),
                 ("major", &mount.major),
@@ -246,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_in_node_exporters_words() {
+    fn errors_have_node_exporters_texts() {
         for (errno, text) in [
             (Errno::EACCES, "permission denied"),
             (Errno::ENOENT, "no such file or directory"),
@@ -254,12 +256,12 @@ mod tests {
             (Errno::ENOTCONN, "transport endpoint is not connected"),
             (Errno::ESTALE, "stale NFS file handle"),
         ] {
-            assert_eq!(device_error(&Outcome::Failed(errno)), text);
+            assert_eq!(device_error(&StatfsOutcome::Failed(errno)), text);
         }
     }
 
     #[test]
-    fn of_mounts_with_the_same_labels_the_top_one_counts_and_changes_show() {
+    fn the_topmost_mount_with_the_same_labels_is_exported_and_changes_are_seen() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             procfs: dir.path().into(),

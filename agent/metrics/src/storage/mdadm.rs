@@ -23,7 +23,7 @@ struct Mdadm {
     buffer: Box<AttributeBuffer>,
 }
 
-/// What sysfs says of an array.
+/// sysfs attributes of an array.
 struct Md {
     level: Attribute,
     raid_disks: Attribute,
@@ -44,7 +44,7 @@ impl Md {
         }
     }
 
-    /// An array that stops meanwhile says nothing more.
+    /// Values of an array that stops meanwhile are missing.
     fn read(&mut self, buffer: &mut AttributeBuffer) {
         (self.disks_now, self.degraded_now) = (None, None);
         let Ok(level) = self.level.read(buffer) else {
@@ -53,7 +53,7 @@ impl Md {
         let has_disks = !matches!(&*level, "" | "container" | "imsm" | "ddf");
         let has_redundancy = matches!(&*level, "raid1" | "raid4" | "raid5" | "raid6" | "raid10");
         if has_disks && let Ok(text) = self.raid_disks.read(buffer) {
-            // While its shape changes: `NEW (OLD)`.
+            // During a reshape: `NEW (OLD)`.
             let first = text.split(' ').next().unwrap_or_default();
             self.disks_now = first.parse().ok();
         }
@@ -106,7 +106,7 @@ impl Collector for Mdadm {
         }
         let mut family = page.family(
             "node_md_raid_disks",
-            "How many disks the array has when it is whole.",
+            "Number of disks of the complete array.",
             MetricType::Gauge,
         );
         for device in self.devices.all() {
@@ -116,7 +116,7 @@ impl Collector for Mdadm {
         }
         let mut family = page.family(
             "node_md_degraded",
-            "How many disks the array lacks.",
+            "Number of missing disks of the array.",
             MetricType::Gauge,
         );
         for device in self.devices.all() {
@@ -130,7 +130,7 @@ impl Collector for Mdadm {
 
 fn write(page: &mut Page, rows: &[Array<'_>]) {
     type Value = fn(&Array<'_>) -> u64;
-    let mut family = page.family("node_md_state", "What the array does.", MetricType::Gauge);
+    let mut family = page.family("node_md_state", "State of the array.", MetricType::Gauge);
     for row in rows {
         for (state, activity) in STATES {
             let labels = [("device", row.name), ("state", state)];
@@ -139,7 +139,7 @@ fn write(page: &mut Page, rows: &[Array<'_>]) {
     }
     let mut family = page.family(
         "node_md_disks",
-        "How many of the array's disks work, failed or wait.",
+        "Number of active, failed and spare disks of the array.",
         MetricType::Gauge,
     );
     for row in rows {
@@ -155,7 +155,7 @@ fn write(page: &mut Page, rows: &[Array<'_>]) {
     let families: [(&str, &str, Value); 3] = [
         (
             "node_md_disks_required",
-            "How many disks the array should have.",
+            "Required number of disks of the array.",
             |row| row.required,
         ),
         ("node_md_blocks", "The array's size in blocks of 1 KiB.", |row| {
@@ -163,7 +163,7 @@ fn write(page: &mut Page, rows: &[Array<'_>]) {
         }),
         (
             "node_md_blocks_synced",
-            "How many of the array's blocks are in line.",
+            "Number of synchronized blocks of the array.",
             |row| row.synced,
         ),
     ];

@@ -1,4 +1,4 @@
-//! Disks, filesystems and the drivers above them.
+//! Disks, filesystems and storage drivers.
 
 mod btrfs;
 mod btrfs_devices;
@@ -15,15 +15,10 @@ mod zfs;
 
 use super::{Entry, Flag};
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
     Entry::on("btrfs", "Space, devices and commits of btrfs", btrfs::new),
-    Entry::on(
-        "diskstats",
-        "I/O of block devices, and what they are",
-        diskstats::new,
-    )
-    .with(&[
+    Entry::on("diskstats", "I/O and properties of block devices", diskstats::new).with(&[
         Flag::text("device-exclude", "deviceExclude"),
         Flag::text("device-include", "deviceInclude"),
     ]),
@@ -45,10 +40,10 @@ pub(super) const ENTRIES: &[Entry] = &[
         Flag::text("mount-timeout", "mountTimeout"),
     ]),
     Entry::on("mdadm", "Software RAID", mdadm::new),
-    Entry::off("mountstats", "What NFS clients count", mountstats::new),
+    Entry::off("mountstats", "Statistics of NFS clients", mountstats::new),
     Entry::on("nvme", "NVMe controllers and their namespaces", nvme::new),
-    Entry::on("tapestats", "What tape drives do", tapestats::new)
+    Entry::on("tapestats", "Statistics of tape drives", tapestats::new)
         .with(&[Flag::text("ignored-devices", "ignored")]),
-    Entry::on("xfs", "What XFS filesystems do", xfs::new),
+    Entry::on("xfs", "Statistics of XFS filesystems", xfs::new),
     Entry::on("zfs", "The cache, the log and the pools of ZFS", zfs::new),
 ];

@@ -1,4 +1,5 @@
-//! `mountstats`: what NFS clients count of each server, from `/proc/self/mountstats` and `/proc/self/mountinfo`.
+//! `mountstats`: statistics of NFS clients by server, from `/proc/self/mountstats` and
+//! `/proc/self/mountinfo`.
 
 use std::collections::HashSet;
 
@@ -11,10 +12,10 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// A family, and what it says.
+/// A family and its HELP.
 type Family = (&'static str, &'static str);
 
-/// By bytes and pages, in the kernel's order.
+/// Byte and page counters in the kernel's order.
 #[rustfmt::skip]
 static BYTES: [Family; NfsMount::BYTES] = [
     ("node_mountstats_nfs_read_bytes_total", "Bytes read by read(2)."),
@@ -27,16 +28,16 @@ static BYTES: [Family; NfsMount::BYTES] = [
     ("node_mountstats_nfs_write_pages_total", "Pages written through mappings."),
 ];
 
-/// By event, in the kernel's order; the one without a name is not exported.
+/// Event counters in the kernel's order; an entry without a name is not exported.
 #[rustfmt::skip]
 static EVENTS: [Family; NfsMount::EVENTS] = [
-    ("node_mountstats_nfs_event_inode_revalidate_total", "Times inodes' attributes were checked again."),
-    ("node_mountstats_nfs_event_dnode_revalidate_total", "Times directory entries were checked again."),
-    ("node_mountstats_nfs_event_data_invalidate_total", "Times an inode's data was thrown out of the cache."),
-    ("node_mountstats_nfs_event_attribute_invalidate_total", "Times an inode's attributes were thrown out of the cache."),
+    ("node_mountstats_nfs_event_inode_revalidate_total", "Revalidations of inode attributes."),
+    ("node_mountstats_nfs_event_dnode_revalidate_total", "Revalidations of directory entries."),
+    ("node_mountstats_nfs_event_data_invalidate_total", "Invalidations of cached inode data."),
+    ("node_mountstats_nfs_event_attribute_invalidate_total", "Invalidations of cached inode attributes."),
     ("node_mountstats_nfs_event_vfs_open_total", "Files and directories opened."),
     ("node_mountstats_nfs_event_vfs_lookup_total", "Names looked up."),
-    ("node_mountstats_nfs_event_vfs_access_total", "Rights checked."),
+    ("node_mountstats_nfs_event_vfs_access_total", "Permission checks."),
     ("node_mountstats_nfs_event_vfs_update_page_total", "Pages updated."),
     ("node_mountstats_nfs_event_vfs_read_page_total", "Pages read one by one."),
     ("node_mountstats_nfs_event_vfs_read_pages_total", "Groups of pages read."),
@@ -46,45 +47,45 @@ static EVENTS: [Family; NfsMount::EVENTS] = [
     ("node_mountstats_nfs_event_vfs_setattr_total", "Attributes set."),
     ("node_mountstats_nfs_event_vfs_flush_total", "Files flushed."),
     ("node_mountstats_nfs_event_vfs_fsync_total", "Calls of fsync."),
-    ("node_mountstats_nfs_event_vfs_lock_total", "Locks asked for."),
+    ("node_mountstats_nfs_event_vfs_lock_total", "Lock requests."),
     ("node_mountstats_nfs_event_vfs_file_release_total", "Files closed."),
     ("", ""),
     ("node_mountstats_nfs_event_truncation_total", "Files truncated."),
-    ("node_mountstats_nfs_event_write_extension_total", "Files that grew by writing behind their end."),
+    ("node_mountstats_nfs_event_write_extension_total", "Writes that extended a file."),
     ("node_mountstats_nfs_event_silly_rename_total", "Files removed while they were open."),
-    ("node_mountstats_nfs_event_short_read_total", "Reads that brought less than was asked for."),
-    ("node_mountstats_nfs_event_short_write_total", "Writes that took less than was given."),
-    ("node_mountstats_nfs_event_jukebox_delay_total", "Times the server asked for patience, as its data is on slow storage."),
+    ("node_mountstats_nfs_event_short_read_total", "Reads that returned less than requested."),
+    ("node_mountstats_nfs_event_short_write_total", "Writes that wrote less than requested."),
+    ("node_mountstats_nfs_event_jukebox_delay_total", "Delays requested by the server because its data is on slow storage."),
     ("node_mountstats_nfs_event_pnfs_read_total", "Reads by pNFS."),
     ("node_mountstats_nfs_event_pnfs_write_total", "Writes by pNFS."),
 ];
 
-/// By counter of an operation, with what it is divided by.
+/// Operation counters with their divisors.
 #[rustfmt::skip]
 static OPERATIONS: [(&str, &str, f64); NfsMount::OPERATION] = [
     ("node_mountstats_nfs_operations_requests_total", "Requests.", 1.0),
     ("node_mountstats_nfs_operations_transmissions_total", "Times a request was sent.", 1.0),
-    ("node_mountstats_nfs_operations_major_timeouts_total", "Requests that timed out for good.", 1.0),
+    ("node_mountstats_nfs_operations_major_timeouts_total", "Requests with a major timeout.", 1.0),
     ("node_mountstats_nfs_operations_sent_bytes_total", "Bytes sent.", 1.0),
     ("node_mountstats_nfs_operations_received_bytes_total", "Bytes received.", 1.0),
     ("node_mountstats_nfs_operations_queue_time_seconds_total", "Time that requests waited to be sent.", 1000.0),
-    ("node_mountstats_nfs_operations_response_time_seconds_total", "Time that requests waited for their answers.", 1000.0),
-    ("node_mountstats_nfs_operations_request_time_seconds_total", "Time that requests took in all.", 1000.0),
+    ("node_mountstats_nfs_operations_response_time_seconds_total", "Time that requests waited for responses.", 1000.0),
+    ("node_mountstats_nfs_operations_request_time_seconds_total", "Total time of requests.", 1000.0),
 ];
 
-/// Of a connection: place, family, what it says, type.
+/// Transport counters: index, family, HELP, type.
 #[rustfmt::skip]
 static TRANSPORTS: [(usize, &str, &str, MetricType); 10] = [
-    (1, "node_mountstats_nfs_transport_bind_total", "Times a connection was made from scratch.", MetricType::Counter),
+    (1, "node_mountstats_nfs_transport_bind_total", "Connections established from scratch.", MetricType::Counter),
     (2, "node_mountstats_nfs_transport_connect_total", "Connections by TCP.", MetricType::Counter),
-    (4, "node_mountstats_nfs_transport_idle_time_seconds", "How long no request was sent.", MetricType::Gauge),
+    (4, "node_mountstats_nfs_transport_idle_time_seconds", "Time since the last request.", MetricType::Gauge),
     (5, "node_mountstats_nfs_transport_sends_total", "Requests sent.", MetricType::Counter),
-    (6, "node_mountstats_nfs_transport_receives_total", "Answers received.", MetricType::Counter),
-    (7, "node_mountstats_nfs_transport_bad_transaction_ids_total", "Answers to no request that was asked.", MetricType::Counter),
-    (9, "node_mountstats_nfs_transport_backlog_queue_total", "Requests that joined the backlog.", MetricType::Counter),
-    (10, "node_mountstats_nfs_transport_maximum_rpc_slots", "Most requests that were under way at once.", MetricType::Gauge),
-    (11, "node_mountstats_nfs_transport_sending_queue_total", "Requests that joined the queue to be sent.", MetricType::Counter),
-    (12, "node_mountstats_nfs_transport_pending_queue_total", "Requests that joined the queue for their answers.", MetricType::Counter),
+    (6, "node_mountstats_nfs_transport_receives_total", "Responses received.", MetricType::Counter),
+    (7, "node_mountstats_nfs_transport_bad_transaction_ids_total", "Responses without a matching request.", MetricType::Counter),
+    (9, "node_mountstats_nfs_transport_backlog_queue_total", "Requests added to the backlog.", MetricType::Counter),
+    (10, "node_mountstats_nfs_transport_maximum_rpc_slots", "Maximum number of concurrent requests.", MetricType::Gauge),
+    (11, "node_mountstats_nfs_transport_sending_queue_total", "Requests added to the sending queue.", MetricType::Counter),
+    (12, "node_mountstats_nfs_transport_pending_queue_total", "Requests added to the queue of pending responses.", MetricType::Counter),
 ];
 
 struct Mountstats {
@@ -92,7 +93,7 @@ struct Mountstats {
     info: Reread,
 }
 
-/// A mount's statistics, and the labels that they are exported under.
+/// A mount's statistics and labels.
 struct Row<'a> {
     mount: &'a NfsMount<'a>,
     labels: [(&'static str, &'a str); 3],
@@ -111,7 +112,7 @@ impl Collector for Mountstats {
         let text = self.stats.text()?;
         let all = nfs_mounts(&text).map_err(CollectError::parse(&path))?;
         if all.is_empty() {
-            // node_exporter has nothing to say then, and calls that a success.
+            // node_exporter reports nothing and success in this case.
             return Ok(());
         }
         let path = self.info.path().to_owned();
@@ -121,7 +122,7 @@ impl Collector for Mountstats {
             .collect::<Result<_, CollectError>>()?;
         let mut family = page.family(
             "node_mountstats_nfs_mountpoint_info",
-            "Where an export is mounted, always 1.",
+            "Mount of an export, always 1.",
             MetricType::Gauge,
         );
         let (mut places, mut servers) = (HashSet::new(), HashSet::new());
@@ -139,7 +140,7 @@ impl Collector for Mountstats {
                     let labels = [export, protocol, address, ("mountpoint", mount.mount_point)];
                     family.sample(&labels, 1.0);
                 }
-                // Mounts of one export count together.
+                // Mounts of one export share their statistics.
                 if !servers.insert(labels) {
                     break;
                 }
@@ -162,7 +163,7 @@ fn address(options: &[u8]) -> String {
 fn write(page: &mut Page, rows: &[Row<'_>]) {
     let mut family = page.family(
         "node_mountstats_nfs_age_seconds_total",
-        "How long ago the export was mounted.",
+        "Time since the export was mounted.",
         MetricType::Counter,
     );
     for row in rows {

@@ -7,7 +7,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-/// The files of a controller, each with its label.
+/// Files of a controller with their labels.
 const FILES: [(&str, &str); 5] = [
     ("firmware_rev", "firmware_revision"),
     ("model", "model"),
@@ -31,7 +31,7 @@ struct Controller {
 }
 
 struct Namespace {
-    /// What node_exporter calls the namespace's ID: the last number of its name.
+    /// node_exporter's namespace ID: the last number of its name.
     id: String,
     used: Attribute,
     size: Attribute,
@@ -96,7 +96,8 @@ impl Controller {
     }
 }
 
-/// The last number of `nvme0n1`; none for what is no namespace, such as the paths `nvme0c0n1` below a multipath device.
+/// The last number of `nvme0n1`. `None` for other names, such as the paths `nvme0c0n1` below a
+/// multipath device.
 fn namespace_id(name: &str) -> Option<&str> {
     let (controller, id) = name.strip_prefix("nvme")?.split_once('n')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -126,7 +127,7 @@ impl Collector for Nvme {
         }
         let mut family = page.family(
             "node_nvme_info",
-            "What an NVMe controller is, always 1.",
+            "Properties of an NVMe controller, always 1.",
             MetricType::Gauge,
         );
         for controller in self.controllers.all() {
@@ -138,7 +139,7 @@ impl Collector for Nvme {
         }
         let mut family = page.family(
             "node_nvme_namespace_info",
-            "What an NVMe namespace is, always 1.",
+            "Properties of an NVMe namespace, always 1.",
             MetricType::Gauge,
         );
         for controller in self.controllers.all() {
@@ -154,7 +155,7 @@ impl Collector for Nvme {
         let families: [(&str, &str, Value); 4] = [
             (
                 "node_nvme_namespace_capacity_bytes",
-                "Capacity of an NVMe namespace in bytes: its size in blocks times their size.",
+                "Capacity of an NVMe namespace in bytes: number of blocks times block size.",
                 |it| it.size_now?.checked_mul(it.block_size_now?),
             ),
             (
@@ -164,7 +165,7 @@ impl Collector for Nvme {
             ),
             (
                 "node_nvme_namespace_used_bytes",
-                "Space that is used in an NVMe namespace in bytes.",
+                "Used space of an NVMe namespace in bytes.",
                 |it| it.used_now?.checked_mul(it.block_size_now?),
             ),
             (

@@ -1,4 +1,4 @@
-//! `tapestats`: what tape drives do, from `/sys/class/scsi_tape`.
+//! `tapestats`: statistics of tape drives, from `/sys/class/scsi_tape`.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
 
-/// A file below `stats`, its family, what it says, its type, and what its number is divided by.
+/// A file below `stats`, its family, HELP, type and divisor.
 struct Statistic(&'static str, &'static str, &'static str, MetricType, f64);
 
 /// Times are in nanoseconds.
@@ -16,13 +16,13 @@ const NS: f64 = 1e9;
 
 #[rustfmt::skip]
 static STATISTICS: [Statistic; 10] = [
-    Statistic("in_flight", "node_tape_io_now", "How many I/Os are under way.", MetricType::Gauge, 1.0),
-    Statistic("io_ns", "node_tape_io_time_seconds_total", "Time spent on all I/O, moving the tape included.", MetricType::Counter, NS),
+    Statistic("in_flight", "node_tape_io_now", "Number of I/Os in progress.", MetricType::Gauge, 1.0),
+    Statistic("io_ns", "node_tape_io_time_seconds_total", "Time spent on all I/O, including tape movement.", MetricType::Counter, NS),
     Statistic("other_cnt", "node_tape_io_others_total", "I/Os that were neither reads nor writes.", MetricType::Counter, 1.0),
     Statistic("read_byte_cnt", "node_tape_read_bytes_total", "Bytes read.", MetricType::Counter, 1.0),
     Statistic("read_cnt", "node_tape_reads_completed_total", "Reads.", MetricType::Counter, 1.0),
     Statistic("read_ns", "node_tape_read_time_seconds_total", "Time spent on reads.", MetricType::Counter, NS),
-    Statistic("resid_cnt", "node_tape_residual_total", "Reads and writes that moved less than was asked for.", MetricType::Counter, 1.0),
+    Statistic("resid_cnt", "node_tape_residual_total", "Reads and writes that transferred less than requested.", MetricType::Counter, 1.0),
     Statistic("write_byte_cnt", "node_tape_written_bytes_total", "Bytes written.", MetricType::Counter, 1.0),
     Statistic("write_cnt", "node_tape_writes_completed_total", "Writes.", MetricType::Counter, 1.0),
     Statistic("write_ns", "node_tape_write_time_seconds_total", "Time spent on writes.", MetricType::Counter, NS),
@@ -60,7 +60,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Tapes {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        // A drive has other nodes besides, for its modes: `nst0`, `st0a`.
+        // A drive also has other nodes for its modes: `nst0`, `st0a`.
         let is_drive = |name: &str| {
             let number = name.strip_prefix("st").unwrap_or_default();
             !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())

@@ -1,12 +1,12 @@
-//! What udev knows of a block device: the properties that `diskstats` exports.
+//! udev's properties of a block device that `diskstats` exports.
 
 use virtfleet_agent_core::procfs::udev::properties;
 
-/// Properties by name; empty where udev has none.
+/// Properties by name; empty without udev data.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct Udev(Vec<(&'static str, String)>);
 
-/// Every property that is asked for.
+/// The required properties.
 const KEYS: [&str; 20] = [
     "DM_LV_LAYER",
     "DM_LV_NAME",
@@ -31,12 +31,12 @@ const KEYS: [&str; 20] = [
 ];
 
 impl Udev {
-    /// What udev knows where there is none.
+    /// Without udev data.
     pub(super) const fn none() -> Self {
         Self(Vec::new())
     }
 
-    /// From a file of udev's database.
+    /// Parses a file of udev's database.
     pub(super) fn parse(bytes: &[u8]) -> Self {
         let text = String::from_utf8_lossy(bytes);
         let mut known: Vec<(&'static str, String)> = Vec::new();
@@ -49,20 +49,20 @@ impl Udev {
         Self(known)
     }
 
-    /// A property's value, if udev has it.
+    /// Value of a property, if set.
     pub(super) fn find(&self, key: &str) -> Option<&str> {
-        debug_assert!(KEYS.contains(&key), "{key} is not kept");
+        debug_assert!(KEYS.contains(&key), "{key} is not in KEYS");
         let found = self.0.iter().find(|(other, _)| *other == key);
         found.map(|(_, value)| value.as_str())
     }
 
-    /// A property's value, or nothing.
+    /// Value of a property, or an empty string.
     pub(super) fn get(&self, key: &str) -> &str {
         self.find(key).unwrap_or_default()
     }
 
-    /// The serial number: the one printed on the disk where udev knows it, else the short one, else the one that virtio
-    /// disks have.
+    /// The serial number: the printed one if udev has it, else the short one, else the one of
+    /// virtio disks.
     pub(super) fn serial(&self) -> &str {
         ["SCSI_IDENT_SERIAL", "ID_SERIAL_SHORT", "ID_SERIAL"]
             .into_iter()
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn serials_in_order_of_trust() {
+    fn serials_are_selected_in_order_of_precedence() {
         let serial = |text: &str| Udev::parse(text.as_bytes()).serial().to_owned();
         assert_eq!(serial("E:ID_SERIAL=virtio"), "virtio");
         assert_eq!(serial("E:ID_SERIAL=a\nE:ID_SERIAL_SHORT=b\n"), "b");

@@ -1,4 +1,4 @@
-//! `zfs`: the cache, the log and the pools of ZFS, from `/proc/spl/kstat/zfs`.
+//! `zfs`: the caches, the intent log and the pools of ZFS, from `/proc/spl/kstat/zfs`.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -8,17 +8,17 @@ use std::{
 
 use virtfleet_agent_core::procfs::kstat::{dataset_name, named, pool_io};
 use virtfleet_agent_host::{
-    Attribute, AttributeBuffer, Devices, Reread, Roots, attribute_buffer, is_directory, slurp,
+    Attribute, AttributeBuffer, Devices, Reread, Roots, attribute_buffer, is_directory, read_once,
 };
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
 const FOLDER: &str = "spl/kstat/zfs";
-/// A kstat of ZFS has some hundred lines at the most.
-const LIMIT: usize = 256 << 10;
+/// Maximum size of a kstat in bytes; ZFS kstats have at most some hundred lines.
+const MAX_KSTAT_BYTES: usize = 256 << 10;
 
-/// The kstats: what their families' names begin with, and their files. Some are only there in some releases.
+/// The kstats: prefix of the family names, and file. Some exist only in some releases.
 const KSTATS: [(&str, &str); 11] = [
     ("node_zfs_abd_", "abdstats"),
     ("node_zfs_arc_", "arcstats"),
@@ -33,10 +33,10 @@ const KSTATS: [(&str, &str); 11] = [
     ("node_zfs_zil_", "zil"),
 ];
 
-/// How the names of datasets' kstats begin; the object set's number follows.
+/// Prefix of the names of dataset kstats; the object set's number follows.
 const DATASET: &str = "objset-";
 
-/// What a pool can be.
+/// States of a pool.
 const STATES: [&str; 7] = [
     "online",
     "degraded",
@@ -49,10 +49,10 @@ const STATES: [&str; 7] = [
 
 struct Zfs {
     files: Vec<Reread>,
-    /// What lies beside the kstats; none for what is no pool.
+    /// The entries next to the kstats. `None` for an entry that is not a pool.
     pools: Devices<Option<Pool>>,
     buffer: Box<AttributeBuffer>,
-    /// What a dataset's kstat says.
+    /// The text of a dataset's kstat.
     text: Vec<u8>,
     name: String,
     help: String,
@@ -62,7 +62,8 @@ struct Pool {
     state: Attribute,
     state_now: Option<String>,
     io: Attribute,
-    /// The kstats of its datasets. They are opened at each scrape: a pool may have thousands.
+    /// The kstats of its datasets. They are opened at each scrape, because a pool may have
+    /// thousands.
     datasets: Devices<PathBuf>,
 }
 
@@ -78,7 +79,7 @@ impl Pool {
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
-    let file = |roots: &Roots, name| Reread::with_limit(roots.proc(FOLDER).join(name), LIMIT);
+    let file = |roots: &Roots, name| Reread::with_limit(roots.proc(FOLDER).join(name), MAX_KSTAT_BYTES);
     Ok(Box::new(Zfs {
         files: KSTATS
             .iter()
@@ -126,7 +127,7 @@ impl Collector for Zfs {
     }
 }
 
-/// Composes a family's name; false when it would be none.
+/// Builds the name of a family. Returns false if the name would be invalid.
 fn compose(whole: &mut String, start: &str, name: &str) -> bool {
     whole.clear();
     whole.push_str(start);
@@ -144,7 +145,7 @@ impl Zfs {
             else {
                 continue;
             };
-            // A pool that is exported meanwhile takes its files along.
+            // The files of a pool that is exported meanwhile are gone.
             *state_now = state
                 .read(&mut self.buffer)
                 .ok()
@@ -163,11 +164,7 @@ impl Zfs {
             }
         }
         for (name, rows) in &counters {
-            let mut family = page.family(
-                name,
-                "A counter of a pool's input and output.",
-                MetricType::Untyped,
-            );
+            let mut family = page.family(name, "An I/O counter of a pool.", MetricType::Untyped);
             for (pool, value) in rows {
                 family.sample(&[("zpool", pool)], *value as f64);
             }
@@ -175,7 +172,7 @@ impl Zfs {
         drop(counters);
         let mut family = page.family(
             "node_zfs_zpool_state",
-            "Which of the states a pool is in.",
+            "State of a pool: 1 for its state, 0 for the others.",
             MetricType::Gauge,
         );
         for pool in self.pools.held() {
@@ -193,7 +190,7 @@ impl Zfs {
         Ok(())
     }
 
-    /// A dataset that goes away meanwhile takes its file along.
+    /// The file of a dataset that is destroyed meanwhile is gone.
     fn datasets(&mut self, page: &mut Page) -> Result<(), CollectError> {
         type Row<'pool> = (&'pool str, Arc<str>, f64);
         let mut counters: BTreeMap<String, Vec<Row<'_>>> = BTreeMap::new();
@@ -208,11 +205,11 @@ impl Zfs {
             };
             let mut names = HashSet::new();
             for path in datasets.held().iter().map(|dataset| &dataset.kept) {
-                let Ok(bytes) = slurp(path, &mut self.text, LIMIT) else {
+                let Ok(bytes) = read_once(path, &mut self.text, MAX_KSTAT_BYTES) else {
                     continue;
                 };
                 let text = String::from_utf8_lossy(bytes);
-                // Renamed meanwhile, one may be met twice.
+                // A dataset that is renamed meanwhile may be listed twice.
                 let Some(dataset) = dataset_name(&text).map(Arc::<str>::from) else {
                     continue;
                 };

@@ -1,4 +1,4 @@
-//! `virtio`: what the guest sees of its virtio devices, and of those that stand where virtio was meant.
+//! `virtio`: the guest's virtio devices, and other devices where virtio is expected.
 
 use virtfleet_agent_core::{
     nic::state::NicState,
@@ -15,8 +15,8 @@ struct Virtio {
     watch: Watch,
     state: CachedState<NicState>,
     settings: NicSettings,
-    /// Why the state was not read the last time, which the log has been told.
-    told: Option<String>,
+    /// Why the state could not be read at the last scrape; logged once.
+    logged_failure: Option<String>,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
@@ -24,7 +24,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         watch: Watch::new(&context.roots, &context.nics, observe),
         state: CachedState::new(&context.roots, &NIC_STATE),
         settings: context.nic.clone(),
-        told: None,
+        logged_failure: None,
     }))
 }
 
@@ -52,14 +52,15 @@ impl Collector for Virtio {
             standing::write(page, state);
         }
         standing::findings(page, &findings(machine, state, &self.settings));
-        // Last, so that a page that has no room for all lacks what matters least.
+        // Last, because a page without sufficient room drops the end, and these are the least
+        // important.
         nics::write_queues(page, machine);
-        // A file that cannot be read takes nothing from the page but what it would have said.
+        // An unreadable file affects only its own metrics.
         let why = unread.map(|error| error.to_string());
-        if let Some(error) = why.as_ref().filter(|_| why != self.told) {
-            tracing::warn!(%error, "the page does not say how queues stand");
+        if let Some(error) = why.as_ref().filter(|_| why != self.logged_failure) {
+            tracing::warn!(%error, "the metrics lack the status of queues");
         }
-        self.told = why;
+        self.logged_failure = why;
         Ok(())
     }
 }
@@ -86,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_state_that_cannot_be_read_takes_nothing_else_away() {
+    fn an_unreadable_state_affects_no_other_metrics() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().join("rootfs"),
@@ -99,7 +100,7 @@ mod tests {
             watch: Watch::new(&roots, &context.nics, observe),
             state: CachedState::new(&roots, &NIC_STATE),
             settings: NicSettings::default(),
-            told: None,
+            logged_failure: None,
         };
         let mut nothing = collector(|_, _, _| Machine::default());
         assert!(matches!(
@@ -121,9 +122,9 @@ mod tests {
             page.contains("virtfleet_virtio_finding{subject=\"virtio0\",id=\"virtio-"),
             "{page}"
         );
-        assert!(virtio.told.is_some(), "the log is told");
+        assert!(virtio.logged_failure.is_some(), "the failure is logged");
         fs::remove_file(state.join("nic.json")).unwrap();
         virtio.collect(&mut Page::new()).unwrap();
-        assert_eq!(virtio.told, None);
+        assert_eq!(virtio.logged_failure, None);
     }
 }

@@ -1,4 +1,4 @@
-//! Families of virtio devices, and of interrupts in all.
+//! Metric families of virtio devices and of the total number of interrupts.
 
 use std::{
     borrow::Cow,
@@ -11,14 +11,15 @@ use virtfleet_agent_core::virtio::{
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::TOLD;
+use super::MAX_EXPORTED;
 
-/// Features that make a difference, of all devices: `VIRTIO_F_*`.
-const OF_ALL: &[(u32, &str)] = &[(32, "VERSION_1"), (33, "ACCESS_PLATFORM")];
-/// Those of queues through which much goes: `VIRTIO_RING_F_*`, `VIRTIO_F_RING_PACKED`.
-const OF_QUEUES: &[(u32, &str)] = &[(28, "INDIRECT_DESC"), (29, "EVENT_IDX"), (34, "RING_PACKED")];
-/// The same of interfaces, `VIRTIO_NET_F_*`.
-const OF_NETWORK: &[(u32, &str)] = &[
+/// Relevant features of all devices: `VIRTIO_F_*`.
+const COMMON_FEATURES: &[(u32, &str)] = &[(32, "VERSION_1"), (33, "ACCESS_PLATFORM")];
+/// Relevant features of devices with high-traffic queues: `VIRTIO_RING_F_*`,
+/// `VIRTIO_F_RING_PACKED`.
+const QUEUE_FEATURES: &[(u32, &str)] = &[(28, "INDIRECT_DESC"), (29, "EVENT_IDX"), (34, "RING_PACKED")];
+/// Relevant features of network devices, `VIRTIO_NET_F_*`.
+const NETWORK_FEATURES: &[(u32, &str)] = &[
     (0, "CSUM"),
     (1, "GUEST_CSUM"),
     (7, "GUEST_TSO4"),
@@ -29,8 +30,8 @@ const OF_NETWORK: &[(u32, &str)] = &[
     (17, "CTRL_VQ"),
     (22, "MQ"),
 ];
-/// The same of disks, `VIRTIO_BLK_F_*`.
-const OF_BLOCK: &[(u32, &str)] = &[
+/// Relevant features of block devices, `VIRTIO_BLK_F_*`.
+const BLOCK_FEATURES: &[(u32, &str)] = &[
     (9, "FLUSH"),
     (11, "CONFIG_WCE"),
     (12, "MQ"),
@@ -38,19 +39,19 @@ const OF_BLOCK: &[(u32, &str)] = &[
     (14, "WRITE_ZEROES"),
 ];
 
-/// The features of a device's type that are told.
+/// The exported features of a device type.
 fn features(kind: Kind) -> impl Iterator<Item = (u32, &'static str)> {
     let (own, queues): (&[_], &[_]) = match kind {
-        Kind::NET => (OF_NETWORK, OF_QUEUES),
-        Kind::BLOCK => (OF_BLOCK, OF_QUEUES),
-        Kind::SCSI | Kind::VSOCK | Kind::FS => (&[], OF_QUEUES),
+        Kind::NET => (NETWORK_FEATURES, QUEUE_FEATURES),
+        Kind::BLOCK => (BLOCK_FEATURES, QUEUE_FEATURES),
+        Kind::SCSI | Kind::VSOCK | Kind::FS => (&[], QUEUE_FEATURES),
         _ => (&[], &[]),
     };
-    own.iter().chain(queues).chain(OF_ALL).copied()
+    own.iter().chain(queues).chain(COMMON_FEATURES).copied()
 }
 
 pub(super) fn write(page: &mut Page, machine: &Machine) {
-    let devices = &machine.devices[..machine.devices.len().min(TOLD)];
+    let devices = &machine.devices[..machine.devices.len().min(MAX_EXPORTED)];
     let mut family = page.family(
         "virtfleet_virtio_device_info",
         "A virtio device: its type, driver and place, always 1.",
@@ -77,22 +78,22 @@ pub(super) fn write(page: &mut Page, machine: &Machine) {
     };
     gauge(
         "virtfleet_virtio_device_needs_reset",
-        "Whether a virtio device has met an error from which only a reset helps.",
+        "Whether a virtio device had an error that requires a reset.",
         &|device| device.status.map(|_| flag(device.needs_reset())),
     );
     gauge(
         "virtfleet_virtio_device_failed",
-        "Whether the guest has given a virtio device up.",
+        "Whether the guest has given up on a virtio device (status bit FAILED).",
         &|device| device.status.map(|_| flag(device.failed())),
     );
     gauge(
         "virtfleet_virtio_vectors",
-        "Interrupts that a virtio device has.",
+        "Number of interrupts of a virtio device.",
         &|device| Some(device.vectors.len() as f64),
     );
     gauge(
         "virtfleet_virtio_vectors_shared",
-        "Whether the queues of a virtio device share an interrupt, because it has too few or none of its own.",
+        "Whether the queues of a virtio device share an interrupt because it has too few or no vectors of its own.",
         &|device| match device.sharing {
             Sharing::Own => Some(0.0),
             Sharing::Shared | Sharing::Intx => Some(1.0),
@@ -101,7 +102,7 @@ pub(super) fn write(page: &mut Page, machine: &Machine) {
     );
     gauge(
         "virtfleet_virtio_interrupt_cpus",
-        "CPUs to which the interrupts of a virtio device's queues go.",
+        "Number of CPUs that receive the interrupts of a virtio device's queues.",
         &|device| {
             Some(cpus(device))
                 .filter(|cpus| *cpus > 0)
@@ -116,11 +117,11 @@ pub(super) fn write(page: &mut Page, machine: &Machine) {
 fn write_features(page: &mut Page, devices: &[Device]) {
     let mut family = page.family(
         "virtfleet_virtio_feature_negotiated",
-        "Whether a virtio device and its driver have agreed on a feature, of those that make a difference.",
+        "Whether a virtio device and its driver have negotiated a relevant feature.",
         MetricType::Gauge,
     );
     for device in devices {
-        // Nothing is agreed on before there is a driver.
+        // Without a driver nothing is negotiated.
         if device.driver.is_none() {
             continue;
         }
@@ -134,7 +135,7 @@ fn write_features(page: &mut Page, devices: &[Device]) {
 fn write_by_role(page: &mut Page, devices: &[Device]) {
     let mut family = page.family(
         "virtfleet_virtio_queues",
-        "Queues of a virtio device, by what they are for.",
+        "Queues of a virtio device by role.",
         MetricType::Gauge,
     );
     for device in devices {
@@ -149,13 +150,13 @@ fn write_by_role(page: &mut Page, devices: &[Device]) {
     }
     let mut family = page.family(
         "virtfleet_virtio_interrupts_total",
-        "Interrupts of a virtio device, by what they are for: a role of its queues, all its queues, or its configuration.",
+        "Interrupts of a virtio device by purpose: a role of its queues, all its queues, or its configuration.",
         MetricType::Counter,
     );
     for device in devices {
         let mut roles: BTreeMap<Cow<'_, str>, u64> = BTreeMap::new();
         for vector in &device.vectors {
-            *roles.entry(served(vector)).or_default() += vector.count();
+            *roles.entry(purpose(vector)).or_default() += vector.count();
         }
         for (role, count) in &roles {
             family.sample(&[("device", &device.name), ("role", role)], *count as f64);
@@ -166,7 +167,7 @@ fn write_by_role(page: &mut Page, devices: &[Device]) {
 fn write_vectors(page: &mut Page, machine: &Machine) {
     let mut family = page.family(
         "virtfleet_virtio_msi_vectors",
-        "Message-signalled interrupts of all PCI devices: used, and an estimate of how many there can be.",
+        "Message-signaled interrupts of all PCI devices: used, and an estimate of the maximum.",
         MetricType::Gauge,
     );
     family.sample(&[("state", "used")], f64::from(machine.vectors.used));
@@ -175,7 +176,7 @@ fn write_vectors(page: &mut Page, machine: &Machine) {
     }
 }
 
-/// How many CPUs the interrupts of its queues go to.
+/// Number of CPUs that receive the interrupts of its queues.
 fn cpus(device: &Device) -> usize {
     let queues = device
         .vectors
@@ -194,8 +195,8 @@ fn cpus(device: &Device) -> usize {
     all.len()
 }
 
-/// What an interrupt is for.
-fn served(vector: &Vector) -> Cow<'static, str> {
+/// Purpose of an interrupt.
+fn purpose(vector: &Vector) -> Cow<'static, str> {
     let word = match handler(&vector.name) {
         Some((_, Serves::Configuration)) => "config",
         Some((_, Serves::Queues | Serves::Everything)) => "all",
@@ -300,7 +301,7 @@ mod tests {
             "vectors_shared{device=\"virtio2\"} 0",
             "interrupts_total{device=\"virtio2\",role=\"config\"} 1",
             "interrupts_total{device=\"virtio2\",role=\"input\"} 109",
-            // 0 of two queues; the third says only where it may go.
+            // CPU 0 for two queues; for the third only the permitted CPUs are known.
             "interrupt_cpus{device=\"virtio2\"} 4",
             "msi_vectors{state=\"used\"} 4",
         ] {
@@ -320,12 +321,12 @@ mod tests {
             "vectors_shared",
             "interrupt_cpus",
         ] {
-            assert!(!page.contains(family), "nothing is known of {family}: {page}");
+            assert!(!page.contains(family), "{family} must be absent: {page}");
         }
     }
 
     #[test]
-    fn more_devices_than_a_machine_has_are_cut() {
+    fn the_number_of_devices_is_bounded() {
         let machine = Machine {
             devices: (0..1000)
                 .map(|number| Device {

@@ -1,15 +1,15 @@
-//! Families of disks and their hardware queues.
+//! Metric families of disks and their hardware queues.
 
 use virtfleet_agent_core::virtio::{Disk, DiskKind, WriteCache};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::TOLD;
+use super::MAX_EXPORTED;
 
 pub(super) fn write(page: &mut Page, disks: &[Disk]) {
-    let disks = &disks[..disks.len().min(TOLD)];
+    let disks = &disks[..disks.len().min(MAX_EXPORTED)];
     let mut family = page.family(
         "virtfleet_virtio_disk_info",
-        "A disk with a device behind it: what that is, its driver and its scheduler, always 1.",
+        "A disk with a device: its kind, driver and scheduler, always 1.",
         MetricType::Gauge,
     );
     for disk in disks {
@@ -36,7 +36,7 @@ pub(super) fn write(page: &mut Page, disks: &[Disk]) {
     );
     gauge(
         "virtfleet_virtio_disk_queue_depth",
-        "Requests that can be under way in each hardware queue of a disk.",
+        "Maximum number of requests in each hardware queue of a disk.",
         &|disk| {
             let depths = disk.queues.iter().filter_map(|queue| queue.depth);
             depths.min().map(f64::from)
@@ -44,7 +44,7 @@ pub(super) fn write(page: &mut Page, disks: &[Disk]) {
     );
     gauge(
         "virtfleet_virtio_disk_write_back",
-        "Whether writes to a disk are kept in its cache until a flush (write back), and not on the disk when they are done.",
+        "Whether a disk has a volatile write cache (write back), so that completed writes are durable only after a flush.",
         &|disk| {
             disk.write_cache
                 .map(|cache| f64::from(u8::from(cache == WriteCache::Back)))
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_with_and_one_without_queues() {
+    fn disks_with_and_without_queues() {
         let queue = |depth| DiskQueue {
             cpus: Vec::new(),
             depth,

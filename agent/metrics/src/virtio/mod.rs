@@ -1,4 +1,4 @@
-//! Virtio devices, their queues and interrupts, and what is wrong with them.
+//! virtio devices, their queues and interrupts, and their findings.
 //!
 //! ```text
 //! sysfs, /proc/interrupts, ethtool, netlink ─▶ watch ─▶ Machine ─┬─▶ devices, nics, disks
@@ -14,12 +14,12 @@ mod watch;
 
 use super::Entry;
 
-/// The room's collectors, by name.
+/// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[Entry::on(
     "virtio",
-    "Virtio devices, their queues and interrupts, and what is wrong with them",
+    "virtio devices, their queues and interrupts, and their findings",
     collector::new,
 )];
 
-/// Devices, interfaces, disks or findings that are told: more than a VM has.
-const TOLD: usize = 256;
+/// Maximum number of exported devices, interfaces, disks or findings; more than a VM has.
+const MAX_EXPORTED: usize = 256;

@@ -1,20 +1,21 @@
-//! Families of network interfaces and of their queues.
+//! Metric families of network interfaces and their queues.
 
 use virtfleet_agent_core::virtio::{Counters, Direction, Machine, Nic, NicKind};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::TOLD;
+use super::MAX_EXPORTED;
 
-/// Queues of each direction of one interface that have series of their own.
-const OF_ONE: u32 = 64;
-/// Queues of all interfaces that have: with each of their counters, less than a collector may write.
-const OF_ALL: usize = 1024;
+/// Maximum number of queues per direction of one interface with their own series.
+const MAX_QUEUES_PER_NIC: u32 = 64;
+/// Maximum number of such queues of all interfaces; the series of all counters stay below the limit
+/// of a collector.
+const MAX_QUEUES: usize = 1024;
 
 pub(super) fn write(page: &mut Page, machine: &Machine) {
-    let nics = &machine.nics[..machine.nics.len().min(TOLD)];
+    let nics = &machine.nics[..machine.nics.len().min(MAX_EXPORTED)];
     let mut family = page.family(
         "virtfleet_virtio_nic_info",
-        "A network interface with a device behind it: what that is, its driver and the virtio device, always 1.",
+        "A network interface with a device: its kind, driver and virtio device, always 1.",
         MetricType::Gauge,
     );
     for nic in nics {
@@ -42,7 +43,7 @@ pub(super) fn write(page: &mut Page, machine: &Machine) {
     );
     gauge(
         "virtfleet_virtio_nic_dhcp_mtu_bytes",
-        "The MTU that DHCP gave to a network interface.",
+        "The MTU that DHCP provided for a network interface.",
         &|nic| nic.dhcp_mtu,
     );
 }
@@ -50,7 +51,7 @@ pub(super) fn write(page: &mut Page, machine: &Machine) {
 fn write_sizes(page: &mut Page, nics: &[Nic]) {
     let mut family = page.family(
         "virtfleet_virtio_nic_channels",
-        "Pairs of a receive and a transmit queue of a network interface: in use, and at most.",
+        "Queue pairs (receive and transmit) of a network interface: current and maximum.",
         MetricType::Gauge,
     );
     for nic in nics {
@@ -61,7 +62,7 @@ fn write_sizes(page: &mut Page, nics: &[Nic]) {
     }
     let mut family = page.family(
         "virtfleet_virtio_nic_ring_size",
-        "Descriptors in each ring of a network interface: in use, and at most.",
+        "Descriptors in each ring of a network interface: current and maximum.",
         MetricType::Gauge,
     );
     for nic in nics {
@@ -82,7 +83,7 @@ fn write_sizes(page: &mut Page, nics: &[Nic]) {
     }
 }
 
-/// A queue that has series of its own.
+/// A queue with its own series.
 struct Row<'a> {
     nic: &'a str,
     queue: String,
@@ -105,40 +106,41 @@ static COUNTERS: [(&str, &str, Field); 7] = [
     ),
     (
         "virtfleet_virtio_nic_queue_drops_total",
-        "Packets that the driver or the device dropped at a queue of a network interface.",
+        "Packets dropped by the driver or the device at a queue of a network interface.",
         |counters| counters.drops,
     ),
     (
         "virtfleet_virtio_nic_queue_kicks_total",
-        "How often the hypervisor was told that a queue of a network interface has work for it.",
+        "Number of notifications (kicks) to the hypervisor about a queue of a network interface.",
         |counters| counters.kicks,
     ),
     (
         "virtfleet_virtio_nic_queue_timeouts_total",
-        "How often sending on a queue of a network interface stood still for too long.",
+        "Number of transmit timeouts of a queue of a network interface.",
         |counters| counters.timeouts,
     ),
     (
         "virtfleet_virtio_nic_queue_stops_total",
-        "How often sending on a queue of a network interface had to wait because its ring was full.",
+        "Number of times that a transmit queue of a network interface was stopped because its ring was full.",
         |counters| counters.stops,
     ),
     (
         "virtfleet_virtio_nic_queue_wakes_total",
-        "How often sending on a queue of a network interface went on after it had waited.",
+        "Number of times that a stopped transmit queue of a network interface was woken.",
         |counters| counters.wakes,
     ),
 ];
 
-/// The families of queues, which are the largest: what is written after them is what a page without room for it lacks.
+/// Writes the families of queues, which are the largest: a page without sufficient room drops what
+/// is written last.
 pub(super) fn write_queues(page: &mut Page, machine: &Machine) {
-    let nics = &machine.nics[..machine.nics.len().min(TOLD)];
+    let nics = &machine.nics[..machine.nics.len().min(MAX_EXPORTED)];
     let mut rows: Vec<Row<'_>> = Vec::new();
     let mut left_out = Vec::new();
     for nic in nics {
         let mut beyond = 0_u32;
         for queue in &nic.queues {
-            if queue.index >= OF_ONE || rows.len() >= OF_ALL {
+            if queue.index >= MAX_QUEUES_PER_NIC || rows.len() >= MAX_QUEUES {
                 beyond += 1;
                 continue;
             }
@@ -168,7 +170,7 @@ pub(super) fn write_queues(page: &mut Page, machine: &Machine) {
     }
     let mut family = page.family(
         "virtfleet_virtio_nic_queues_left_out",
-        "Queues of a network interface that have no series of their own, because there are too many of them.",
+        "Queues of a network interface without their own series because there are too many.",
         MetricType::Gauge,
     );
     for (nic, beyond) in left_out {
@@ -233,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn queues_and_sizes_of_an_interface() {
+    fn queues_and_sizes_of_an_interface_are_exported() {
         let mut first = nic("eth0", 2);
         first.channels = Some(Channels {
             current: 2,
@@ -275,7 +277,7 @@ mod tests {
         assert!(page.contains("queues_left_out{nic=\"eth0\"} 384\n"), "{page}");
         let many = (0..64).map(|number| nic(&format!("eth{number}"), 256)).collect();
         let page = text(many);
-        assert_eq!(page.matches(packets).count(), OF_ALL);
+        assert_eq!(page.matches(packets).count(), MAX_QUEUES);
         assert!(page.contains("queues_left_out{nic=\"eth63\"} 512\n"), "{page}");
         assert!(page.lines().count() < 4000);
     }

@@ -1,4 +1,4 @@
-//! Families of how queues stand, as root's last pass has left them, and of what is wrong.
+//! Metric families of the queues' status after root's last reconcile run, and of findings.
 
 use std::collections::BTreeSet;
 
@@ -8,15 +8,15 @@ use virtfleet_wire::{
     finding::{Finding, Severity},
 };
 
-use super::TOLD;
+use super::MAX_EXPORTED;
 
 pub(super) fn write(page: &mut Page, state: &NicState) {
     let mut family = page.family(
         "virtfleet_virtio_nic_standing",
-        "How the queues of a network interface stand since root's last pass: 1 for its standing, 0 for the others.",
+        "Status of the queues of a network interface after root's last reconcile run: 1 for its status, 0 for the others.",
         MetricType::Gauge,
     );
-    for (nic, found) in state.nics.iter().take(TOLD) {
+    for (nic, found) in state.nics.iter().take(MAX_EXPORTED) {
         for standing in Standing::ALL {
             let labels = [("nic", nic.as_str()), ("standing", standing.word())];
             family.sample(&labels, f64::from(u8::from(found.standing == standing)));
@@ -24,12 +24,12 @@ pub(super) fn write(page: &mut Page, state: &NicState) {
     }
     page.counter(
         "virtfleet_virtio_nic_changes_total",
-        "Changes of this boot to queues of network interfaces.",
+        "Changes to queues of network interfaces in this boot.",
         state.changes as f64,
     );
     page.counter(
         "virtfleet_virtio_nic_rollbacks_total",
-        "Changes of this boot to queues of network interfaces that were put back.",
+        "Changes to queues of network interfaces in this boot that were reverted.",
         state.rollbacks as f64,
     );
 }
@@ -37,17 +37,17 @@ pub(super) fn write(page: &mut Page, state: &NicState) {
 pub(super) fn findings(page: &mut Page, findings: &[Finding]) {
     let mut family = page.family(
         "virtfleet_virtio_finding",
-        "Something that is wrong with a virtio device, an interface or a disk, always 1.",
+        "A finding about a virtio device, a network interface or a disk, always 1.",
         MetricType::Gauge,
     );
-    // Two things of different kinds may have one name.
+    // Two subjects of different kinds may have the same name.
     let all: BTreeSet<_> = findings
         .iter()
-        // What is worth knowing is not wrong.
+        // An informational finding is not a problem.
         .filter(|one| one.severity != Severity::Info)
         .map(|one| (&one.subject.name, &one.id, severity(one.severity)))
         .collect();
-    for (subject, id, severity) in all.into_iter().take(TOLD) {
+    for (subject, id, severity) in all.into_iter().take(MAX_EXPORTED) {
         let labels = [("subject", subject.as_str()), ("id", id), ("severity", severity)];
         family.sample(&labels, 1.0);
     }
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_standing_of_an_interface_is_1() {
+    fn exactly_one_status_of_an_interface_is_1() {
         let mut state = NicState {
             changes: 3,
             rollbacks: 1,

@@ -1,5 +1,6 @@
-//! The machine, kept fresh: counters, interrupts, channels and status bytes are read at each scrape, because they are what changes; all the rest is looked at
-//! anew when devices, disks, CPUs or channels have changed, and once a minute.
+//! The virtio devices, cached between scrapes: counters, interrupts, channels and status bytes are
+//! read at each scrape because they change. The rest is read again after devices, disks, CPUs or
+//! channels have changed, and once a minute.
 
 use std::{
     collections::HashMap,
@@ -16,16 +17,17 @@ use virtfleet_agent_core::{
 };
 use virtfleet_agent_host::Errno;
 use virtfleet_agent_host::{
-    Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer, virtio::INTERRUPTS_LIMIT,
+    Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer,
+    virtio::MAX_INTERRUPTS_BYTES,
 };
 
-/// After that time all of it is looked at anew.
-const LOOK_AGAIN: Duration = Duration::from_mins(1);
-/// Where devices and disks come and go, below the root of sysfs. Network interfaces are not among them: those with a device come with it, and nodes have many
-/// that have none.
-const PLACES: [&str; 3] = ["bus/virtio/devices", "bus/pci/devices", "block"];
+/// Maximum age of the cached data.
+const MAX_AGE: Duration = Duration::from_mins(1);
+/// Directories below the root of sysfs in which devices and disks appear. Network interfaces are
+/// not included: those with a device appear together with it, and nodes have many without one.
+const WATCHED_DIRECTORIES: [&str; 3] = ["bus/virtio/devices", "bus/pci/devices", "block"];
 
-/// Looks at the machine; the last argument says whether to look for what only root sees.
+/// Inspects all devices; the last argument also requests what only root can read.
 pub(super) type Observe = fn(&Roots, &dyn NicCalls, bool) -> Machine;
 
 pub(super) struct Watch {
@@ -38,73 +40,73 @@ pub(super) struct Watch {
     buffer: Box<AttributeBuffer>,
     counts: Vec<u64>,
     machine: Machine,
-    kept: Option<Kept>,
+    cached: Option<Cached>,
 }
 
-/// What belongs to the machine as it was looked at.
-struct Kept {
+/// Data about the cached state.
+struct Cached {
     at: Instant,
     online: Vec<u8>,
-    /// Of each device, its status byte.
+    /// Status byte of each device.
     status: Vec<Attribute>,
-    /// Where an interrupt is: devices and vectors of theirs. A line may be shared.
+    /// By interrupt number: index of the device and of its vector. An interrupt may be shared.
     vectors: HashMap<u32, Vec<(usize, usize)>>,
 }
 
-/// What was kept is no longer so.
+/// The cached data is outdated.
 struct Outdated;
 
 impl Watch {
-    /// Nothing is read before the first [`Watch::machine`].
+    /// Does not read anything before the first [`Watch::machine`].
     pub(super) fn new(roots: &Roots, calls: &Arc<dyn NicCalls>, observe: Observe) -> Self {
         Self {
-            places: PLACES.map(|place| Devices::new(roots.sys(place))),
+            places: WATCHED_DIRECTORIES.map(|place| Devices::new(roots.sys(place))),
             online: Reread::new(roots.sys("devices/system/cpu/online")),
-            interrupts: Reread::with_limit(roots.proc("interrupts"), INTERRUPTS_LIMIT),
+            interrupts: Reread::with_limit(roots.proc("interrupts"), MAX_INTERRUPTS_BYTES),
             buffer: attribute_buffer(),
             counts: Vec::new(),
             machine: Machine::default(),
-            kept: None,
+            cached: None,
             roots: roots.clone(),
             calls: Arc::clone(calls),
             observe,
         }
     }
 
-    /// The machine as it is now.
+    /// The current state.
     pub(super) fn machine(&mut self) -> &mut Machine {
-        // Each of them is asked, so that none tells of an old change later.
-        let mut moved = false;
+        // All directories are refreshed, so that none reports an old change later.
+        let mut changed = false;
         for place in &mut self.places {
-            // A place that is not there has nothing that could come or go.
-            moved |= place.refresh(|_| true, |_, _| ()).unwrap_or(false);
+            // A missing directory has no changes.
+            changed |= place.refresh(|_| true, |_, _| ()).unwrap_or(false);
         }
-        // Where it cannot be read nobody tells of CPUs that come.
+        // If this is unreadable, new CPUs are not detected.
         let online = self.online.read().unwrap_or_default().to_vec();
         let fresh = self
-            .kept
+            .cached
             .as_ref()
-            .is_some_and(|kept| !moved && kept.at.elapsed() < LOOK_AGAIN && kept.online == online);
+            .is_some_and(|cached| !changed && cached.at.elapsed() < MAX_AGE && cached.online == online);
         if !fresh || self.refresh().is_err() {
-            self.look(online);
+            self.inspect(online);
         }
         &mut self.machine
     }
 
-    fn look(&mut self, online: Vec<u8>) {
+    fn inspect(&mut self, online: Vec<u8>) {
         let before = std::mem::replace(
             &mut self.machine,
             (self.observe)(&self.roots, &*self.calls, false),
         );
-        carry(&before, &mut self.machine);
-        let devices = self.roots.sys(PLACES[0]);
+        keep_offline_counts(&before, &mut self.machine);
+        let devices = self.roots.sys(WATCHED_DIRECTORIES[0]);
         let mut vectors: HashMap<u32, Vec<(usize, usize)>> = HashMap::new();
         for (index, device) in self.machine.devices.iter().enumerate() {
             for (at, vector) in device.vectors.iter().enumerate() {
                 vectors.entry(vector.irq).or_default().push((index, at));
             }
         }
-        self.kept = Some(Kept {
+        self.cached = Some(Cached {
             at: Instant::now(),
             online,
             status: self
@@ -117,25 +119,29 @@ impl Watch {
         });
     }
 
-    /// Reads what changes all the time.
+    /// Reads the values that change.
     fn refresh(&mut self) -> Result<(), Outdated> {
-        let kept = self.kept.as_mut().ok_or(Outdated)?;
-        for (device, status) in self.machine.devices.iter_mut().zip(&mut kept.status) {
+        let cached = self.cached.as_mut().ok_or(Outdated)?;
+        for (device, status) in self.machine.devices.iter_mut().zip(&mut cached.status) {
             let text = status.read(&mut self.buffer).ok();
             device.status = text.and_then(|text| byte(&text));
         }
-        if !kept.vectors.is_empty() {
+        if !cached.vectors.is_empty() {
             let text = self.interrupts.text().map_err(|_| Outdated)?;
             let table = table(&text).map_err(|_| Outdated)?;
             let devices = &mut self.machine.devices;
             let (mut rows, mut others) = (0, false);
             let read = table.rows(&mut self.counts, |interrupt, counts| {
-                let places = interrupt.name.parse().ok().and_then(|irq| kept.vectors.get(&irq));
+                let places = interrupt
+                    .name
+                    .parse()
+                    .ok()
+                    .and_then(|irq| cached.vectors.get(&irq));
                 let Some(places) = places else { return };
                 rows += 1;
                 for (device, vector) in places {
                     let vector = &mut devices[*device].vectors[*vector];
-                    // A number may be another's by now.
+                    // The number may have been reused.
                     if !interrupt
                         .handlers()
                         .split(',')
@@ -144,7 +150,7 @@ impl Watch {
                         others = true;
                         return;
                     }
-                    // What came to CPUs that have no column, because they are offline, stays.
+                    // Counts of offline CPUs, which have no column, are kept.
                     let landed = &mut vector.landed;
                     landed.retain(|one| table.cpus.binary_search(&one.0).is_err());
                     let by_cpu = table.cpus.iter().copied().zip(counts.iter().copied());
@@ -153,7 +159,7 @@ impl Watch {
                 }
             });
             read.map_err(|_| Outdated)?;
-            if others || rows != kept.vectors.len() {
+            if others || rows != cached.vectors.len() {
                 return Err(Outdated);
             }
         }
@@ -164,8 +170,9 @@ impl Watch {
     }
 }
 
-/// Takes over what came to CPUs that are offline now, where the kernel does not tell of them: a counter must not go back.
-fn carry(before: &Machine, now: &mut Machine) {
+/// Keeps the counts of CPUs that are offline now, if the kernel does not report them: a counter
+/// must not decrease.
+fn keep_offline_counts(before: &Machine, now: &mut Machine) {
     let online = &now.cpus.online;
     if online.is_empty() {
         return;
@@ -187,9 +194,10 @@ fn carry(before: &Machine, now: &mut Machine) {
     }
 }
 
-/// The counters of an interface's queues as they are now.
+/// Reads the current counters of an interface's queues.
 ///
-/// Errors: it is gone, or has another number of queues.
+/// # Errors
+/// The interface is gone, or has a different number of queues.
 fn count(nic: &mut Nic, calls: &dyn NicCalls) -> Result<(), Outdated> {
     let gone = |errno: Errno| errno == Errno::ENODEV;
     match calls.channels(&nic.name) {
@@ -217,7 +225,8 @@ fn count(nic: &mut Nic, calls: &dyn NicCalls) -> Result<(), Outdated> {
         let now = all.get(&(queue.direction, queue.index)).copied();
         let now = now.unwrap_or_default();
         queue.counters = Counters {
-            // Of drivers that do not count them sysfs has them, which is read with all the rest. What else cannot be had now is not told as of a moment ago.
+            // For drivers that do not count them, they are in sysfs, which is read with the rest.
+            // Other unavailable values are not taken from the previous scrape.
             timeouts: now.timeouts.or(queue.counters.timeouts),
             ..now
         };
@@ -225,7 +234,7 @@ fn count(nic: &mut Nic, calls: &dyn NicCalls) -> Result<(), Outdated> {
     Ok(())
 }
 
-/// The number that sysfs prints with `0x`.
+/// Parses a number that sysfs prints with `0x`.
 fn byte(text: &str) -> Option<u32> {
     u32::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
 }
@@ -239,7 +248,7 @@ mod tests {
 
     use super::*;
 
-    /// How often all was looked at, channels, and a counter.
+    /// Number of inspections, channels, and a counter.
     #[derive(Default)]
     struct Fake(Mutex<(u32, u32, u64)>);
 
@@ -257,7 +266,7 @@ mod tests {
             Err(Errno::EPERM)
         }
         fn rings(&self, _: &str) -> Result<Option<Rings>, Errno> {
-            // Asked by `observe` alone.
+            // Called only by `observe`.
             self.0.lock().unwrap().0 += 1;
             Ok(None)
         }
@@ -312,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_is_read_and_the_rest_is_kept() {
+    fn changing_values_are_read_and_the_rest_is_cached() {
         let dir = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = dir.path().join(path);
@@ -339,9 +348,9 @@ mod tests {
         set(2, 1);
         let calls: Arc<dyn NicCalls> = fake.clone();
         let mut watch = Watch::new(&roots, &calls, observe);
-        let looks = || fake.0.lock().unwrap().0;
+        let inspections = || fake.0.lock().unwrap().0;
         assert_eq!(watch.machine().devices.len(), 1);
-        assert_eq!(looks(), 1);
+        assert_eq!(inspections(), 1);
 
         set(2, 50);
         let machine = watch.machine();
@@ -350,52 +359,52 @@ mod tests {
         let counters = machine.nics[0].queues[0].counters;
         assert_eq!((counters.kicks, counters.packets), (Some(50), Some(7)));
         assert_eq!((counters.timeouts, counters.drops), (Some(3), None));
-        assert_eq!(looks(), 1);
+        assert_eq!(inspections(), 1);
 
         put("sys/bus/virtio/devices/virtio0/status", "0x0000004f\n");
         assert_eq!(watch.machine().devices[0].status, Some(0x4f));
-        // The driver is busy: nothing is known to have changed.
+        // The driver is busy: no change is detected.
         set(99, 50);
         watch.machine();
-        assert_eq!(looks(), 1);
+        assert_eq!(inspections(), 1);
 
         set(3, 50);
         assert_eq!(watch.machine().nics[0].channels.unwrap().current, 3);
-        assert_eq!(looks(), 2, "other channels");
+        assert_eq!(inspections(), 2, "changed channels");
         set(0, 50);
         watch.machine();
-        assert_eq!(looks(), 3, "an interface that is gone");
+        assert_eq!(inspections(), 3, "a removed interface");
         set(3, 50);
         watch.machine();
         put("sys/devices/system/cpu/online", "0-3\n");
-        let before = looks();
+        let before = inspections();
         watch.machine();
-        assert_eq!(looks(), before + 1, "a CPU came");
+        assert_eq!(inspections(), before + 1, "a new CPU");
         put("sys/block/vda/size", "8\n");
         watch.machine();
         put("sys/block/vdb/size", "8\n");
         watch.machine();
-        assert_eq!(looks(), before + 3, "disks came");
+        assert_eq!(inspections(), before + 3, "new disks");
         watch.machine();
-        assert_eq!(looks(), before + 3);
-        if let Some(kept) = &mut watch.kept {
-            kept.at -= LOOK_AGAIN;
+        assert_eq!(inspections(), before + 3);
+        if let Some(cached) = &mut watch.cached {
+            cached.at -= MAX_AGE;
         }
         watch.machine();
-        assert_eq!(looks(), before + 4, "a minute has passed");
+        assert_eq!(inspections(), before + 4, "a minute has passed");
         put("proc/interrupts", "what is this\n");
         watch.machine();
-        assert_eq!(looks(), before + 5, "interrupts that cannot be read");
+        assert_eq!(inspections(), before + 5, "unreadable interrupts");
         put("proc/interrupts", "     CPU0\n 26: 5 PCI-MSI virtio0-input.0\n");
         watch.machine();
-        assert_eq!(looks(), before + 6, "an interrupt that is gone");
+        assert_eq!(inspections(), before + 6, "a removed interrupt");
         put("proc/interrupts", "     CPU0\n 25: 5 PCI-MSI virtio0-output.0\n");
         watch.machine();
-        assert_eq!(looks(), before + 7, "a number that is another's now");
+        assert_eq!(inspections(), before + 7, "a reused interrupt number");
     }
 
     #[test]
-    fn counts_do_not_go_back_when_a_cpu_goes_offline() {
+    fn counts_do_not_decrease_when_a_cpu_goes_offline() {
         let machine = |online: &[u32], landed: &[(u32, u64)], name: &str| {
             let vector = Vector {
                 irq: 25,
@@ -416,15 +425,19 @@ mod tests {
         };
         let before = machine(&[0, 1], &[(0, 10), (1, 20)], "virtio0-input.0");
         let carried = |mut now: Machine| {
-            carry(&before, &mut now);
+            keep_offline_counts(&before, &mut now);
             now.devices.remove(0).vectors.remove(0).landed
         };
         let gone = machine(&[0], &[(0, 11)], "virtio0-input.0");
         assert_eq!(carried(gone.clone()), [(0, 11), (1, 20)]);
-        let told = machine(&[0], &[(0, 11), (1, 21)], "virtio0-input.0");
-        assert_eq!(carried(told), [(0, 11), (1, 21)], "what the kernel tells counts");
-        let anew = machine(&[0, 1], &[(0, 11)], "virtio0-input.0");
-        assert_eq!(carried(anew), [(0, 11)]);
+        let reported = machine(&[0], &[(0, 11), (1, 21)], "virtio0-input.0");
+        assert_eq!(
+            carried(reported),
+            [(0, 11), (1, 21)],
+            "the kernel's counts have precedence"
+        );
+        let replaced = machine(&[0, 1], &[(0, 11)], "virtio0-input.0");
+        assert_eq!(carried(replaced), [(0, 11)]);
         let other = machine(&[0], &[(0, 11)], "virtio0-output.0");
         assert_eq!(carried(other), [(0, 11)]);
     }

@@ -220,7 +220,14 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
     assert_eq!(passed.state.standing, Standing::RolledBack);
     assert_eq!(guest.resolv_conf(), before);
     assert_eq!((passed.state.changes, passed.state.rollbacks), (0, 1));
-    assert!(passed.state.error.as_ref().unwrap().contains("put back"));
+    assert!(
+        passed
+            .state
+            .error
+            .as_ref()
+            .unwrap()
+            .contains("restored the previous")
+    );
     assert!(
         passed
             .state
@@ -286,7 +293,7 @@ fn a_guest_that_cannot_be_looked_at_is_told_and_keeps_what_was_known() {
     let error = guest.with(all, |provisioner| {
         provisioner.run(&guest.wanted(), by_stage()).unwrap_err()
     });
-    assert!(error.to_string().contains("addresses are not known"), "{error}");
+    assert!(error.to_string().contains("addresses are unknown"), "{error}");
     let state = DNS_STATE.read(&guest.roots, BOOT).unwrap();
     assert_eq!(state.standing, Standing::Unknown);
     assert_eq!(state.effective.nameservers, [GOOD.parse::<IpAddr>().unwrap()]);

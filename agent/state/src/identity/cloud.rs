@@ -1,4 +1,5 @@
-//! cloud-init's fields: what cloud-init made of its data source comes before the data source itself.
+//! Fields from cloud-init. cloud-init's processed instance data take precedence over its raw data
+//! sources.
 
 use virtfleet_agent_core::identity::cloud::{Seed, config_drive, datasource, instance_data, nocloud, plain};
 use virtfleet_wire::{
@@ -6,33 +7,42 @@ use virtfleet_wire::{
     layered::YamlError,
 };
 
-use super::look::{At, LARGE, Look, SMALL};
+use super::field_reader::{FieldReader, GuestFile, MAX_FILE_BYTES, MAX_INSTANCE_DATA_BYTES};
 
 type Parse = fn(&str) -> Result<Seed, YamlError>;
 
-/// Strongest first. `instance-data-sensitive.json` is never read: it holds user-data.
+/// Highest precedence first. `instance-data-sensitive.json` is never read because it contains
+/// user-data.
 const SEEDS: [(&str, usize, Parse); 5] = [
-    ("/run/cloud-init/instance-data.json", LARGE, instance_data),
-    ("/var/lib/cloud/seed/nocloud/meta-data", SMALL, nocloud),
-    ("/var/lib/cloud/seed/nocloud-net/meta-data", SMALL, nocloud),
+    (
+        "/run/cloud-init/instance-data.json",
+        MAX_INSTANCE_DATA_BYTES,
+        instance_data,
+    ),
+    ("/var/lib/cloud/seed/nocloud/meta-data", MAX_FILE_BYTES, nocloud),
+    (
+        "/var/lib/cloud/seed/nocloud-net/meta-data",
+        MAX_FILE_BYTES,
+        nocloud,
+    ),
     (
         "/var/lib/cloud/seed/config_drive/openstack/latest/meta_data.json",
-        SMALL,
+        MAX_FILE_BYTES,
         config_drive,
     ),
     (
         "/var/lib/cloud/seed/config_drive/openstack/2012-08-10/meta_data.json",
-        SMALL,
+        MAX_FILE_BYTES,
         config_drive,
     ),
 ];
 
-pub(super) fn fill(identity: &mut Identity, look: &mut Look<'_>) {
+pub(super) fn fill(identity: &mut Identity, reader: &mut FieldReader<'_>) {
     let mut seeds: Vec<(&str, Seed)> = Vec::new();
     let mut reasons = Vec::new();
     for (path, cap, parse) in SEEDS {
-        let read = At::Root(path)
-            .read(look.roots, cap)
+        let read = GuestFile::Root(path)
+            .read(reader.roots, cap)
             .map_err(|error| error.to_string());
         match read.and_then(|text| parse(&text).map_err(|error| error.to_string())) {
             Ok(seed) => seeds.push((path, seed)),
@@ -44,9 +54,9 @@ pub(super) fn fill(identity: &mut Identity, look: &mut Look<'_>) {
             .iter()
             .find_map(|(path, seed)| Some(Sourced::new(field(seed).clone()?, *path)))
     };
-    let silent = |reasons: &[String]| {
-        let silent = seeds.iter().map(|(path, _)| format!("{path}: says nothing"));
-        reasons.iter().cloned().chain(silent).collect::<Vec<_>>()
+    let without_value = |reasons: &[String]| {
+        let without_value = seeds.iter().map(|(path, _)| format!("{path}: no value"));
+        reasons.iter().cloned().chain(without_value).collect::<Vec<_>>()
     };
 
     identity.instance_id = pick(|seed| &seed.instance_id);
@@ -58,28 +68,28 @@ pub(super) fn fill(identity: &mut Identity, look: &mut Look<'_>) {
         ("instanceType", &identity.instance_type),
     ] {
         if value.is_none() {
-            look.miss(field, silent(&reasons));
+            reader.miss(field, without_value(&reasons));
         }
     }
     if identity.instance_id.is_none() {
-        let last = At::Root("/var/lib/cloud/data/instance-id");
-        match look.attempt(last, plain) {
+        let last = GuestFile::Root("/var/lib/cloud/data/instance-id");
+        match reader.attempt(last, plain) {
             Ok(id) => identity.instance_id = Some(id),
             Err(reason) => {
-                let mut reasons = silent(&reasons);
+                let mut reasons = without_value(&reasons);
                 reasons.push(reason);
-                look.miss("instanceId", reasons);
+                reader.miss("instanceId", reasons);
             }
         }
     }
     if identity.cloud_platform.is_none() {
-        let last = At::Root("/var/lib/cloud/instance/datasource");
-        match look.attempt(last, datasource) {
+        let last = GuestFile::Root("/var/lib/cloud/instance/datasource");
+        match reader.attempt(last, datasource) {
             Ok(platform) => identity.cloud_platform = Some(platform),
             Err(reason) => {
-                let mut reasons = silent(&reasons);
+                let mut reasons = without_value(&reasons);
                 reasons.push(reason);
-                look.miss("cloudPlatform", reasons);
+                reader.miss("cloudPlatform", reasons);
             }
         }
     }

@@ -1,18 +1,18 @@
-//! SMBIOS fields. The kernel lets only root read the UUID and the serials (`drivers/firmware/dmi-id.c`, mode 0400), so for
-//! an unprivileged agent they come from the state file that root wrote in this boot.
+//! SMBIOS fields. Only root can read the UUID and the serials (`drivers/firmware/dmi-id.c`, mode
+//! 0400). An unprivileged agent takes them from the state file that root wrote in this boot.
 
 use virtfleet_agent_core::identity::dmi::{clean, uuid};
 use virtfleet_wire::identity::{Identity, Sourced};
 
 use super::{
-    look::{At, Look},
+    field_reader::{FieldReader, GuestFile},
     state::IDENTITY_STATE,
 };
 
 type Field = fn(&mut Identity) -> &mut Option<Sourced<String>>;
 
-/// `boot_id`: of this boot, when the state file may be asked.
-pub(super) fn fill(identity: &mut Identity, look: &mut Look<'_>, boot_id: Option<&str>) {
+/// `boot_id`: the current boot's id if the state file may be used.
+pub(super) fn fill(identity: &mut Identity, reader: &mut FieldReader<'_>, boot_id: Option<&str>) {
     let fields: [(&str, &str, Field); 5] = [
         ("smbiosUuid", "class/dmi/id/product_uuid", |identity| {
             &mut identity.smbios_uuid
@@ -30,14 +30,14 @@ pub(super) fn fill(identity: &mut Identity, look: &mut Look<'_>, boot_id: Option
             &mut identity.asset_tag
         }),
     ];
-    // Read once, and only when something is missing.
+    // Read at most once, and only when a field is missing.
     let mut state: Option<Result<Identity, String>> = None;
     for (name, path, field) in fields {
         let parse = |text: &str| match name {
             "smbiosUuid" => uuid(text),
             _ => clean(text),
         };
-        let reason = match look.attempt(At::Sys(path), parse) {
+        let reason = match reader.attempt(GuestFile::Sys(path), parse) {
             Ok(value) => {
                 *field(identity) = Some(value);
                 continue;
@@ -48,7 +48,7 @@ pub(super) fn fill(identity: &mut Identity, look: &mut Look<'_>, boot_id: Option
         if let Some(boot_id) = boot_id {
             let state = state.get_or_insert_with(|| {
                 let state = IDENTITY_STATE
-                    .read_any_boot(look.roots)
+                    .read_any_boot(reader.roots)
                     .map_err(|error| error.to_string())?;
                 if state.boot_id == boot_id {
                     Ok(state.identity)
@@ -62,11 +62,11 @@ pub(super) fn fill(identity: &mut Identity, look: &mut Look<'_>, boot_id: Option
                         *field(identity) = Some(Sourced::new(value.value, format!("state:{IDENTITY_STATE}")));
                         continue;
                     }
-                    reasons.push(format!("state:{IDENTITY_STATE}: says nothing"));
+                    reasons.push(format!("state:{IDENTITY_STATE}: no value"));
                 }
                 Err(reason) => reasons.push(format!("state:{IDENTITY_STATE}: {reason}")),
             }
         }
-        look.miss(name, reasons);
+        reader.miss(name, reasons);
     }
 }

@@ -1,20 +1,27 @@
 //! The infra node's name from KubeVirt's downwardMetrics disk: a read-only virtio disk of 256 KiB.
 //!
-//! Without root it can be read only if udev gives the agent's group access; if not, that is said. The virtio-serial
-//! channel is not opened: it has one opener at a time, and that may be another program's.
+//! An unprivileged agent can read it only if udev gives the agent's group access; otherwise the
+//! field is reported as missing. The virtio-serial channel is not opened: it allows one opener at a
+//! time, and another program may use it.
 
 use virtfleet_agent_core::identity::downward::{self, DISK_BYTES, NoMetrics};
 use virtfleet_agent_host::{list, read_device};
 use virtfleet_wire::identity::{Claims, Sourced};
 
-use super::look::{At, Look, SMALL};
+use super::field_reader::{FieldReader, GuestFile, MAX_FILE_BYTES};
 
 const FIELD: &str = "claims.infraNode";
 
-pub(super) fn fill(claims: &mut Claims, look: &mut Look<'_>) {
-    let word =
-        |path: String| -> Option<u64> { At::Sys(&path).read(look.roots, SMALL).ok()?.trim().parse().ok() };
-    let candidates: Vec<String> = list(&look.roots.sys("block"))
+pub(super) fn fill(claims: &mut Claims, reader: &mut FieldReader<'_>) {
+    let word = |path: String| -> Option<u64> {
+        GuestFile::Sys(&path)
+            .read(reader.roots, MAX_FILE_BYTES)
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
+    };
+    let candidates: Vec<String> = list(&reader.roots.sys("block"))
         .unwrap_or_default()
         .into_iter()
         .filter(|name| {
@@ -26,7 +33,7 @@ pub(super) fn fill(claims: &mut Claims, look: &mut Look<'_>) {
     let mut reasons = Vec::new();
     for name in &candidates {
         let path = format!("/dev/{name}");
-        let disk = match read_device(&look.roots.root(&path), DISK_BYTES) {
+        let disk = match read_device(&reader.roots.root(&path), DISK_BYTES) {
             Ok(disk) => disk,
             Err(error) => {
                 reasons.push(format!("{path}: {error}"));
@@ -39,7 +46,7 @@ pub(super) fn fill(claims: &mut Claims, look: &mut Look<'_>) {
                     claims.infra_node = Some(Sourced::new(host, path));
                     return;
                 }
-                None => reasons.push(format!("{path}: names no host")),
+                None => reasons.push(format!("{path}: no host name")),
             },
             Err(NoMetrics::Foreign) => {}
             Err(error) => reasons.push(format!("{path}: {error}")),
@@ -48,5 +55,5 @@ pub(super) fn fill(claims: &mut Claims, look: &mut Look<'_>) {
     if reasons.is_empty() {
         reasons.push("/sys/block: no downwardMetrics disk".to_owned());
     }
-    look.miss(FIELD, reasons);
+    reader.miss(FIELD, reasons);
 }

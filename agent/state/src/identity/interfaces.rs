@@ -1,7 +1,8 @@
 //! Network interfaces: names, hardware addresses and kind from sysfs; IP addresses from the kernel.
 //!
-//! With the real roots the kernel is asked (`getifaddrs`): one call, and the only place that knows which interface an
-//! IPv4 address is on. With other roots it would answer for the wrong machine, so that tree's procfs is read.
+//! With the real roots, `getifaddrs` is called once: only the kernel knows which interface an IPv4
+//! address is on. With other roots, that call would describe the wrong machine, so the procfs of
+//! those roots is read.
 
 use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
@@ -9,33 +10,33 @@ use virtfleet_agent_core::identity::net;
 use virtfleet_agent_host::{Held, exists, held_addresses, is_directory, list};
 use virtfleet_wire::identity::{Interface, Sourced};
 
-use super::look::{At, LARGE, Look, SMALL};
+use super::field_reader::{FieldReader, GuestFile, MAX_FILE_BYTES, MAX_INSTANCE_DATA_BYTES};
 
-/// The most interfaces that are reported; those that stand for a device come first.
+/// Maximum number of reported interfaces. Interfaces with a device come first.
 const MAX_INTERFACES: usize = 256;
 
-pub(super) fn read(look: &mut Look<'_>) -> Option<Sourced<Vec<Interface>>> {
-    let class = At::Sys("class/net");
-    let names = match list(&class.path(look.roots)) {
+pub(super) fn read(reader: &mut FieldReader<'_>) -> Option<Sourced<Vec<Interface>>> {
+    let class = GuestFile::Sys("class/net");
+    let names = match list(&class.path(reader.roots)) {
         Ok(names) => names,
         Err(error) => {
-            look.miss("interfaces", vec![format!("{}: {error}", class.source())]);
+            reader.miss("interfaces", vec![format!("{}: {error}", class.source())]);
             return None;
         }
     };
-    let (mut addresses, source) = match addresses(look) {
+    let (mut addresses, source) = match addresses(reader) {
         Ok(found) => found,
         Err(reasons) => {
-            look.miss("interfaces.addresses", reasons);
+            reader.miss("interfaces.addresses", reasons);
             (Held::new(), "")
         }
     };
     let mut interfaces: Vec<Interface> = names
         .into_iter()
-        // `bonding_masters` is a file among the interfaces.
-        .filter(|name| is_directory(&look.roots.sys(format!("class/net/{name}"))))
+        // sysfs also contains the file `bonding_masters`.
+        .filter(|name| is_directory(&reader.roots.sys(format!("class/net/{name}"))))
         .map(|name| {
-            let mac = At::Sys(&format!("class/net/{name}/address")).read(look.roots, SMALL);
+            let mac = GuestFile::Sys(&format!("class/net/{name}/address")).read(reader.roots, MAX_FILE_BYTES);
             let held = addresses.remove(&name).unwrap_or_default();
             Interface {
                 mac: mac.ok().and_then(|text| {
@@ -43,7 +44,7 @@ pub(super) fn read(look: &mut Look<'_>) -> Option<Sourced<Vec<Interface>>> {
                     (text != "00:00:00:00:00:00").then(|| text.parse().ok())?
                 }),
                 addresses: held.iter().map(|(address, prefix)| format!("{address}/{prefix}")).collect(),
-                physical: exists(&look.roots.sys(format!("class/net/{name}/device"))),
+                physical: exists(&reader.roots.sys(format!("class/net/{name}/device"))),
                 name,
             }
         })
@@ -57,14 +58,14 @@ pub(super) fn read(look: &mut Look<'_>) -> Option<Sourced<Vec<Interface>>> {
     Some(Sourced::new(interfaces, source.trim_end_matches(", ")))
 }
 
-fn addresses(look: &Look<'_>) -> Result<(Held, &'static str), Vec<String>> {
-    if look.roots.procfs == Path::new("/proc") && look.roots.sysfs == Path::new("/sys") {
+fn addresses(reader: &FieldReader<'_>) -> Result<(Held, &'static str), Vec<String>> {
+    if reader.roots.procfs == Path::new("/proc") && reader.roots.sysfs == Path::new("/sys") {
         return held_addresses()
             .map(|held| (held, "getifaddrs"))
             .map_err(|error| vec![error.to_string()]);
     }
     let mut reasons = Vec::new();
-    let mut text = |path: &str| match At::Proc(path).read(look.roots, LARGE) {
+    let mut text = |path: &str| match GuestFile::Proc(path).read(reader.roots, MAX_INSTANCE_DATA_BYTES) {
         Ok(text) => text,
         Err(error) => {
             reasons.push(format!("/proc/{path}: {error}"));

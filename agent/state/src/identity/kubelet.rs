@@ -1,7 +1,8 @@
-//! What kubelet was told: by its running command line; else by its systemd unit; else by the files that units include.
+//! kubelet's configuration: from its running command line, else from its systemd unit, else from
+//! the environment files that units include.
 //!
-//! Only one of the three counts for labels and name, because only one is in force. The configuration file adds the
-//! provider id where no flag gives one.
+//! Labels and node name come from only one of the three, because only one is in effect. The
+//! configuration file provides the provider id if no flag sets it.
 
 use virtfleet_agent_core::identity::{
     kubelet::{Told, arguments, command_line, configuration},
@@ -10,11 +11,11 @@ use virtfleet_agent_core::identity::{
 use virtfleet_agent_host::{Roots, list, read_bounded};
 use virtfleet_wire::identity::{Claims, Sourced};
 
-use super::look::{At, Look, SMALL};
+use super::field_reader::{FieldReader, GuestFile, MAX_FILE_BYTES};
 
-/// After a search of all processes in vain, how long until the next, in nanoseconds.
-const SEARCH_EVERY_NS: u64 = 60_000_000_000;
-/// systemd's directories, weakest first.
+/// Minimum interval between two searches of all processes, in nanoseconds.
+const SEARCH_INTERVAL_NS: u64 = 60_000_000_000;
+/// systemd's unit directories, lowest precedence first.
 const UNITS: [&str; 4] = [
     "/lib/systemd/system",
     "/usr/lib/systemd/system",
@@ -28,7 +29,7 @@ const ENVIRONMENT_FILES: [&str; 3] = [
 ];
 const CONFIGURATION: &str = "/var/lib/kubelet/config.yaml";
 
-/// Finds kubelet's process and remembers it.
+/// Finds kubelet's process and caches its PID.
 #[derive(Debug, Default)]
 pub(super) struct Finder {
     pid: Option<u32>,
@@ -36,12 +37,12 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// kubelet's arguments and where they were read: the process known from the last time, those of its cgroup, or, at most
-    /// once a minute, all.
+    /// kubelet's arguments and the path that they were read from. Tries the cached PID, then the
+    /// processes in kubelet's cgroup, then all processes (at most once a minute).
     fn find(&mut self, roots: &Roots, now_ns: u64) -> Option<(Vec<String>, String)> {
         let cgroup = ["fs/cgroup", "fs/cgroup/systemd"].iter().find_map(|root| {
             let procs = format!("{root}/system.slice/kubelet.service/cgroup.procs");
-            At::Sys(&procs).read(roots, SMALL).ok()
+            GuestFile::Sys(&procs).read(roots, MAX_FILE_BYTES).ok()
         });
         let near = cgroup.unwrap_or_default();
         let near = near.lines().filter_map(|line| line.parse().ok());
@@ -57,7 +58,7 @@ impl Finder {
         self.pid = None;
         if self
             .searched_ns
-            .is_some_and(|last| now_ns.saturating_sub(last) < SEARCH_EVERY_NS)
+            .is_some_and(|last| now_ns.saturating_sub(last) < SEARCH_INTERVAL_NS)
         {
             return None;
         }
@@ -70,32 +71,34 @@ impl Finder {
     }
 
     fn read(roots: &Roots, pid: u32) -> Option<(u32, (Vec<String>, String))> {
-        let comm = At::Proc(&format!("{pid}/comm")).read(roots, SMALL).ok()?;
+        let comm = GuestFile::Proc(&format!("{pid}/comm"))
+            .read(roots, MAX_FILE_BYTES)
+            .ok()?;
         if !["kubelet", "hyperkube"].contains(&comm.trim()) {
             return None;
         }
         let path = format!("{pid}/cmdline");
-        let bytes = read_bounded(&roots.proc(&path), 2 * SMALL).ok()?;
+        let bytes = read_bounded(&roots.proc(&path), 2 * MAX_FILE_BYTES).ok()?;
         Some((pid, (command_line(&bytes)?, format!("/proc/{path}"))))
     }
 }
 
-pub(super) fn fill(claims: &mut Claims, look: &Look<'_>, finder: &mut Finder, now_ns: u64) {
-    let roots = look.roots;
-    let (told, source) = finder
+pub(super) fn fill(claims: &mut Claims, reader: &FieldReader<'_>, finder: &mut Finder, now_ns: u64) {
+    let roots = reader.roots;
+    let (settings, source) = finder
         .find(roots, now_ns)
         .map(|(line, source)| (arguments(&line), source))
         .or_else(|| from_unit(roots))
         .unwrap_or_else(|| from_environment_files(roots));
     let from = |value: Option<String>| value.map(|value| Sourced::new(value, source.clone()));
-    claims.kubelet_labels = told
+    claims.kubelet_labels = settings
         .labels
         .into_iter()
         .map(|(key, value)| (key, Sourced::new(value, source.clone())))
         .collect();
-    claims.kubelet_node_name = from(told.node_name);
-    claims.provider_id =
-        from(told.provider_id).or_else(|| from_configuration(roots, told.config, told.config_dir));
+    claims.kubelet_node_name = from(settings.node_name);
+    claims.provider_id = from(settings.provider_id)
+        .or_else(|| from_configuration(roots, settings.config, settings.config_dir));
 }
 
 fn from_unit(roots: &Roots) -> Option<(Told, String)> {
@@ -103,13 +106,13 @@ fn from_unit(roots: &Roots) -> Option<(Told, String)> {
     let mut source = None;
     for directory in UNITS.iter().rev() {
         let path = format!("{directory}/kubelet.service");
-        if let Ok(text) = At::Root(&path).read(roots, SMALL) {
+        if let Ok(text) = GuestFile::Root(&path).read(roots, MAX_FILE_BYTES) {
             service.read(&text);
             source = Some(path);
             break;
         }
     }
-    // The strongest of each name, all in the order of their names.
+    // For each name the file with the highest precedence, in the order of the names.
     let mut drop_ins = std::collections::BTreeMap::new();
     for directory in UNITS {
         let directory = format!("{directory}/kubelet.service.d");
@@ -120,14 +123,14 @@ fn from_unit(roots: &Roots) -> Option<(Told, String)> {
         }
     }
     for path in drop_ins.into_values() {
-        if let Ok(text) = At::Root(&path).read(roots, SMALL) {
+        if let Ok(text) = GuestFile::Root(&path).read(roots, MAX_FILE_BYTES) {
             service.read(&text);
             source = Some(path);
         }
     }
     let mut environment = service.environment.clone();
     for path in &service.environment_files {
-        if let Ok(text) = At::Root(path).read(roots, SMALL) {
+        if let Ok(text) = GuestFile::Root(path).read(roots, MAX_FILE_BYTES) {
             environment.extend(environment_file(&text));
         }
     }
@@ -139,7 +142,7 @@ fn from_environment_files(roots: &Roots) -> (Told, String) {
     let mut line = Vec::new();
     let mut sources = Vec::new();
     for path in ENVIRONMENT_FILES {
-        if let Ok(text) = At::Root(path).read(roots, SMALL) {
+        if let Ok(text) = GuestFile::Root(path).read(roots, MAX_FILE_BYTES) {
             line.extend(environment_file(&text).values().flat_map(|value| words(value)));
             sources.push(path);
         }
@@ -147,7 +150,8 @@ fn from_environment_files(roots: &Roots) -> (Told, String) {
     (arguments(&line), sources.join(", "))
 }
 
-/// The drop-ins of the configuration win over it, the last by name first (kubelet's `--config-dir`, files `*.conf`).
+/// Drop-ins (kubelet's `--config-dir`, `*.conf`) override the configuration file; the last name has
+/// the highest precedence.
 fn from_configuration(
     roots: &Roots,
     file: Option<String>,
@@ -160,7 +164,7 @@ fn from_configuration(
         files.extend(names.map(|name| format!("{directory}/{name}")));
     }
     files.into_iter().rev().find_map(|path| {
-        let text = At::Root(&path).read(roots, SMALL).ok()?;
+        let text = GuestFile::Root(&path).read(roots, MAX_FILE_BYTES).ok()?;
         let id = configuration(&text).ok()?.provider_id?;
         Some(Sourced::new(id, path))
     })

@@ -1,7 +1,7 @@
-//! Who this guest is and what it believes of its topology, read from its files. Each value says where it was read; each
-//! absent one says where it was looked for and what came back.
+//! Identity of this guest and its claims about its topology, read from files. Each value names its
+//! source; each missing one names the files that were tried and the reasons.
 //!
-//! Reads only; nothing here fails or panics, whatever lies in the files.
+//! This module only reads, and no content of a file makes it fail or panic.
 //!
 //! ```text
 //! /sys/class/dmi, cloud-init's files, /etc, /proc ─ agent_core::identity ─▶ Identity, with missing
@@ -11,74 +11,77 @@
 mod cloud;
 mod dmi;
 mod downward;
+mod field_reader;
 mod interfaces;
 mod kubelet;
-mod look;
 pub mod state;
 
 use virtfleet_agent_core::identity::{cloud::plain, dmi::vm_of_asset_tag};
 use virtfleet_agent_host::Roots;
 use virtfleet_wire::identity::{Claims, Identity, Missing};
 
-use look::{At, Look};
+use field_reader::{FieldReader, GuestFile};
 
-/// What was found.
+/// Result of an observation.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Observed {
-    /// Who the guest is; `missing` names what could not be had, of the claims too (`claims.infraNode`).
+    /// Identity of the guest. `missing` lists the unavailable fields, those of the claims too
+    /// (`claims.infraNode`).
     pub identity: Identity,
-    /// What it believes of its topology.
+    /// Claims about its topology.
     pub claims: Claims,
-    /// `/proc/sys/kernel/random/boot_id`; empty when it could not be read.
+    /// `/proc/sys/kernel/random/boot_id`; empty if it cannot be read.
     pub boot_id: String,
 }
 
-/// Observes again and again, and remembers what is dear to find: kubelet's process.
+/// Observes the identity repeatedly and caches kubelet's PID, which is expensive to find.
 #[derive(Debug, Default)]
 pub struct Observer {
     kubelet: kubelet::Finder,
 }
 
-/// Observes once.
+/// Observes the identity once.
 pub fn observe(roots: &Roots) -> Observed {
     Observer::default().observe(roots, 0)
 }
 
 impl Observer {
-    /// Observes. `boottime_ns` is `CLOCK_BOOTTIME`; by it a fruitless search for kubelet is not repeated at once.
+    /// Observes the identity. `boottime_ns` is `CLOCK_BOOTTIME`; it limits how often kubelet is
+    /// searched.
     pub fn observe(&mut self, roots: &Roots, boottime_ns: u64) -> Observed {
         observe_with(roots, true, Some((&mut self.kubelet, boottime_ns)))
     }
 }
 
-/// The identity as this process can read it, without the state file: what root writes there.
+/// The identity as this process can read it, without the state file. Root writes this to the state
+/// file.
 fn observe_bare(roots: &Roots) -> Observed {
     observe_with(roots, false, None)
 }
 
 fn observe_with(roots: &Roots, use_state: bool, finder: Option<(&mut kubelet::Finder, u64)>) -> Observed {
-    let mut look = Look::new(roots);
-    let boot_id = look
-        .value("bootId", &[At::Proc("sys/kernel/random/boot_id")], plain)
+    let mut reader = FieldReader::new(roots);
+    let boot_id = reader
+        .value("bootId", &[GuestFile::Proc("sys/kernel/random/boot_id")], plain)
         .map_or_else(String::new, |sourced| sourced.value);
     let mut identity = Identity::default();
-    dmi::fill(&mut identity, &mut look, use_state.then_some(boot_id.as_str()));
-    cloud::fill(&mut identity, &mut look);
-    identity.machine_id = look.value("machineId", &[At::Root("/etc/machine-id")], machine_id);
-    identity.hostname = look.value("hostname", &[At::Proc("sys/kernel/hostname")], plain);
-    identity.interfaces = interfaces::read(&mut look);
+    dmi::fill(&mut identity, &mut reader, use_state.then_some(boot_id.as_str()));
+    cloud::fill(&mut identity, &mut reader);
+    identity.machine_id = reader.value("machineId", &[GuestFile::Root("/etc/machine-id")], machine_id);
+    identity.hostname = reader.value("hostname", &[GuestFile::Proc("sys/kernel/hostname")], plain);
+    identity.interfaces = interfaces::read(&mut reader);
 
     let mut claims = Claims::default();
     if let Some((finder, boottime_ns)) = finder {
-        kubelet::fill(&mut claims, &look, finder, boottime_ns);
+        kubelet::fill(&mut claims, &reader, finder, boottime_ns);
     }
-    downward::fill(&mut claims, &mut look);
+    downward::fill(&mut claims, &mut reader);
     claims.vm = identity
         .asset_tag
         .clone()
         .filter(|tag| vm_of_asset_tag(&tag.value).is_some());
 
-    identity.missing = look.missing;
+    identity.missing = reader.missing;
     identity.missing.sort();
     Observed {
         identity,
@@ -87,7 +90,8 @@ fn observe_with(roots: &Roots, use_state: bool, finder: Option<(&mut kubelet::Fi
     }
 }
 
-/// 32 hexadecimal digits (machine-id(5)); `uninitialized` and the empty file of an image mean that there is none yet.
+/// 32 hexadecimal digits (machine-id(5)). `uninitialized` and an empty file, as in images, mean
+/// that there is no machine id yet.
 fn machine_id(text: &str) -> Option<String> {
     let text = text.trim();
     let good =
@@ -95,7 +99,7 @@ fn machine_id(text: &str) -> Option<String> {
     good.then(|| text.to_ascii_lowercase())
 }
 
-/// Whether a missing field is one without which a guest is hard to tell from another: worth a finding.
+/// True for a field whose absence makes guests hard to distinguish; its absence is a finding.
 pub fn is_important(missing: &Missing) -> bool {
     ["smbiosUuid", "machineId", "hostname", "bootId", "interfaces"].contains(&missing.field.as_str())
 }

@@ -1,5 +1,5 @@
-//! `/run/virtfleet/state/identity.json`: what only root may read of the identity, written by root for the unprivileged
-//! agent (`virtfleet-agent state`).
+//! `/run/virtfleet/state/identity.json`: the identity with the fields that only root can read. Root
+//! writes it for the unprivileged agent (`virtfleet-agent state`).
 
 use std::{fmt, path::PathBuf};
 
@@ -12,7 +12,8 @@ use crate::file::{StateFile, StateRecord, WriteStateError};
 
 /// Format number of the record.
 const FORMAT: u32 = 1;
-/// The identity as root sees it. Read with [`StateFile::read_any_boot`], because its age is reported for any boot.
+/// The identity as root reads it. Read with [`StateFile::read_any_boot`], because its age is
+/// reported for any boot.
 pub static IDENTITY_STATE: StateFile<State> = StateFile::new(
     "/run/virtfleet/state/identity.json",
     "a state file",
@@ -20,20 +21,21 @@ pub static IDENTITY_STATE: StateFile<State> = StateFile::new(
     256 * 1024,
 );
 
-/// What the file holds.
+/// Content of the state file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct State {
     version: u32,
-    /// When it was written, milliseconds since 1970. For people: the clock may have been set since.
+    /// Write time in milliseconds since 1970. Informational: the clock may have been set since.
     pub written_at_unix_ms: u64,
-    /// When it was written, `CLOCK_BOOTTIME` in nanoseconds; its age is told by this. 0 in files of version 0.1.0.
+    /// Write time, `CLOCK_BOOTTIME` in nanoseconds, from which the age is computed. 0 in files of
+    /// version 0.1.0.
     #[serde(default)]
     pub written_at_boottime_ns: u64,
-    /// The boot in which it was written; in another boot it says nothing.
+    /// Boot id at the write time. The record is not used in another boot.
     #[serde(default)]
     pub boot_id: String,
-    /// The identity as root sees it.
+    /// The identity as root reads it.
     pub identity: Identity,
 }
 
@@ -47,8 +49,8 @@ impl StateRecord for State {
 }
 
 impl State {
-    /// How long ago it was written, in milliseconds, whatever became of the wall clock since. A file of another boot, which
-    /// says nothing anyway, and one of version 0.1.0 are told by the wall clock.
+    /// Age in milliseconds, independent of changes of the wall clock. For a file of another boot or
+    /// of version 0.1.0, the age is computed from the wall clock.
     pub fn age_ms(&self, now: &Clock, boot_id: &str) -> u64 {
         if self.boot_id == boot_id && self.written_at_boottime_ns > 0 {
             now.boottime_ns.saturating_sub(self.written_at_boottime_ns) / 1_000_000
@@ -58,13 +60,13 @@ impl State {
     }
 }
 
-/// What was written, for whom. Displays as lines for a person, without the values: they may end in a log that more people
-/// read than the file.
+/// What [`write_state`] wrote. Displays as lines without the values: a log may have more readers
+/// than the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
-    /// What the file now holds.
+    /// The written state.
     pub state: State,
-    /// Whether the agent's group may read it; if not, only root may.
+    /// True if the agent's group can read the file; otherwise only root can.
     pub for_group: bool,
 }
 
@@ -76,7 +78,7 @@ impl fmt::Display for Written {
         } else {
             writeln!(
                 f,
-                "only: there is no group {AGENT_GROUP}; make it and run this again if an agent runs without root"
+                "only: there is no group {AGENT_GROUP}; create it and run this command again if the agent runs without root"
             )?;
         }
         let known = [
@@ -85,7 +87,7 @@ impl fmt::Display for Written {
         ];
         for (name, value) in known {
             if value.is_some() {
-                writeln!(f, "  {name}: known")?;
+                writeln!(f, "  {name}: found")?;
                 continue;
             }
             let missing = self
@@ -95,7 +97,7 @@ impl fmt::Display for Written {
                 .iter()
                 .find(|missing| missing.field == name);
             let reason = missing.map_or("not found", |missing| missing.reason.as_str());
-            writeln!(f, "  {name}: none; {reason}")?;
+            writeln!(f, "  {name}: missing; {reason}")?;
         }
         Ok(())
     }
@@ -109,18 +111,22 @@ pub enum WriteIdentityError {
         "only root can read the SMBIOS UUID and serial; run this as root, as virtfleet-agent.service does before it starts"
     )]
     NotRoot,
-    /// There is no root filesystem to write into; directories are made only inside of one.
-    #[error("--path.rootfs: {} is no directory; name the guest's root filesystem", .0.display())]
+    /// The root filesystem to write into does not exist; only directories below it are created.
+    #[error("--path.rootfs: {} is not a directory; name the guest's root filesystem", .0.display())]
     NoRootfs(PathBuf),
-    /// The file.
-    #[error("the state file stays as it was")]
+    /// The file cannot be written.
+    #[error("the state file was not changed")]
     Write(#[from] WriteStateError),
 }
 
-/// Observes the identity and writes it, atomically and to the disk. Root only.
+/// Observes the identity and writes it atomically and durably. Requires root.
 ///
-/// Only root and the agent's group may read it ([`StateFile::write`]): the kernel keeps the UUID and the serial from ordinary
-/// users, and so do we. The report and `doctor` say it when an agent is kept out.
+/// Only root and the agent's group can read the file ([`StateFile::write`]), because the kernel
+/// restricts the UUID and the serial to root. The report and `doctor` say so if the agent cannot
+/// read it.
+///
+/// # Errors
+/// The caller is not root, the root filesystem is missing, or the file cannot be written.
 pub fn write_state(roots: &Roots) -> Result<Written, WriteIdentityError> {
     if !is_directory(&roots.rootfs) {
         return Err(WriteIdentityError::NoRootfs(roots.rootfs.clone()));

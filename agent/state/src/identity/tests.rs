@@ -47,7 +47,7 @@ fn changed(name: &str) -> (tempfile::TempDir, Roots) {
 }
 
 #[test]
-fn a_kubevirt_guest_with_nocloud_and_kubelet_is_read_in_full() {
+fn all_fields_of_a_kubevirt_guest_are_read() {
     let observed = observe(&fixture("kubevirt"));
     insta::assert_snapshot!(
         "kubevirt",
@@ -56,7 +56,7 @@ fn a_kubevirt_guest_with_nocloud_and_kubelet_is_read_in_full() {
 }
 
 #[test]
-fn an_empty_tree_says_of_every_field_why_it_is_absent() {
+fn an_empty_tree_reports_a_reason_for_every_missing_field() {
     let dir = tempfile::tempdir().unwrap();
     let observed = observe(&roots_at(dir.path()));
     insta::assert_snapshot!("empty", serde_json::to_string_pretty(&json(&observed)).unwrap());
@@ -73,7 +73,7 @@ fn json(observed: &Observed) -> serde_json::Value {
 }
 
 #[test]
-fn config_drive_and_the_unit_file_speak_when_nothing_stronger_does() {
+fn config_drive_and_the_unit_file_are_the_fallbacks() {
     let (_dir, roots) = changed("kubevirt");
     fs::remove_dir_all(roots.root("/run/cloud-init")).unwrap();
     fs::remove_dir_all(roots.root("/var/lib/cloud/seed/nocloud")).unwrap();
@@ -98,7 +98,7 @@ fn config_drive_and_the_unit_file_speak_when_nothing_stronger_does() {
 }
 
 #[test]
-fn binary_huge_and_hanging_files_are_absent_fields() {
+fn binary_huge_and_blocking_files_are_missing_fields() {
     let (_dir, roots) = changed("kubevirt");
     let bad = |path: PathBuf, content: &[u8]| fs::write(path, content).unwrap();
     bad(roots.sys("class/dmi/id/product_uuid"), &[0xff, 0x00, 0x80]);
@@ -122,7 +122,7 @@ fn binary_huge_and_hanging_files_are_absent_fields() {
             "smbiosUuid",
             "/sys/class/dmi/id/product_uuid: not UTF-8 text; state:/run/virtfleet/state/identity.json: no such file",
         ),
-        ("machineId", "/etc/machine-id: says nothing"),
+        ("machineId", "/etc/machine-id: no value"),
         ("hostname", "/proc/sys/kernel/hostname: not a regular file"),
     ] {
         assert_eq!(reason(field), expected);
@@ -139,24 +139,24 @@ fn binary_huge_and_hanging_files_are_absent_fields() {
 }
 
 #[test]
-fn what_root_wrote_is_taken_in_the_same_boot_only() {
+fn the_state_file_is_used_in_the_same_boot_only() {
     let (_dir, roots) = changed("kubevirt");
     if !is_root() {
         assert!(matches!(write_state(&roots), Err(WriteIdentityError::NotRoot)));
         return;
     }
-    let said = write_state(&roots).unwrap();
-    let text = said.to_string();
+    let result = write_state(&roots).unwrap();
+    let text = result.to_string();
     assert!(
         text.starts_with(
             "wrote /run/virtfleet/state/identity.json, readable by root only: there is no group virtfleet;"
         ),
         "{text}"
     );
-    let written = said.state;
+    let written = result.state;
     let uuid = &written.identity.smbios_uuid.as_ref().unwrap().value;
     assert!(
-        text.contains("\n  smbiosUuid: known\n") && !text.contains(uuid.as_str()),
+        text.contains("\n  smbiosUuid: found\n") && !text.contains(uuid.as_str()),
         "{text}"
     );
     assert_eq!(IDENTITY_STATE.read_any_boot(&roots).unwrap(), written);
@@ -183,11 +183,12 @@ fn what_root_wrote_is_taken_in_the_same_boot_only() {
     let etc = roots.root("/etc/group");
     fs::create_dir_all(etc.parent().unwrap()).unwrap();
     fs::write(etc, "root:x:0:\nvirtfleet:x:4242:\n").unwrap();
-    let said = write_state(&roots).unwrap();
+    let result = write_state(&roots).unwrap();
     assert!(
-        said.to_string()
+        result
+            .to_string()
             .contains("readable by root and the group virtfleet\n"),
-        "{said}"
+        "{result}"
     );
     let meta = fs::metadata(roots.root(IDENTITY_STATE.path)).unwrap();
     let (mode, group) = (
@@ -241,7 +242,7 @@ fn a_state_file_of_another_kind_or_version_is_refused() {
 }
 
 #[test]
-fn this_machine_is_observed_without_harm() {
+fn the_real_machine_is_observed() {
     let observed = observe(&Roots::default());
     let interfaces = observed.identity.interfaces.unwrap();
     assert!(interfaces.source.ends_with("getifaddrs"), "{}", interfaces.source);
@@ -250,7 +251,7 @@ fn this_machine_is_observed_without_harm() {
 }
 
 #[test]
-fn the_unit_runs_as_the_user_whose_group_may_read_the_state_file() {
+fn the_unit_runs_with_the_group_that_can_read_the_state_file() {
     let packaging = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging");
     let lines = |path: &str| -> Vec<String> {
         let text = fs::read_to_string(packaging.join(path)).unwrap();
@@ -277,7 +278,7 @@ fn the_unit_runs_as_the_user_whose_group_may_read_the_state_file() {
 }
 
 #[test]
-fn no_root_filesystem_is_made_up_for_the_state_file() {
+fn a_missing_root_filesystem_is_not_created() {
     let dir = tempfile::tempdir().unwrap();
     let nowhere = dir.path().join("nowhere");
     let roots = Roots {

@@ -1,4 +1,4 @@
-//! What the settings request of DNS.
+//! The DNS section of the settings, checked.
 
 use std::{
     net::{IpAddr, Ipv4Addr},
@@ -16,16 +16,18 @@ use virtfleet_wire::settings::{DnsManage, DnsPolicy, DnsSettings};
 use super::LoadedSettings;
 use crate::identity::observe;
 
-/// What the settings ask for, as far as they can be used.
+/// The requested DNS configuration, as far as the settings are usable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// What is asked for; when nothing may be done, what looking needs.
+    /// The request. If there are refusals: the defaults, which permit probing only.
     pub asked: Asked,
-    /// Why nothing may be done: the settings are wrong, or not all of them are known.
+    /// Reasons not to change anything: the settings are wrong, or a settings file could not be
+    /// read.
     pub refusals: Vec<Refusal>,
 }
 
-/// What the settings ask for. A section `dns` that is wrong, or a file that is left out, never undoes what is there: nothing is done then.
+/// The requested DNS configuration. If the `dns` section is wrong or a file was skipped, the
+/// current configuration stays: the result then has refusals.
 pub fn wanted(roots: &Roots, settings: &LoadedSettings) -> Wanted {
     let dns = &settings.config.dns;
     let namespace = namespace(roots, dns);
@@ -52,19 +54,19 @@ pub fn wanted(roots: &Roots, settings: &LoadedSettings) -> Wanted {
         }));
     }
     if let (true, Some(file)) = (refusals.is_empty(), settings.skipped.first()) {
-        let message = format!("{file} is left out, so what is asked of DNS is not known");
+        let message = format!("{file} was skipped, so the requested DNS configuration is unknown");
         refusals.push(refusal(message, file.clone()));
     }
     match checked {
         Ok(asked) if refusals.is_empty() => Wanted { asked, refusals },
         _ => Wanted {
-            asked: only_look(),
+            asked: report_only(),
             refusals,
         },
     }
 }
 
-/// The VM's namespace by its asset tag, where it is needed and not set.
+/// The VM's namespace from its asset tag, if the policy needs it and the settings do not set it.
 fn namespace(roots: &Roots, dns: &DnsSettings) -> Option<String> {
     let cluster = matches!(
         dns.policy,
@@ -77,8 +79,8 @@ fn namespace(roots: &Roots, dns: &DnsSettings) -> Option<String> {
     Some(vm.split_once('/')?.0.to_owned())
 }
 
-/// The settings' defaults.
-fn only_look() -> Asked {
+/// The settings' defaults, in report-only mode.
+fn report_only() -> Asked {
     let probe = virtfleet_wire::settings::DnsProbeSettings::default();
     let milliseconds = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     Asked {

@@ -1,8 +1,9 @@
-//! Finds and reads the settings files, weakest first, by systemd's rule for drop-ins.
+//! Finds and reads the settings files, lowest precedence first, by systemd's rule for drop-ins.
 //!
-//! `/etc/virtfleet/agent.yaml` is the weakest. Then come the files of the three `agent.d` directories, all in the order of
-//! their names, wherever they lie. Of two with the same name only that of the stronger directory counts: `/run` before
-//! `/etc` before `/usr/lib`. An empty file, or a link to `/dev/null`, counts as that name and says nothing.
+//! `/etc/virtfleet/agent.yaml` has the lowest precedence. The files of the three `agent.d`
+//! directories follow in the order of their names, independent of their directory. Of files with
+//! the same name, only the one in the directory with the highest precedence is read: `/run` before
+//! `/etc` before `/usr/lib`. An empty file, or a link to `/dev/null`, masks files of that name.
 
 use std::path::Path;
 
@@ -10,33 +11,33 @@ use virtfleet_agent_core::settings::{FRAGMENT_FOLDERS, MAIN_FILE, is_fragment, r
 use virtfleet_agent_host::{ReadError, Roots, is_mask, is_present, list, read_text};
 use virtfleet_wire::layered::{Fragment, Problem};
 
-/// The most that one settings file may weigh.
+/// Maximum size of one settings file in bytes.
 const MAX_BYTES: usize = 1 << 20;
-/// The most fragments that are read; more are named and left out.
+/// Maximum number of fragments that are read. Further ones are reported as problems and skipped.
 const MAX_FILES: usize = 256;
 
-/// What lay there.
+/// The files that were found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
-    /// Weakest first.
+    /// Lowest precedence first.
     pub(super) fragments: Vec<Fragment>,
     pub(super) problems: Vec<Problem>,
     pub(super) unreadable: Vec<String>,
     pub(super) masked: Vec<String>,
 }
 
-/// The one file that the caller names.
+/// Reads only the file that the caller names.
 pub(super) fn read_one(path: &Path) -> Found {
     let mut found = Found::default();
     found.read(path, path.display().to_string());
     found
 }
 
-/// All files below the root filesystem. None at all is fine: then the defaults stand.
+/// Reads all files below the root filesystem. If there are none, the defaults apply.
 pub(super) fn read_all(roots: &Roots) -> Found {
     let mut found = Found::default();
     let main = roots.root(MAIN_FILE);
-    // A dangling link is named; a file that is not there is not missed.
+    // A dangling link is a problem; a missing file is not.
     if is_mask(&main) {
         found.masked.push(MAIN_FILE.to_owned());
     } else if is_present(&main) {
@@ -74,7 +75,7 @@ pub(super) fn read_all(roots: &Roots) -> Found {
     for (index, file) in order.read.into_iter().enumerate() {
         let path = roots.root(&file);
         if index >= MAX_FILES {
-            let message = format!("not read: only the first {MAX_FILES} fragments are");
+            let message = format!("not read: only the first {MAX_FILES} fragments are read");
             found.problems.push(Problem::of_file(&file, 0, message));
             found.unreadable.push(file);
         } else if is_mask(&path) {

@@ -1,10 +1,11 @@
-//! The agent's settings: which files are read, in which order, and what comes of them.
+//! The agent's settings: finds the files, merges them in order, and checks the result.
 //!
 //! ```text
-//! files ─ load ─▶ merged, typed settings ─ check ─▶ LoadedSettings ─▶ run · report · doctor · check-config
+//! files ─ load ─▶ merged, typed settings ─ check ─▶ LoadedSettings
 //! ```
 //!
-//! Nothing here fails: an agent whose settings are wrong still runs and says so. `docs/settings.md` has the rules.
+//! Nothing here fails: an agent with wrong settings still runs and reports the problems.
+//! `docs/settings.md` has the rules.
 
 pub mod dns;
 mod files;
@@ -22,29 +23,31 @@ use virtfleet_wire::{
     settings::{AGENT_CONFIG_KIND, AgentConfig, CONFIG_API_VERSION, agent_config_schema},
 };
 
-/// The settings that this agent runs with, and how they came about.
+/// The settings that this agent runs with, and where they come from.
 #[derive(Debug, Clone)]
 pub struct LoadedSettings {
-    /// What to run with. Sections with a problem have their defaults; listeners with a problem are left out.
+    /// The effective settings. Sections with a problem have their defaults; listeners with a
+    /// problem are left out.
     pub config: AgentConfig,
-    /// All that is wrong with the files.
+    /// All problems of the files.
     pub problems: Vec<Problem>,
-    /// Who set what.
+    /// The file and line that set each value.
     pub origins: Origins,
-    /// Files that were read and applied, weakest first, by their path in the guest.
+    /// Files that were read and applied, lowest precedence first, by their path in the guest.
     pub files: Vec<String>,
-    /// Files that were read or tried and left out whole.
+    /// Files that were found but not applied.
     pub skipped: Vec<String>,
-    /// Files that a stronger one of the same name replaces, or that an empty one masks.
+    /// Files that an empty file or a file of the same name with higher precedence masks.
     pub masked: Vec<String>,
 }
 
 impl LoadedSettings {
-    /// What tells these settings from others: 16 hexadecimal digits, the same for settings that come to the same, however the
-    /// files are cut. Two versions of the agent may differ; then a restart too many is the worst that comes of it.
+    /// Digest of the settings: 16 hexadecimal digits, equal for equal settings independent of how
+    /// they are split into files. It may differ between versions of the agent, which costs one
+    /// unnecessary restart.
     pub fn digest(&self) -> String {
         let mut hasher = DefaultHasher::new();
-        // Maps are sorted, so the text is the same for the same settings.
+        // Maps are sorted, so equal settings have the same text.
         serde_json::to_string(&self.config)
             .unwrap_or_default()
             .hash(&mut hasher);
@@ -52,7 +55,7 @@ impl LoadedSettings {
     }
 }
 
-/// Reads the settings below `roots.rootfs`, or one file alone when the caller names it (a path as the caller sees it).
+/// Reads the settings below `roots.rootfs`, or only `explicit` (a path as the caller sees it).
 pub fn load(roots: &Roots, explicit: Option<&Path>) -> LoadedSettings {
     let found = match explicit {
         Some(path) => files::read_one(path),

@@ -8,7 +8,7 @@ use super::*;
 const HEAD: &str = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n";
 const TLS: &str = "server:\n  tls:\n    certificate: /c\n    key: /k\n    clientCA: /ca\n";
 
-/// A root filesystem with these files; `HEAD` is put before each that says anything.
+/// A root filesystem with these files. `HEAD` is prepended to each file that is not empty.
 fn root(files: &[(&str, &str)]) -> (TempDir, Roots) {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -29,7 +29,7 @@ fn problems(loaded: &LoadedSettings) -> Vec<String> {
 }
 
 #[test]
-fn files_are_read_by_name_and_the_stronger_directory_replaces() {
+fn files_are_read_by_name_and_the_directory_with_higher_precedence_wins() {
     let (dir, roots) = root(&[
         ("/etc/virtfleet/agent.yaml", TLS),
         ("/usr/lib/virtfleet/agent.d/50-a.yaml", "server: {maxRequests: 1}"),
@@ -74,7 +74,7 @@ fn files_are_read_by_name_and_the_stronger_directory_replaces() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named_and_the_rest_applies() {
+fn unreadable_files_are_problems_and_the_rest_applies() {
     let (dir, roots) = root(&[
         ("/etc/virtfleet/agent.yaml", TLS),
         ("/etc/virtfleet/agent.d/10.yml", "log: {level: trace}"),
@@ -101,7 +101,7 @@ fn what_cannot_be_read_is_named_and_the_rest_applies() {
 }
 
 #[test]
-fn values_that_cannot_be_meant_are_named_and_taken_out() {
+fn invalid_values_are_problems_and_are_ignored() {
     for (text, expected, listeners) in [
         (
             "server: {listeners: [{name: default, address: localhost}]}",
@@ -188,7 +188,7 @@ fn what_is_wrong_with_a_disk_is_named_where_it_stands() {
 }
 
 #[test]
-fn https_without_its_files_names_the_keys_and_plain_loopback_goes_on() {
+fn https_without_certificates_is_a_problem_and_plain_loopback_still_works() {
     let (_dir, roots) = root(&[(
         "/etc/virtfleet/agent.yaml",
         "server:\n  tls: {key: /k}\n  listeners: [{name: local, address: \"[::1]:1\", plain: true}]\n",
@@ -237,7 +237,7 @@ fn overlapping_addresses_are_found_and_port_zero_never_overlaps() {
 }
 
 #[test]
-fn the_schema_has_an_id_and_takes_the_defaults() {
+fn the_schema_has_an_id() {
     let schema = schema();
     assert_eq!(
         schema["$id"],

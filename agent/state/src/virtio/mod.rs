@@ -1,4 +1,4 @@
-//! The virtio devices and what is to be said of them: for the report, for `doctor` and for the verb `virtio`.
+//! The virtio devices and their findings, for the report, `doctor` and the verb `virtio`.
 //!
 //! ```text
 //! host/virtio ─ observe ─┐
@@ -17,20 +17,21 @@ use virtfleet_agent_core::{
 use virtfleet_agent_host::{Roots, nic_calls, virtio::observe};
 use virtfleet_wire::{finding::Finding, settings::NicSettings};
 
-/// What was seen, and what is to be said of it.
+/// The devices and their findings.
 #[derive(Debug, Clone, Default)]
 pub struct Virtio {
-    /// The devices, with what only root's last pass could see.
+    /// The devices, completed with what only root's last reconcile run could read.
     pub machine: Machine,
-    /// How root's last pass of this boot has left the queues; none when there was none.
+    /// Result of root's last reconcile run of the queues in this boot. `None` if there was none.
     pub state: Option<NicState>,
-    /// Why there is no state although there should be: its file cannot be used.
+    /// Why the state file is unusable; `None` if it is usable or absent.
     pub unusable: Option<String>,
-    /// The worst first.
+    /// Most severe first.
     pub findings: Vec<Finding>,
 }
 
-/// Looks once. `offered` says whether to look for what devices offer, which only root can; else it is what root's last pass saw.
+/// Inspects the devices. `offered`: read the features that devices offer, which requires root;
+/// otherwise they are taken from root's last reconcile run.
 pub fn look(roots: &Roots, boot_id: &str, settings: &NicSettings, offered: bool) -> Virtio {
     let machine = observe(roots, &*nic_calls(roots), offered);
     let (state, unusable) = match NIC_STATE.read(roots, boot_id) {
@@ -42,7 +43,7 @@ pub fn look(roots: &Roots, boot_id: &str, settings: &NicSettings, offered: bool)
 }
 
 impl Virtio {
-    /// From its parts.
+    /// Builds the result from its parts and computes the findings.
     pub fn of(
         mut machine: Machine,
         state: Option<NicState>,
@@ -60,7 +61,8 @@ impl Virtio {
         }
     }
 
-    /// The queues of an interface and how they stand, e.g. `4 of 4 queues (spread)`; none for one whose driver does not tell.
+    /// The queues of an interface and their status, e.g. `4 of 4 queues (spread)`. `None` if the
+    /// driver does not report its queues.
     pub fn queues(&self, nic: &Nic) -> Option<String> {
         let channels = nic.channels?;
         let counted = match (channels.current, channels.possible) {
@@ -73,7 +75,7 @@ impl Virtio {
         })
     }
 
-    /// How the queues of an interface stand, in one word; none before root's first pass.
+    /// Status of an interface's queues in one word. `None` before root's first reconcile run.
     pub fn standing(&self, nic: &Nic) -> Option<&'static str> {
         let standing = self.state.as_ref()?.nics.get(&nic.name)?;
         (standing.mac == nic.mac).then(|| standing.standing.word())

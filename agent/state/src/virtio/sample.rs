@@ -1,4 +1,5 @@
-//! A guest of KubeVirt for tests: two vCPUs, an interface that uses one of its two queues, a disk, a console.
+//! A KubeVirt guest for tests: two vCPUs, an interface that uses one of its two queues, a disk, a
+//! console.
 
 use virtfleet_agent_core::{
     nic::state::{NicStanding, NicState, Standing},
@@ -122,7 +123,7 @@ fn disk() -> Disk {
     }
 }
 
-/// The whole machine.
+/// A machine whose interface uses one of its two queues.
 pub fn machine() -> Machine {
     let mut network = device("virtio1", Kind::NET, "virtio_net", "0000:01:00.0", "eth0");
     let bits = [
@@ -179,7 +180,7 @@ pub fn machine() -> Machine {
     }
 }
 
-/// All of it as it should be.
+/// A machine without findings.
 pub fn healthy() -> Machine {
     let mut machine = machine();
     machine.nics[0].channels = Some(Channels {
@@ -217,7 +218,7 @@ pub fn large(count: u32, queues: u32) -> Machine {
     machine
 }
 
-/// What a pass that may only look has left of [`machine`].
+/// State that a report-only reconcile run leaves for [`machine`].
 pub fn state() -> NicState {
     let standing = NicStanding {
         mac: "02:00:00:00:00:01".into(),

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_the_last_pass_saw_is_taken_and_a_file_that_cannot_be_used_is_said() {
+fn the_last_state_is_used_and_an_unusable_file_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots {
         rootfs: dir.path().to_owned(),
@@ -11,8 +11,8 @@ fn what_the_last_pass_saw_is_taken_and_a_file_that_cannot_be_used_is_said() {
     };
     let file = roots.root(NIC_STATE.path);
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let look = || look(&roots, "boot", &NicSettings::default(), false);
-    let seen = look();
+    let inspect = || look(&roots, "boot", &NicSettings::default(), false);
+    let seen = inspect();
     assert!(seen.state.is_none() && seen.unusable.is_none() && seen.findings.is_empty());
     for (text, unusable) in [
         (r#"{"v": 1, "bootId": "another"}"#, None),
@@ -20,11 +20,18 @@ fn what_the_last_pass_saw_is_taken_and_a_file_that_cannot_be_used_is_said() {
         ("{", Some("not a state")),
     ] {
         std::fs::write(&file, text).unwrap();
-        let seen = look();
+        let seen = inspect();
         assert!(seen.state.is_none(), "{text}");
-        let told = seen.unusable.unwrap_or_default();
-        assert!(told.contains(unusable.unwrap_or_default()), "{told}");
-        assert_eq!(told.is_empty(), unusable.is_none(), "{text}: {told}");
+        let unusable_text = seen.unusable.unwrap_or_default();
+        assert!(
+            unusable_text.contains(unusable.unwrap_or_default()),
+            "{unusable_text}"
+        );
+        assert_eq!(
+            unusable_text.is_empty(),
+            unusable.is_none(),
+            "{text}: {unusable_text}"
+        );
     }
     let state = NicState {
         boot_id: "boot".into(),
@@ -32,13 +39,13 @@ fn what_the_last_pass_saw_is_taken_and_a_file_that_cannot_be_used_is_said() {
         ..sample::state()
     };
     std::fs::write(&file, serde_json::to_vec(&state).unwrap()).unwrap();
-    let seen = look();
+    let seen = inspect();
     assert_eq!(seen.state, Some(state));
     assert_eq!(seen.findings[0].id, "virtio-nic-refused");
 }
 
 #[test]
-fn queues_are_told_with_how_they_stand() {
+fn queues_are_shown_with_their_status() {
     let settings = NicSettings::default();
     let of = |state| Virtio::of(sample::machine(), state, None, &settings);
     let alone = of(None);

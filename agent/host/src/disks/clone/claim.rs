@@ -1,4 +1,4 @@
-//! The second judgement of a clone, right before it is erased.
+//! The second comparison of a clone, right before it is erased.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,19 +14,19 @@ use super::{
         claim::{refused, unknown},
         reader::Held,
     },
-    look::{Begun, image},
+    compare::{Begun, image},
 };
 
-/// A disk that is proven at this moment to be an untouched clone, or what is left of one that the agent has begun to erase; locked and
-/// held exclusively. Consumed by [`Disks::erase_clone`].
+/// A disk that was just proven to be an untouched clone, or the rest of a clone whose erasure the
+/// agent began. It is locked and held exclusively. [`Disks::erase_clone`] consumes it.
 #[derive(Debug)]
 pub struct ClaimedClone {
     pub(super) held: Held,
     pub(super) path: PathBuf,
     pub(super) id: DeviceId,
-    /// The proof of this moment, or of the erasure that goes on.
+    /// The proof made now, or the proof of the erasure in progress.
     pub(super) proof: CloneProof,
-    /// What each block of the image holds or held.
+    /// Digest of each block that the image contains or contained.
     pub(super) print: Fingerprint,
     pub(super) kind: ProofKind,
 }
@@ -37,20 +37,21 @@ impl ClaimedClone {
         &self.proof
     }
 
-    /// The digests of the blocks, to be journaled before the first byte is erased.
+    /// Digests of the blocks, to be journaled before the first byte is erased.
     pub fn fingerprint(&self) -> &Fingerprint {
         &self.print
     }
 }
 
 impl Disks<'_> {
-    /// Judges the disk again, under the lock and an exclusive open, compares with the intent, and takes the digests of all blocks.
+    /// Compares the disk again under the lock and an exclusive open, checks it against the intent,
+    /// and computes the digests of all blocks.
     ///
-    /// What a proof by time has read behind the image is not read again when the write counters say that nothing was written
-    /// since; where they cannot say, it is read for another `budget`.
+    /// What a timed proof read behind the image is not read again if the write counters show no
+    /// write since. If they are inconclusive, it is read for another `budget`.
     ///
     /// # Errors
-    /// The device or its content is not that of the intent, or it is in use.
+    /// The device or its content differs from the intent, or the device is in use.
     pub fn claim_clone(
         &self,
         intent: &EraseIntent,
@@ -61,7 +62,7 @@ impl Disks<'_> {
         let id = &intent.device;
         let device = self.devices()?.into_iter().find(|device| device.id == *id);
         let Some(device) = device else {
-            return Err(refused(id, "it is another device now".to_owned(), None));
+            return Err(refused(id, "it is now a different device".to_owned(), None));
         };
         let used = device.uses.iter().find(|used| !matches!(used, Use::Partition(_)));
         if device.carries_system || device.read_only || used.is_some() {
@@ -106,14 +107,10 @@ impl Disks<'_> {
                 return Err(refused(id, all.join("; "), None));
             }
             (Some(CloneState::Unknown(doubt)), ..) => return Err(unknown(id)(doubt)),
-            _ => return Err(refused(id, "it is no clone any more as planned".to_owned(), None)),
+            _ => return Err(refused(id, "it is no longer the planned clone".to_owned(), None)),
         };
         if proof.digest != intent.proof.digest || proof.image_bytes != intent.proof.image_bytes {
-            return Err(refused(
-                id,
-                "it is not the clone that was planned for".to_owned(),
-                None,
-            ));
+            return Err(refused(id, "it is not the planned clone".to_owned(), None));
         }
         Ok(ClaimedClone {
             held,

@@ -1,4 +1,5 @@
-//! When the root disk was booted first, by files that the first boot creates and no image carries.
+//! Time of the root disk's first boot, from files that the first boot creates and that no image
+//! contains.
 
 use std::{
     fs,
@@ -10,9 +11,10 @@ use virtfleet_agent_core::disks::clone::FirstBoot;
 
 use crate::{Roots, list, read_text};
 
-/// The earliest creation time (statx(2), `stx_btime`) of: the journal's folder of this machine id, cloud-init's instance folders, and
-/// the SSH host keys. Each is created at or after the first boot, so the earliest is the nearest to it. None when there is none of
-/// them, or the filesystem records no creation times.
+/// The earliest creation time (statx(2), `stx_btime`) of the journal's directory of this machine
+/// id, cloud-init's instance directories and the SSH host keys. Each is created at or after the
+/// first boot, so the earliest is the closest. `None` if none of them exists or the filesystem
+/// records no creation times.
 pub(super) fn first_boot(roots: &Roots) -> Option<FirstBoot> {
     let mut paths = Vec::new();
     let id = read_text(&roots.root("/etc/machine-id"), 64).unwrap_or_default();

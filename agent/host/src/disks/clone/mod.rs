@@ -1,19 +1,20 @@
-//! Clones of the OS image: judged against the root disk, and erased.
+//! Clones of the OS image: compares them with the root disk and erases them.
 //!
 //! ```text
-//! look_clone ─▶ CloneState                                  reads only, under the whole-disk lock and an exclusive open
-//! EraseIntent ─ claim_clone ─▶ ClaimedClone ─ erase_clone ─▶ blank, as a fresh proof says
+//! look_clone ─▶ CloneState          (reads only; whole-disk lock, exclusive open)
+//! EraseIntent ─ claim_clone ─▶ ClaimedClone ─ erase_clone ─▶ blank, by a new proof
 //! ```
 //!
-//! Devices are opened by the kernel's name and checked by number and sequence number, never by UUID or label, which clones share.
+//! Devices are opened by the kernel's name and checked by number and sequence number, never by UUID
+//! or label, because clones share those.
 
 mod claim;
+mod compare;
 mod erase;
 mod first_boot;
-mod look;
 mod open;
 mod root;
 
 pub use claim::ClaimedClone;
+pub use compare::Begun;
 pub use erase::EraseError;
-pub use look::Begun;

@@ -1,4 +1,5 @@
-//! Reading an open disk for a comparison, from the thread of a [`Reader`](super::super::reader::Reader).
+//! Reads an open disk for a comparison, in the thread of a
+//! [`Reader`](super::super::reader::Reader).
 
 use std::{
     cell::Cell,
@@ -14,30 +15,36 @@ use virtfleet_agent_core::disks::clone::Source;
 use super::{
     super::{
         ioctl,
-        reader::{Aligned, CHUNK, Message, tell},
+        reader::{Aligned, CHUNK_BYTES, Message, send},
     },
     root::RootDisk,
 };
 
-/// Direct reads begin and end at multiples of this, or at the end of the device.
+/// Direct reads start and end at multiples of this, or at the end of the device.
 const ALIGN: u64 = 4096;
 
-/// An open device. Each read is reported, so that a device that does not answer is noticed.
+/// An open device. Each read is reported to the caller, which detects a device that does not
+/// respond.
 pub(super) struct Open<'t> {
     file: &'t File,
     size: u64,
-    say: &'t SyncSender<Message>,
-    /// Bytes read so far, of all devices of one comparison.
+    sender: &'t SyncSender<Message>,
+    /// Bytes read so far from all devices of one comparison.
     read: &'t Cell<u64>,
     buffer: Aligned,
 }
 
 impl<'t> Open<'t> {
-    pub(super) fn new(file: &'t File, size: u64, say: &'t SyncSender<Message>, read: &'t Cell<u64>) -> Self {
+    pub(super) fn new(
+        file: &'t File,
+        size: u64,
+        sender: &'t SyncSender<Message>,
+        read: &'t Cell<u64>,
+    ) -> Self {
         Self {
             file,
             size,
-            say,
+            sender,
             read,
             buffer: Aligned::new(),
         }
@@ -54,12 +61,12 @@ impl Source for Open<'_> {
         let mut at = offset - offset % ALIGN;
         let mut bytes = Vec::with_capacity(length);
         while at < end {
-            let stop = (at + CHUNK as u64)
+            let stop = (at + CHUNK_BYTES as u64)
                 .min(end.next_multiple_of(ALIGN))
                 .min(self.size);
             let room = usize::try_from(stop.saturating_sub(at))
-                .unwrap_or(CHUNK)
-                .min(CHUNK);
+                .unwrap_or(CHUNK_BYTES)
+                .min(CHUNK_BYTES);
             let chunk = self.buffer.chunk(room);
             read_exact(self.file, chunk, at)?;
             let begin = usize::try_from(offset.saturating_sub(at))
@@ -69,11 +76,11 @@ impl Source for Open<'_> {
             bytes.extend_from_slice(chunk.get(begin..wanted).unwrap_or_default());
             at = stop;
             if room == 0 {
-                return Err(format!("a read at byte {at} lies beyond the end of the device"));
+                return Err(format!("a read at byte {at} is beyond the end of the device"));
             }
             self.read.set(self.read.get() + room as u64);
-            tell(self.say, Message::Read(self.read.get()))
-                .map_err(|_| "the comparison was given up".to_owned())?;
+            send(self.sender, Message::Read(self.read.get()))
+                .map_err(|_| "the comparison was canceled".to_owned())?;
         }
         Ok(bytes)
     }
@@ -86,7 +93,7 @@ fn read_exact(file: &File, chunk: &mut [u8], offset: u64) -> Result<(), String> 
         match file.read_at(&mut chunk[done..], at) {
             Ok(0) => {
                 return Err(format!(
-                    "a read at byte {at} gave nothing: the device ends before it should"
+                    "a read at byte {at} returned no data: the device is shorter than expected"
                 ));
             }
             Ok(count) => done += count,
@@ -97,7 +104,7 @@ fn read_exact(file: &File, chunk: &mut [u8], offset: u64) -> Result<(), String> 
     Ok(())
 }
 
-/// Opens the root disk to read it. It is mounted, so it is neither locked nor opened exclusively.
+/// Opens the root disk for reading. It is mounted, so it is neither locked nor opened exclusively.
 pub(super) fn open_root(root: &RootDisk) -> Result<File, String> {
     let open = |path: &Path| {
         OpenOptions::new()

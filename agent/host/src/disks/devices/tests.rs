@@ -9,7 +9,7 @@ use virtfleet_agent_core::disks::{DevNumber, Use};
 use super::*;
 use crate::{FakeCommands, Roots};
 
-/// A guest of files.
+/// A guest's file tree.
 struct Guest {
     folder: tempfile::TempDir,
     roots: Roots,
@@ -40,7 +40,7 @@ impl Guest {
         Self { folder, roots }
     }
 
-    /// A device in `sys/devices`, with its links.
+    /// Creates a device in `sys/devices` with its links.
     fn device(&self, path: &str, number: &str, files: &[(&str, &str)]) -> PathBuf {
         let folder = self.roots.sys("devices").join(path);
         fs::create_dir_all(folder.join("holders")).unwrap();
@@ -134,7 +134,7 @@ fn the_system_is_found_through_mappings_and_partitions() {
 }
 
 #[test]
-fn names_on_the_bus_come_from_udev_and_from_the_links() {
+fn bus_paths_come_from_udev_and_from_the_links() {
     let guest = Guest::new("");
     let disk = guest.device("pci/sda", "8:0", &[]);
     let data = "S:disk/by-path/pci-0000:09:00.0\nE:ID_SERIAL_SHORT=short\nE:ID_SCSI_SERIAL=scsi\n";
@@ -145,14 +145,14 @@ fn names_on_the_bus_come_from_udev_and_from_the_links() {
     let device = &guest.devices()[0];
     assert_eq!(device.paths, ["pci-0000:09:00.0", "virtio-pci-0000:09:00.0"]);
     assert_eq!(device.id.serial.as_deref(), Some("scsi"));
-    // What SCSI says itself counts more.
+    // The serial from SCSI takes precedence.
     fs::create_dir_all(disk.join("device")).unwrap();
     fs::write(disk.join("device/vpd_pg80"), b"\0\x80\0\x04own ").unwrap();
     assert_eq!(guest.devices()[0].id.serial.as_deref(), Some("own"));
 }
 
 #[test]
-fn mounts_that_cannot_be_read_are_an_error() {
+fn unreadable_mounts_are_an_error() {
     let guest = Guest::new("no mount at all\n");
     guest.device("pci/vdb", "252:16", &[]);
     let commands = FakeCommands::content();
@@ -170,7 +170,7 @@ fn mounts_that_cannot_be_read_are_an_error() {
     );
 }
 
-/// A partition in the tree of its disk, and what udev says of it.
+/// Creates a partition in the tree of its disk and its udev data.
 fn partition(guest: &Guest, name: &str, number: &str, place: (u32, u64, u64), table: (u64, u64)) {
     let (index, start, size) = place;
     let files = [
@@ -192,7 +192,7 @@ fn partition(guest: &Guest, name: &str, number: &str, place: (u32, u64, u64), ta
 }
 
 #[test]
-fn partitions_of_the_root_disk_are_told_apart() {
+fn partitions_of_the_root_disk_are_distinguished() {
     let guest = Guest::new("1 0 252:1 / / rw - ext4 /dev/vda1 rw\n2 1 252:2 / /mnt rw - ext4 /dev/vda2 rw\n");
     guest.device(
         "pci/vda",
@@ -220,7 +220,7 @@ fn partitions_of_the_root_disk_are_told_apart() {
     assert_eq!(
         disks.devices().unwrap().len(),
         1,
-        "partitions are listed only where they are asked for"
+        "partitions are listed only on request"
     );
     let devices = disks.devices_and_partitions().unwrap();
     let of = |name: &str| devices.iter().find(|device| device.id.name == name).unwrap();
@@ -247,7 +247,7 @@ fn partitions_of_the_root_disk_are_told_apart() {
     for name in ["vda4", "vda5"] {
         assert!(of(name).fault.as_ref().unwrap().contains("overlaps"), "{name}");
     }
-    // Somebody uses the whole disk.
+    // The whole disk is in use.
     let disk = guest.roots.sys("block/vda");
     let mapping = guest.device("virtual/dm-0", "253:0", &[]);
     Guest::stack(&mapping, &disk);

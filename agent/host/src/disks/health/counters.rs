@@ -1,4 +1,4 @@
-//! What filesystems and disks have counted, as sysfs has it. All of these files are open to everybody.
+//! Error counters of filesystems and disks in sysfs. All users can read these files.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -17,30 +17,33 @@ fn number(path: &Path) -> Option<u64> {
     line(path)?.parse().ok()
 }
 
-/// `Documentation/ABI/testing/sysfs-fs-ext4`. The count of errors is the superblock's, and stays until `e2fsck` has run; warnings are of this mount.
-pub(super) fn ext4(roots: &Roots, mut look: Look) -> Look {
-    let folder = roots.sys(format!("fs/ext4/{}", look.block));
+/// `Documentation/ABI/testing/sysfs-fs-ext4`. The error count is in the superblock and is reset by
+/// `e2fsck`. The warning count is of the current mount.
+pub(super) fn ext4(roots: &Roots, mut health: Look) -> Look {
+    let folder = roots.sys(format!("fs/ext4/{}", health.block));
     for (kind, file) in [("error", "errors_count"), ("warning", "warning_count")] {
         if let Some(count) = number(&folder.join(file)) {
-            look.errors.insert(kind.to_owned(), count);
+            health.errors.insert(kind.to_owned(), count);
         }
     }
-    look.last_error_s = number(&folder.join("last_error_time")).filter(|time| *time > 0);
-    look.last_error_in = line(&folder.join("last_error_func"));
-    look.written_bytes = number(&folder.join("lifetime_write_kbytes")).and_then(|kib| kib.checked_mul(1024));
-    look
+    health.last_error_s = number(&folder.join("last_error_time")).filter(|time| *time > 0);
+    health.last_error_in = line(&folder.join("last_error_func"));
+    health.written_bytes =
+        number(&folder.join("lifetime_write_kbytes")).and_then(|kib| kib.checked_mul(1024));
+    health
 }
 
-/// `Documentation/ABI/testing/sysfs-fs-btrfs`, from Linux 5.14 on: a line a kind, for each device of the filesystem. They stay until somebody sets them back.
-pub(super) fn btrfs(roots: &Roots, mut look: Look) -> Look {
+/// `Documentation/ABI/testing/sysfs-fs-btrfs`, Linux 5.14 and later: one line per kind for each
+/// device. The counters persist until an admin resets them.
+pub(super) fn btrfs(roots: &Roots, mut health: Look) -> Look {
     let all = roots.sys("fs/btrfs");
     let filesystems = list(&all).unwrap_or_default();
     let Some(folder) = filesystems
         .iter()
         .map(|uuid| all.join(uuid))
-        .find(|folder| folder.join("devices").join(&look.block).exists())
+        .find(|folder| folder.join("devices").join(&health.block).exists())
     else {
-        return look;
+        return health;
     };
     let devices = folder.join("devinfo");
     let mut errors: BTreeMap<String, u64> = BTreeMap::new();
@@ -56,15 +59,16 @@ pub(super) fn btrfs(roots: &Roots, mut look: Look) -> Look {
             }
         }
     }
-    look.errors = errors;
-    look
+    health.errors = errors;
+    health
 }
 
-/// Errors and timeouts of a SCSI disk, in hexadecimal (`drivers/scsi/scsi_sysfs.c`); virtio and NVMe count none.
+/// Errors and timeouts of a SCSI disk in hexadecimal (`drivers/scsi/scsi_sysfs.c`). virtio and NVMe
+/// disks have no such counters.
 pub(super) fn scsi(roots: &Roots, device: &str) -> (Option<u64>, Option<u64>) {
     let count = |file: &str| {
         let of_disk = line(&roots.sys(format!("block/{device}/device/{file}")));
-        // Of a partition the link leads below the directory of its disk.
+        // A partition's link points below its disk's directory.
         let of_partition = || line(&roots.sys(format!("class/block/{device}/../device/{file}")));
         let text = of_disk.or_else(of_partition)?;
         u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()

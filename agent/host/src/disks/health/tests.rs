@@ -6,7 +6,8 @@ use std::{
 
 use super::*;
 
-/// 1,000 bytes of which 600 are used, or a filesystem that hangs until the other end is dropped.
+/// A filesystem of 1,000 bytes with 600 used, or one that hangs until the channel's other end is
+/// dropped.
 struct Fake(Mutex<Option<Receiver<()>>>);
 
 impl Statfs for Fake {
@@ -37,7 +38,8 @@ struct Guest {
 }
 
 impl Guest {
-    /// Disks with a mount each: `(device, block, number, place, kind, options of the superblock)`.
+    /// Disks with one mount each: `(device, block, number, mount point, filesystem, superblock
+    /// options)`.
     fn new(mounts: &[(&str, &str, &str, &str, &str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
@@ -80,7 +82,7 @@ impl Guest {
         fs::write(path, text).unwrap();
     }
 
-    fn look(&self, asked: &[(&str, &str)], gate: Option<Receiver<()>>) -> Vec<Option<Look>> {
+    fn inspect(&self, asked: &[(&str, &str)], gate: Option<Receiver<()>>) -> Vec<Option<Look>> {
         let asked: Vec<Asked<'_>> = asked
             .iter()
             .map(|(device, place)| Asked {
@@ -95,7 +97,7 @@ impl Guest {
 }
 
 #[test]
-fn an_ext4_in_a_container_has_its_superblocks_errors_and_its_disks() {
+fn ext4_on_luks_reports_errors_of_its_superblock_and_its_disk() {
     let guest = Guest::new(&[("sda", "dm-0", "254:0", "data", "ext4", "ro")]);
     for (file, text) in [
         ("fs/ext4/dm-0/errors_count", "3\n"),
@@ -108,7 +110,7 @@ fn an_ext4_in_a_container_has_its_superblocks_errors_and_its_disks() {
     ] {
         guest.write(&format!("sys/{file}"), text);
     }
-    let look = guest.look(&[("sda", "/data")], None).remove(0).unwrap();
+    let health = guest.inspect(&[("sda", "/data")], None).remove(0).unwrap();
     let expected = Look {
         block: "dm-0".into(),
         answer: Answer::Yes,
@@ -128,11 +130,11 @@ fn an_ext4_in_a_container_has_its_superblocks_errors_and_its_disks() {
         io_errors: Some(31),
         io_timeouts: Some(0),
     };
-    assert_eq!(look, expected);
+    assert_eq!(health, expected);
 }
 
 #[test]
-fn btrfs_counts_for_each_device() {
+fn btrfs_errors_are_summed_over_devices() {
     let guest = Guest::new(&[("vdb", "vdb", "253:16", "data", "btrfs", "rw")]);
     guest.write("sys/fs/btrfs/features/none", "");
     guest.write("sys/fs/btrfs/other/devices/vdc", "");
@@ -140,16 +142,16 @@ fn btrfs_counts_for_each_device() {
     let stats = "write_errs 1\nread_errs 2\nflush_errs 0\ncorruption_errs 0\ngeneration_errs 0\n";
     guest.write("sys/fs/btrfs/uuid/devinfo/1/error_stats", stats);
     guest.write("sys/fs/btrfs/uuid/devinfo/2/error_stats", stats);
-    let look = guest.look(&[("vdb", "/data")], None).remove(0).unwrap();
-    assert_eq!(look.error_count(), 6);
+    let health = guest.inspect(&[("vdb", "/data")], None).remove(0).unwrap();
+    assert_eq!(health.error_count(), 6);
     assert_eq!(
-        (look.errors["write"], look.errors["read"], look.errors.len()),
+        (health.errors["write"], health.errors["read"], health.errors.len()),
         (2, 4, 5)
     );
 }
 
 #[test]
-fn what_hangs_or_fails_costs_only_its_own_answer() {
+fn a_hanging_or_failing_filesystem_affects_only_its_own_result() {
     let guest = Guest::new(&[
         ("vdb", "vdb", "253:16", "hung", "xfs", "rw"),
         ("vdc", "vdc", "253:32", "shut", "xfs", "rw"),
@@ -167,9 +169,9 @@ fn what_hangs_or_fails_costs_only_its_own_answer() {
         ("vdh", "/nowhere"),
     ];
     let answers: Vec<Option<Answer>> = guest
-        .look(&asked, Some(gate))
+        .inspect(&asked, Some(gate))
         .into_iter()
-        .map(|look| look.map(|look| look.answer))
+        .map(|health| health.map(|health| health.answer))
         .collect();
     assert_eq!(
         answers,
@@ -178,7 +180,7 @@ fn what_hangs_or_fails_costs_only_its_own_answer() {
             Some(Answer::Error("I/O error".into())),
             Some(Answer::Unknown),
             Some(Answer::Yes),
-            // Another disk is mounted there; nothing is.
+            // A different disk is mounted there; nothing is mounted.
             None,
             None,
         ]
@@ -187,11 +189,17 @@ fn what_hangs_or_fails_costs_only_its_own_answer() {
 }
 
 #[test]
-fn in_a_namespace_of_its_own_only_the_superblock_says_read_only() {
+fn in_another_mount_namespace_only_the_superblock_is_checked_for_read_only() {
     let guest = Guest::new(&[("vdb", "vdb", "253:16", "data", "xfs", "rw")]);
     let text = fs::read_to_string(guest.at("proc/1/mountinfo")).unwrap();
     let hardened = text.replace(" rw - ", " ro - ");
-    let read_only = || guest.look(&[("vdb", "/data")], None).remove(0).unwrap().read_only;
+    let read_only = || {
+        guest
+            .inspect(&[("vdb", "/data")], None)
+            .remove(0)
+            .unwrap()
+            .read_only
+    };
     guest.write("proc/1/mountinfo", &hardened);
     assert_eq!(read_only(), Some(true));
     fs::remove_file(guest.at("proc/1/mountinfo")).unwrap();

@@ -72,7 +72,7 @@ fn line(step: &str) -> AuditRecord {
 }
 
 #[test]
-fn what_is_written_is_read_again_and_root_alone_may() {
+fn written_records_are_read_back_and_only_root_can_access_them() {
     let (_dir, roots) = roots();
     assert!(JournalStore::existing(&roots).unwrap().is_none());
     let store = JournalStore::open(&roots).unwrap();
@@ -100,7 +100,7 @@ fn what_is_written_is_read_again_and_root_alone_may() {
 }
 
 #[test]
-fn files_that_cannot_be_trusted_are_named_and_not_used() {
+fn untrusted_files_are_reported_and_not_used() {
     let (_dir, roots) = roots();
     let store = JournalStore::open(&roots).unwrap();
     let at = roots.root(JOURNAL_DIRECTORY);
@@ -131,7 +131,7 @@ fn files_that_cannot_be_trusted_are_named_and_not_used() {
 }
 
 #[test]
-fn a_folder_that_others_may_write_or_that_is_a_link_is_refused() {
+fn a_link_or_a_directory_that_others_can_write_is_rejected() {
     let (dir, roots) = roots();
     JournalStore::open(&roots).unwrap();
     let at = roots.root(JOURNAL_DIRECTORY);
@@ -150,7 +150,7 @@ fn a_folder_that_others_may_write_or_that_is_a_link_is_refused() {
 }
 
 #[test]
-fn the_audit_record_grows_to_a_bound_and_survives_a_torn_line() {
+fn the_audit_record_is_bounded_and_survives_a_truncated_line() {
     let (_dir, roots) = roots();
     let store = JournalStore::open(&roots).unwrap();
     let at = roots.root(JOURNAL_DIRECTORY).join(AUDIT_FILE);
@@ -164,16 +164,16 @@ fn the_audit_record_grows_to_a_bound_and_survives_a_torn_line() {
         records.into_iter().map(|record| record.step).collect::<Vec<_>>()
     };
     assert_eq!(steps(9), ["one", "two"]);
-    let long = "y".repeat(usize::try_from(AUDIT_BYTES).unwrap()) + "\n";
+    let long = "y".repeat(usize::try_from(MAX_AUDIT_BYTES).unwrap()) + "\n";
     fs::write(&at, [&torn, long.as_bytes()].concat()).unwrap();
     store.audit(&line("three")).unwrap();
-    assert!(fs::metadata(&at).unwrap().len() < 10_000, "a new file was begun");
+    assert!(fs::metadata(&at).unwrap().len() < 10_000, "the file was rotated");
     assert_eq!(steps(9), ["one", "three"]);
     assert_eq!(steps(1), ["three"]);
 }
 
 #[test]
-fn it_may_lie_on_a_mount_of_var_that_stays_and_is_no_disk() {
+fn the_journal_may_be_on_a_persistent_mount_of_var_that_is_no_declared_disk() {
     let (_dir, mut roots) = roots();
     roots.procfs = roots.rootfs.join("proc");
     fs::create_dir_all(roots.procfs.join("1")).unwrap();

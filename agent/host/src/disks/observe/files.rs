@@ -1,22 +1,24 @@
-//! Units and drop-ins that stand where ours would, and fstab.
+//! fstab, and units and drop-ins at the paths that the agent uses.
 
 use std::{collections::BTreeMap, path::Path};
 
 use crate::{Roots, list, read_text};
 
-/// Where systemd looks first.
+/// systemd's unit directory with the highest precedence.
 pub const UNITS: &str = "/etc/systemd/system";
 const FSTAB: &str = "/etc/fstab";
-/// What our drop-ins begin with.
+/// Prefix of the agent's drop-ins.
 const DROP_IN: &str = "50-virtfleet";
-const CAP: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// Every file that may be ours or in the place of one of ours, by path: with systemd mount and swap units, services that begin with `virtfleet-`, and drop-ins that
-/// begin with `50-virtfleet`; without it fstab. What cannot be read as text (a mask is a link to `/dev/null`) is there and empty.
+/// Every file at a path that the agent may write, by path. With systemd: mount and swap units,
+/// services that start with `virtfleet-`, and drop-ins that start with `50-virtfleet`. Without
+/// systemd: fstab. A file that is not readable text (a mask is a link to `/dev/null`) is included
+/// with empty content.
 pub fn disk_files(roots: &Roots, systemd: bool) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut take = |path: String| {
-        let text = read_text(&roots.root(&path), CAP).unwrap_or_default();
+        let text = read_text(&roots.root(&path), MAX_FILE_BYTES).unwrap_or_default();
         files.insert(path, text);
     };
     if !systemd {
@@ -45,7 +47,7 @@ pub fn disk_files(roots: &Roots, systemd: bool) -> BTreeMap<String, String> {
     files
 }
 
-/// Whether systemd's folder has that unit.
+/// True if systemd's directory contains the unit.
 pub fn disk_unit_file_there(roots: &Roots, unit: &str) -> bool {
     roots.root(UNITS).join(unit).is_file()
 }
@@ -57,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ours_and_what_is_in_their_place() {
+    fn own_files_and_files_at_their_paths_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().to_owned(),

@@ -1,4 +1,5 @@
-//! What is read of the guest, besides the devices themselves, before a plan for its disks is made. Nothing here writes or waits.
+//! Facts about the guest, besides its devices, that a plan for its disks needs. Reads only and
+//! never waits.
 
 mod files;
 mod mounts;

@@ -1,4 +1,4 @@
-//! What is mounted, and what is swapped to.
+//! Mounts and swap areas.
 
 use std::{
     collections::BTreeSet,
@@ -14,26 +14,30 @@ use virtfleet_agent_core::{
 
 use crate::{ReadError, Roots, read_bounded, read_text};
 
-const CAP: usize = 64 << 20;
+const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
 
-/// Why it is not known what is mounted.
+/// Why the mounts are unknown.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot find out what is mounted: {}: {reason}", path.display())]
+#[error("cannot read the mounts: {}: {reason}", path.display())]
 pub struct MountsError {
     path: PathBuf,
     reason: String,
 }
 
-/// What the first process has mounted, from block devices; sizes and owners are not filled.
+/// The mounts of PID 1 on block devices; sizes and owners are not filled.
 ///
-/// Mount points are those of the guest: where the root filesystem is not `/`, that prefix is taken away, and what lies outside is left out.
+/// Mount points are those of the guest: a root filesystem that is not `/` is stripped as a prefix,
+/// and mounts outside of it are left out.
+///
+/// # Errors
+/// mountinfo cannot be read or parsed.
 pub fn disk_mounts(roots: &Roots) -> Result<Vec<Mounted>, MountsError> {
     let path = roots.proc("1/mountinfo");
     let error = |reason: String| MountsError {
         path: path.clone(),
         reason,
     };
-    let bytes = read_bounded(&path, CAP).map_err(|reason| error(reason.to_string()))?;
+    let bytes = read_bounded(&path, MAX_MOUNTINFO_BYTES).map_err(|reason| error(reason.to_string()))?;
     let mut mounts = Vec::new();
     for mount in mountinfo::mounts(&bytes) {
         let mount = mount.map_err(|reason| error(reason.to_string()))?;
@@ -74,7 +78,7 @@ fn within(roots: &Roots, mount_point: &str) -> Option<String> {
     Some(Path::new("/").join(below).display().to_string())
 }
 
-/// The number of a block device's node.
+/// Device number of a block device's node.
 pub fn node_number(path: &Path) -> Option<DevNumber> {
     let metadata = std::fs::metadata(path).ok()?;
     metadata.file_type().is_block_device().then(|| {
@@ -86,7 +90,10 @@ pub fn node_number(path: &Path) -> Option<DevNumber> {
     })
 }
 
-/// What is swapped to. A kernel without swap swaps to nothing.
+/// Block devices in use as swap. Empty on a kernel without swap.
+///
+/// # Errors
+/// `/proc/swaps` cannot be read.
 pub fn swapped(roots: &Roots) -> Result<BTreeSet<DevNumber>, MountsError> {
     let path = roots.proc("swaps");
     let text = match read_text(&path, 1 << 20) {
@@ -111,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mounts_are_told_as_the_guest_sees_them() {
+    fn mount_points_are_those_of_the_guest() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: "/guest".into(),

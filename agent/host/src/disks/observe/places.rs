@@ -1,4 +1,4 @@
-//! Mount points, owners, and files with keys.
+//! Mount points, directory owners and key files.
 
 use std::{
     fs, io,
@@ -10,10 +10,11 @@ use virtfleet_agent_core::disks::{seen::MountPoint, wanted::Owner};
 
 use crate::{Roots, disks::busy::busy_below, entries_in};
 
-/// More entries than these are not counted.
-const MOST_ENTRIES: usize = 1000;
+/// Maximum number of entries that are counted.
+const MAX_ENTRIES: usize = 1000;
 
-/// A declared mount point on which nothing is mounted; `mounts` are all mount points of the guest.
+/// Inspects a declared mount point on which nothing is mounted. `mounts` lists all mount points of
+/// the guest.
 pub fn mount_point(roots: &Roots, path: &str, mounts: &[&str]) -> MountPoint {
     let place = roots.root(path);
     let mut seen = MountPoint {
@@ -27,7 +28,7 @@ pub fn mount_point(roots: &Roots, path: &str, mounts: &[&str]) -> MountPoint {
     if !metadata.is_dir() || seen.unusable.is_some() {
         return seen;
     }
-    match entries_in(&place, MOST_ENTRIES) {
+    match entries_in(&place, MAX_ENTRIES) {
         Ok(entries) => seen.entries = entries,
         Err(error) => seen.unusable = Some(format!("it cannot be read: {error}")),
     }
@@ -41,7 +42,8 @@ pub fn mount_point(roots: &Roots, path: &str, mounts: &[&str]) -> MountPoint {
     seen
 }
 
-/// Why nothing can be mounted there. Links are not followed: what is mounted must be where it was declared.
+/// Why nothing can be mounted there. Symbolic links are rejected: a disk must be mounted at its
+/// declared path.
 fn unusable(roots: &Roots, path: &str) -> Option<String> {
     let mut place = roots.rootfs.clone();
     for part in Path::new(path)
@@ -65,7 +67,7 @@ fn unusable(roots: &Roots, path: &str) -> Option<String> {
     None
 }
 
-/// Owner and mode of a directory, in numbers.
+/// Owner and mode of a directory as numbers.
 pub fn owner_of(path: &Path) -> Option<Owner> {
     let metadata = fs::metadata(path).ok()?;
     Some(Owner {
@@ -75,7 +77,7 @@ pub fn owner_of(path: &Path) -> Option<Owner> {
     })
 }
 
-/// Why a file with a key cannot be used; none when it can.
+/// Why a key file is unusable; `None` if it is usable.
 pub fn bad_key(roots: &Roots, path: &str) -> Option<String> {
     let place: PathBuf = roots.root(path);
     let metadata = match fs::metadata(&place) {
@@ -91,7 +93,7 @@ pub fn bad_key(roots: &Roots, path: &str) -> Option<String> {
         Some("it is empty".to_owned())
     } else if metadata.uid() != nix::unistd::geteuid().as_raw() || metadata.mode() & 0o077 != 0 {
         Some(format!(
-            "others than root may use it (owner {}, mode {:04o}); chown root and chmod 0400 it",
+            "users other than root can access it (owner {}, mode {:04o}); chown root and chmod 0400 it",
             metadata.uid(),
             metadata.mode() & 0o7777
         ))
@@ -107,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_are_looked_at_and_links_are_not_followed() {
+    fn mount_points_are_inspected_and_links_are_not_followed() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().to_owned(),
@@ -117,23 +119,23 @@ mod tests {
         fs::create_dir_all(dir.path().join("srv/full")).unwrap();
         fs::write(dir.path().join("srv/full/file"), "").unwrap();
         symlink("srv", dir.path().join("link")).unwrap();
-        let look = |path: &str| mount_point(&roots, path, &["/srv/full/pod"]);
-        assert_eq!(look("/srv/new"), MountPoint::default());
-        let full = look("/srv/full");
+        let inspect = |path: &str| mount_point(&roots, path, &["/srv/full/pod"]);
+        assert_eq!(inspect("/srv/new"), MountPoint::default());
+        let full = inspect("/srv/full");
         assert_eq!((full.exists, full.entries, full.unusable), (true, 1, None));
         assert_eq!(full.busy, ["a mount at /srv/full/pod"]);
         assert_eq!(
-            look("/link/full").unusable.as_deref(),
+            inspect("/link/full").unusable.as_deref(),
             Some("/link is a symbolic link")
         );
         assert_eq!(
-            look("/srv/full/file").unusable.as_deref(),
+            inspect("/srv/full/file").unusable.as_deref(),
             Some("/srv/full/file is not a directory")
         );
     }
 
     #[test]
-    fn a_key_is_roots_alone() {
+    fn only_root_may_access_a_key() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().to_owned(),

@@ -5,7 +5,7 @@ fn entry(lines: &[(&str, &str)]) -> Option<TableEntry> {
 }
 
 #[test]
-fn an_entry_is_read_as_blkid_and_udev_print_it() {
+fn the_formats_of_blkid_and_udev_are_parsed() {
     let gpt = |name| {
         entry(&[
             ("SCHEME", "gpt"),
@@ -44,17 +44,17 @@ fn an_entry_is_read_as_blkid_and_udev_print_it() {
     assert_eq!((mbr.kind.as_str(), mbr.attributes), ("0x83", 0));
     assert!(
         mbr.differs(2, 512, 512).is_some(),
-        "without a place nothing agrees"
+        "without a place no entry matches"
     );
     assert_eq!(entry(&[("SCHEME", "gpt")]), None);
-    let odd = [
+    let malformed = [
         ("SCHEME", "gpt"),
         ("UUID", "a"),
         ("FLAGS", "odd"),
         ("SIZE", "18446744073709551615"),
     ];
-    let odd = entry(&odd).unwrap();
-    assert_eq!((odd.attributes, odd.size), (u64::MAX, None));
+    let malformed = entry(&malformed).unwrap();
+    assert_eq!((malformed.attributes, malformed.size), (u64::MAX, None));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::{
 use super::*;
 use crate::SystemCommands;
 
-/// A tree with a bit of everything that needs no root.
+/// A tree with every kind of entry that needs no root.
 fn tree() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join("from").join(name);
@@ -34,10 +34,10 @@ fn tree() -> tempfile::TempDir {
 }
 
 #[test]
-fn a_copy_is_the_same_and_each_difference_is_named() {
+fn a_copy_is_equal_and_each_difference_is_reported() {
     let dir = tree();
     let (from, to) = (dir.path().join("from"), dir.path().join("to"));
-    // What an interrupted copy has left goes away.
+    // The rest of an interrupted copy is removed.
     fs::create_dir_all(to.join("old/er")).unwrap();
     copy_tree(&SystemCommands, &from, &to).unwrap();
     fs::create_dir(to.join(LOST_AND_FOUND)).unwrap();
@@ -51,7 +51,7 @@ fn a_copy_is_the_same_and_each_difference_is_named() {
     assert_eq!(seeded.entries, 10);
     assert!(
         fs::metadata(to.join("sparse")).unwrap().blocks() < 100,
-        "holes stay holes"
+        "holes are preserved"
     );
     let differs = |what: &str, change: &dyn Fn()| {
         copy_tree(&SystemCommands, &from, &to).unwrap();
@@ -75,7 +75,7 @@ fn a_copy_is_the_same_and_each_difference_is_named() {
         fs::write(to.join("a/file"), other).unwrap();
         restore(&to.join("a/file"), &from.join("a/file"));
     });
-    differs("time of change", &|| {
+    differs("modification time", &|| {
         File::open(to.join("tool"))
             .unwrap()
             .set_modified(SystemTime::UNIX_EPOCH)
@@ -83,7 +83,7 @@ fn a_copy_is_the_same_and_each_difference_is_named() {
     });
     differs("size", &|| {
         fs::write(to.join("tool"), "#").unwrap();
-        // A write by other than root takes the set-user-ID bit away.
+        // A write by a user other than root clears the set-user-ID bit.
         fs::set_permissions(to.join("tool"), Permissions::from_mode(0o4755)).unwrap();
         restore(&to.join("tool"), &from.join("tool"));
     });
@@ -94,10 +94,10 @@ fn a_copy_is_the_same_and_each_difference_is_named() {
         restore(&to.join("a/b"), &from.join("a/b"));
     });
     differs("target", &|| {
-        let (ours, theirs) = (from.join("link"), to.join("link"));
-        fs::remove_file(&theirs).unwrap();
-        symlink("no-here", &theirs).unwrap();
-        let touched = Tool::new("touch").args(["-h", "-r"]).arg(ours).arg(theirs);
+        let (original, copy) = (from.join("link"), to.join("link"));
+        fs::remove_file(&copy).unwrap();
+        symlink("no-here", &copy).unwrap();
+        let touched = Tool::new("touch").args(["-h", "-r"]).arg(original).arg(copy);
         SystemCommands.check(&touched).unwrap();
         restore(&to, &from);
     });

@@ -1,4 +1,4 @@
-//! blkid(8), asked of the device itself and not of a cache (`-p`).
+//! blkid(8), on the device itself, without its cache (`-p`).
 
 use std::{path::Path, time::Duration};
 
@@ -7,15 +7,16 @@ use virtfleet_agent_core::disks::Doubt;
 use super::super::partitions::TableEntry;
 use crate::{CommandError, Commands, Done, Tool};
 
-/// It reads a few hundred KiB.
-const DEADLINE: Duration = Duration::from_mins(1);
+/// Generous: blkid reads a few hundred KiB.
+const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// What it knows on a device.
+/// What blkid finds on a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Known {
-    /// By blkid's names, at least one: a filesystem or what else has a superblock first, a partition table after it.
+    /// At least one kind in blkid's terms: a filesystem or another superblock first, then a
+    /// partition table.
     pub kinds: Vec<String>,
-    /// The filesystem's UUID, as it prints it.
+    /// The filesystem's UUID as blkid prints it.
     pub uuid: Option<String>,
     /// Its label.
     pub label: Option<String>,
@@ -23,16 +24,18 @@ pub struct Known {
     pub version: Option<String>,
 }
 
-/// What is on the device; none when blkid finds nothing, which it says of a device that it cannot read, too: whoever calls must have read it.
+/// Probes the content of a device. `None` if blkid finds nothing; it also finds nothing on a device
+/// that it cannot read, so the caller must have read the device.
 ///
-/// Errors: blkid is missing, failed, or said what nobody understands.
+/// # Errors
+/// blkid is missing, failed, or printed unexpected output.
 pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Doubt> {
     let run = |more: &[&str]| {
         let tool = Tool::new("blkid")
             .args(["--probe", "--output", "export"])
             .args(more)
             .arg(device)
-            .deadline(DEADLINE);
+            .deadline(TIMEOUT);
         commands.run(&tool).map_err(|error| Doubt {
             passing: matches!(error, CommandError::Late { .. } | CommandError::Stuck(_)),
             reason: error.to_string(),
@@ -41,11 +44,11 @@ pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Do
     // blkid(8), EXIT STATUS: 2 nothing found or unreadable, 4 usage or other errors, 8 ambivalent.
     let done = run(&[])?;
     match done.code {
-        // Of a partition it prints the entry in the table, also when nothing is on it.
+        // For a partition blkid prints its table entry even if the partition has no content.
         0 if parse(&done.stdout).is_none() && is_entry_alone(&done.stdout) => Ok(None),
         0 => match parse(&done.stdout) {
             Some(known) => Ok(Some(known)),
-            None => Err(strange(device, &done)),
+            None => Err(unidentified(device, &done)),
         },
         2 => Ok(None),
         8 => {
@@ -64,24 +67,24 @@ pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Do
             }
             Ok(Some(known))
         }
-        _ => Err(strange(device, &done)),
+        _ => Err(unidentified(device, &done)),
     }
 }
 
-/// The entry of a partition in the table on its disk; none when blkid finds no such entry, or the
-/// device is no partition.
+/// The table entry of a partition. `None` if blkid finds no such entry or the device is not a
+/// partition.
 ///
 /// # Errors
-/// blkid is missing, failed, or did not end in time.
+/// blkid is missing, failed, or passed its deadline.
 pub(in super::super) fn table_entry(
     commands: &dyn Commands,
     device: &Path,
 ) -> Result<Option<TableEntry>, Doubt> {
-    // One kind of superblock alone is looked for, so that no content makes the result ambivalent.
+    // Only one kind of superblock is searched, so that no content makes the result ambivalent.
     let tool = Tool::new("blkid")
         .args(["--probe", "--output", "export", "--match-types", "swap"])
         .arg(device)
-        .deadline(DEADLINE);
+        .deadline(TIMEOUT);
     let done = commands.run(&tool).map_err(|error| Doubt {
         passing: matches!(error, CommandError::Late { .. } | CommandError::Stuck(_)),
         reason: error.to_string(),
@@ -94,11 +97,11 @@ pub(in super::super) fn table_entry(
             })))
         }
         2 => Ok(None),
-        _ => Err(strange(device, &done)),
+        _ => Err(unidentified(device, &done)),
     }
 }
 
-/// Whether there is nothing but the device's name and the entry in a partition table.
+/// True if the output has only the device's name and the partition table entry.
 fn is_entry_alone(text: &str) -> bool {
     let mut keys = text
         .lines()
@@ -107,10 +110,10 @@ fn is_entry_alone(text: &str) -> bool {
     text.contains("\nPART_ENTRY_UUID=") && keys.all(|key| key == "DEVNAME" || key.starts_with("PART_ENTRY_"))
 }
 
-fn strange(device: &Path, done: &Done) -> Doubt {
-    let said = done.stderr.lines().next().unwrap_or_default();
+fn unidentified(device: &Path, done: &Done) -> Doubt {
+    let message = done.stderr.lines().next().unwrap_or_default();
     let reason = format!(
-        "blkid cannot tell what is on {}: exit code {} {said}",
+        "blkid cannot identify the content of {}: exit code {} {message}",
         device.display(),
         done.code
     );
@@ -120,7 +123,7 @@ fn strange(device: &Path, done: &Done) -> Doubt {
     }
 }
 
-/// `KEY=value` lines.
+/// Parses `KEY=value` lines.
 fn parse(text: &str) -> Option<Known> {
     let value = |key: &str| {
         let mut lines = text.lines().filter_map(|line| line.split_once('='));

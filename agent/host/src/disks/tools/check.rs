@@ -1,4 +1,5 @@
-//! The filesystems' own checkers, asked to look and to change nothing: `e2fsck -fn`, `xfs_repair -n`, `btrfs check --readonly`.
+//! The filesystems' own checkers in read-only mode: `e2fsck -fn`, `xfs_repair -n`, `btrfs check
+//! --readonly`.
 
 use std::{
     path::{Path, PathBuf},
@@ -8,11 +9,12 @@ use std::{
 use super::blkid;
 use crate::{CommandError, Commands, Done, Tool};
 
-/// What is asked is what a `mkfs` has left, which is small.
-const DEADLINE: Duration = Duration::from_mins(10);
+/// Sufficient for a filesystem that a `mkfs` left, which is small.
+const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// More than any `mkfs.btrfs` ends at (6 in version 6.2, 8 or 9 in later ones).
-const MKFS_GENERATIONS: u64 = 16;
+/// Maximum generation that a `mkfs.btrfs` ends at (6 in version 6.2, 8 or 9 in later ones), with a
+/// margin.
+const MAX_MKFS_GENERATION: u64 = 16;
 
 /// Why a filesystem could not be checked.
 #[derive(Debug, thiserror::Error)]
@@ -20,22 +22,24 @@ pub enum CheckError {
     /// The checker could not be run to its end.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// blkid could not say what is there.
+    /// blkid could not identify the content.
     #[error("{0}")]
     Doubt(String),
-    /// It ended without a judgement: it could not open or read the device, or said something else.
+    /// The checker printed no verdict: it could not open or read the device, or printed something
+    /// else.
     #[error("{}", .0)]
     NoJudgement(CommandError),
-    /// It is not whole, and it is not as `mkfs` left it: somebody has mounted it, and has perhaps lost power while it was in use.
-    #[error("{} was mounted since it was made ({}): what its checker says then tells nothing of its mkfs", .0.display(), .1)]
+    /// It is damaged, but was mounted after its `mkfs`, and perhaps lost power while in use.
+    #[error("{} was mounted after it was created ({}): its checker's result does not show whether its mkfs was complete", .0.display(), .1)]
     Mounted(PathBuf, String),
-    /// There is no checker for that kind.
+    /// No checker exists for that kind.
     #[error("there is no checker for {0:?}")]
     Kind(String),
 }
 
-/// What the checkers say when it is the device that fails, or somebody has it, and not the filesystem. In lower case.
-const NOT_ITS_FAULT: [&str; 9] = [
+/// Messages of the checkers when the device fails or is in use, as opposed to a damaged filesystem.
+/// In lower case.
+const DEVICE_ERRORS: [&str; 9] = [
     "busy",
     "mounted",
     "in use",
@@ -47,20 +51,25 @@ const NOT_ITS_FAULT: [&str; 9] = [
     "usage:",
 ];
 
-/// Whether the checker finds nothing wrong. The filesystem must not be mounted, nor be held exclusively: btrfs-check(8) wants it for itself.
+/// True if the checker finds no error. The filesystem must not be mounted or held exclusively,
+/// because btrfs-check(8) opens it exclusively.
 ///
-/// "No" is what permits to clear the disk, so it takes more than an exit code: each of them exits in the same way when it cannot open the device.
-/// e2fsck(8): 0 is no errors, a code with 4 in it errors left as they are. xfs_repair(8) with `-n`: 1 is corruption, told from the rest by its
-/// having begun with its first phase. btrfs-check(8): 1, having begun to open the filesystem. A swap area is whole when blkid knows it: mkswap writes
-/// one page.
+/// `false` permits the agent to clear the disk, so an exit code alone is not sufficient: each
+/// checker uses the same code when it cannot open the device. e2fsck(8): 0 is no errors, a code
+/// with bit 4 is uncorrected errors. xfs_repair(8) with `-n`: 1 after the start of phase 1 is
+/// corruption. btrfs-check(8): 1 after the start of opening the filesystem. A swap area is complete
+/// if blkid recognizes it, because mkswap writes a single page.
+///
+/// # Errors
+/// The checker could not run, printed no verdict, or the filesystem was mounted after its `mkfs`.
 pub fn is_content(commands: &dyn Commands, filesystem: &str, device: &Path) -> Result<bool, CheckError> {
     let (tool, bad): (_, fn(&Done) -> bool) = match filesystem {
         "ext4" => (Tool::new("e2fsck").args(["-f", "-n"]), |done| done.code & 4 != 0),
         "xfs" => (Tool::new("xfs_repair").arg("-n"), |done| {
-            done.code == 1 && said(done).contains("phase 1 ")
+            done.code == 1 && output(done).contains("phase 1 ")
         }),
         "btrfs" => (Tool::new("btrfs").args(["check", "--readonly"]), |done| {
-            done.code == 1 && said(done).contains("opening filesystem to check")
+            done.code == 1 && output(done).contains("opening filesystem to check")
         }),
         "swap" => {
             let known = blkid::probe(commands, device).map_err(|doubt| CheckError::Doubt(doubt.reason))?;
@@ -68,47 +77,50 @@ pub fn is_content(commands: &dyn Commands, filesystem: &str, device: &Path) -> R
         }
         other => return Err(CheckError::Kind(other.to_owned())),
     };
-    let tool = tool.arg(device).deadline(DEADLINE);
+    let tool = tool.arg(device).deadline(TIMEOUT);
     let done = commands.run(&tool)?;
     if done.success() {
         return Ok(true);
     }
-    let said = said(&done);
-    if !bad(&done) || NOT_ITS_FAULT.iter().any(|words| said.contains(words)) {
+    let output = output(&done);
+    if !bad(&done) || DEVICE_ERRORS.iter().any(|words| output.contains(words)) {
         return Err(CheckError::NoJudgement(CommandError::Failed { tool, done }));
     }
-    match mounted_since(commands, filesystem, device, &said)? {
+    match mounted_since(commands, filesystem, device, &output)? {
         Some(trace) => Err(CheckError::Mounted(device.to_owned(), trace)),
         None => Ok(false),
     }
 }
 
-/// What shows that the filesystem was mounted after its `mkfs`, which leaves none of it; none when nothing does. It must be known: where the
-/// superblock cannot be read there is no judgement.
+/// Evidence that the filesystem was mounted after its `mkfs`; `None` if there is none. If the
+/// superblock cannot be read, that is an error.
 ///
-/// ext4: dumpe2fs(8) says how often it was mounted, and the kernel sets `needs_recovery` for as long as it is. xfs: xfs_repair(8) with `-n` says that there
-/// are changes in the log, which a `mkfs` writes empty. btrfs: the kernel sets the generation of the tree of UUIDs at the first mount that may write, a log
-/// tree comes by an fsync(2); a `mkfs` ends at generation 6 or a few more.
+/// - ext4: dumpe2fs(8) prints the mount count, and the kernel sets `needs_recovery` while it is
+///   mounted.
+/// - xfs: xfs_repair(8) with `-n` reports changes in the log, which `mkfs` writes empty.
+/// - btrfs: the kernel sets the generation of the UUID tree at the first writable mount, and
+///   fsync(2) creates a log tree; `mkfs` ends at generation 6 or slightly more.
 fn mounted_since(
     commands: &dyn Commands,
     filesystem: &str,
     device: &Path,
-    said: &str,
+    output: &str,
 ) -> Result<Option<String>, CheckError> {
     let ask = |tool: Tool| -> Result<(String, Tool), CheckError> {
-        // Whatever its exit code: dumpe2fs(8) says all this first, and fails then at a journal that `mkfs` has not come to. The features that it lists
-        // stand before the count of mounts, which must be there.
+        // The exit code is ignored: dumpe2fs(8) prints all this first and then fails at a journal
+        // that `mkfs` had not written yet. The features precede the mount count, which must be
+        // present.
         let tool = tool.arg(device);
         Ok((commands.run(&tool)?.stdout, tool))
     };
     let number = |text: &str, tool: &Tool, key: &str| {
         let value = text.lines().find_map(|line| {
             let rest = line.trim_start().strip_prefix(key)?;
-            // `log_root` is no beginning of `log_root_level`.
+            // `log_root` must not match `log_root_level`.
             rest.starts_with([' ', '\t', ':'])
                 .then(|| rest.trim_start_matches(':').trim().parse::<u64>().ok())?
         });
-        value.ok_or_else(|| CheckError::Doubt(format!("`{tool}` does not say {key:?}")))
+        value.ok_or_else(|| CheckError::Doubt(format!("`{tool}` does not print {key:?}")))
     };
     match filesystem {
         "ext4" => {
@@ -119,7 +131,7 @@ fn mounted_since(
             let mounts = number(&text, &tool, "Mount count")?;
             Ok((mounts > 0).then(|| format!("Mount count: {mounts}")))
         }
-        "xfs" => Ok(said
+        "xfs" => Ok(output
             .contains("valuable metadata changes in a log")
             .then(|| "changes in its log".to_owned())),
         "btrfs" => {
@@ -127,7 +139,7 @@ fn mounted_since(
             for (key, most) in [
                 ("uuid_tree_generation", 0),
                 ("log_root", 0),
-                ("generation", MKFS_GENERATIONS),
+                ("generation", MAX_MKFS_GENERATION),
             ] {
                 let value = number(&text, &tool, key)?;
                 if value > most {
@@ -140,8 +152,8 @@ fn mounted_since(
     }
 }
 
-/// All that it printed, in lower case.
-fn said(done: &Done) -> String {
+/// The whole output in lower case.
+fn output(done: &Done) -> String {
     format!("{}\n{}", done.stdout, done.stderr).to_lowercase()
 }
 
@@ -150,8 +162,8 @@ mod tests {
     use super::*;
     use crate::FakeCommands;
 
-    fn judged(filesystem: &str, code: i32, stdout: &str, stderr: &str) -> Option<bool> {
-        judged_with(
+    fn verdict(filesystem: &str, code: i32, stdout: &str, stderr: &str) -> Option<bool> {
+        verdict_with(
             filesystem,
             code,
             stdout,
@@ -161,7 +173,7 @@ mod tests {
         )
     }
 
-    fn judged_with(
+    fn verdict_with(
         filesystem: &str,
         code: i32,
         stdout: &str,
@@ -187,15 +199,15 @@ mod tests {
     }
 
     #[test]
-    fn only_a_judgement_is_one() {
-        assert_eq!(judged("ext4", 0, "", "e2fsck 1.47.0"), Some(true));
-        assert_eq!(judged("ext4", 4, "Resize inode not valid.", ""), Some(false));
+    fn only_a_verdict_of_the_checker_counts() {
+        assert_eq!(verdict("ext4", 0, "", "e2fsck 1.47.0"), Some(true));
+        assert_eq!(verdict("ext4", 4, "Resize inode not valid.", ""), Some(false));
         assert_eq!(
-            judged("ext4", 12, "Group descriptors look bad...", ""),
+            verdict("ext4", 12, "Group descriptors look bad...", ""),
             Some(false)
         );
         assert_eq!(
-            judged(
+            verdict(
                 "ext4",
                 8,
                 "e2fsck: No such device or address while trying to open",
@@ -204,23 +216,26 @@ mod tests {
             None
         );
         assert_eq!(
-            judged("ext4", 12, "Error reading block 33 (Input/output error)", ""),
+            verdict("ext4", 12, "Error reading block 33 (Input/output error)", ""),
             None
         );
-        assert_eq!(judged("xfs", 1, "Phase 1 - find\nbad magic # 0", ""), Some(false));
         assert_eq!(
-            judged("xfs", 1, "", "xfs_repair: /dev/vdb contains a mounted filesystem"),
-            None
-        );
-        assert_eq!(judged("xfs", 1, "", "couldn't initialize XFS library"), None);
-        assert_eq!(judged("xfs", 2, "Phase 1 - find", ""), None);
-        let opening = "Opening filesystem to check...";
-        assert_eq!(
-            judged("btrfs", 1, opening, "ERROR: cannot open file system"),
+            verdict("xfs", 1, "Phase 1 - find\nbad magic # 0", ""),
             Some(false)
         );
         assert_eq!(
-            judged(
+            verdict("xfs", 1, "", "xfs_repair: /dev/vdb contains a mounted filesystem"),
+            None
+        );
+        assert_eq!(verdict("xfs", 1, "", "couldn't initialize XFS library"), None);
+        assert_eq!(verdict("xfs", 2, "Phase 1 - find", ""), None);
+        let opening = "Opening filesystem to check...";
+        assert_eq!(
+            verdict("btrfs", 1, opening, "ERROR: cannot open file system"),
+            Some(false)
+        );
+        assert_eq!(
+            verdict(
                 "btrfs",
                 1,
                 opening,
@@ -229,18 +244,18 @@ mod tests {
             None
         );
         assert_eq!(
-            judged("btrfs", 1, "", "ERROR: /dev/vdb is currently mounted"),
+            verdict("btrfs", 1, "", "ERROR: /dev/vdb is currently mounted"),
             None
         );
-        assert_eq!(judged("zfs", 0, "", ""), None);
-        // Who was mounted is not judged by a checker that reads no log.
+        assert_eq!(verdict("zfs", 0, "", ""), None);
+        // A filesystem that was mounted is not judged by a checker that does not read the log.
         for superblock in [
             "Filesystem features: has_journal needs_recovery\nMount count:              0\n",
             "Filesystem features: has_journal\nMount count:              2\n",
             "Filesystem features: has_journal\n",
         ] {
             assert_eq!(
-                judged_with("ext4", 4, "Free blocks count wrong", "", superblock),
+                verdict_with("ext4", 4, "Free blocks count wrong", "", superblock),
                 None,
                 "{superblock}"
             );
@@ -252,13 +267,13 @@ mod tests {
             "log_root\t0\nuuid_tree_generation\t0\n",
         ] {
             assert_eq!(
-                judged_with("btrfs", 1, opening, "", superblock),
+                verdict_with("btrfs", 1, opening, "", superblock),
                 None,
                 "{superblock}"
             );
         }
         let log = "Phase 1 - find\nALERT: The filesystem has valuable metadata changes in a log which is being\nignored";
-        assert_eq!(judged("xfs", 1, log, ""), None);
+        assert_eq!(verdict("xfs", 1, log, ""), None);
         let missing = FakeCommands::new(|_| None);
         assert!(is_content(&missing, "ext4", Path::new("/dev/vdb")).is_err());
     }

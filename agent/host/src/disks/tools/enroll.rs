@@ -4,18 +4,25 @@ use std::{path::Path, time::Duration};
 
 use crate::{CommandError, Commands, Done, Tool};
 
-/// As for cryptsetup: the key derivation is made to take seconds, more on a busy machine.
-const DEADLINE: Duration = Duration::from_mins(5);
+/// As for cryptsetup: the key derivation takes seconds by design, longer on a busy machine.
+const TIMEOUT: Duration = Duration::from_mins(5);
 
-/// Lets the guest's TPM 2.0 open a LUKS2 device, which a key file opens already. `pcrs` as that page has them, e.g. `7`.
+/// Enrolls the guest's TPM 2.0 in a LUKS2 device that a key file opens already. `pcrs` as in that
+/// manual page, e.g. `7`.
+///
+/// # Errors
+/// systemd-cryptenroll(1) failed.
 pub fn tpm2(commands: &dyn Commands, key: &Path, pcrs: &str, device: &Path) -> Result<Done, CommandError> {
     let tool = Tool::new("systemd-cryptenroll")
         .arg(format!("--unlock-key-file={}", key.display()))
         .args(["--tpm2-device=auto".to_owned(), format!("--tpm2-pcrs={pcrs}")]);
-    commands.check(&tool.arg(device).deadline(DEADLINE))
+    commands.check(&tool.arg(device).deadline(TIMEOUT))
 }
 
-/// Whether the header has a token of the TPM, by the tool's own list of slots.
+/// True if the header has a TPM token, from the tool's list of slots.
+///
+/// # Errors
+/// systemd-cryptenroll(1) failed.
 pub fn has_tpm2(commands: &dyn Commands, device: &Path) -> Result<bool, CommandError> {
     let done = commands.check(&Tool::new("systemd-cryptenroll").arg(device))?;
     Ok(done

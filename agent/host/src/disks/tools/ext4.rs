@@ -6,9 +6,12 @@ use super::SizeError;
 use crate::{CommandError, Commands, Done, Tool};
 
 /// Growing writes new group descriptors.
-const DEADLINE: Duration = Duration::from_mins(30);
+const TIMEOUT: Duration = Duration::from_mins(30);
 
-/// The filesystem's size in bytes, by its superblock; mounted or not.
+/// The filesystem's size in bytes from its superblock; it may be mounted.
+///
+/// # Errors
+/// dumpe2fs(8) failed or printed unexpected output.
 pub fn size(commands: &dyn Commands, device: &Path) -> Result<u64, SizeError> {
     let done = commands.check(&Tool::new("dumpe2fs").arg("-h").arg(device))?;
     size_in(&done.stdout).ok_or_else(|| SizeError::Strange("dumpe2fs", device.to_owned()))
@@ -25,15 +28,19 @@ fn size_in(text: &str) -> Option<u64> {
     value("Block count:")?.checked_mul(value("Block size:")?)
 }
 
-/// Grows a mounted filesystem to its device. It never shrinks one: without a size it takes what is there, and mounted it only grows.
+/// Grows a mounted filesystem to the size of its device. Never shrinks: without a size resize2fs
+/// uses the whole device, and a mounted filesystem can only grow.
+///
+/// # Errors
+/// resize2fs(8) failed.
 pub fn grow(commands: &dyn Commands, device: &Path) -> Result<Done, CommandError> {
-    commands.check(&Tool::new("resize2fs").arg(device).deadline(DEADLINE))
+    commands.check(&Tool::new("resize2fs").arg(device).deadline(TIMEOUT))
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn count_times_size() {
+    fn the_size_is_block_count_times_block_size() {
         let text =
             "Filesystem UUID:          x\nBlock count:              71680\nBlock size:               1024\n";
         assert_eq!(super::size_in(text), Some(71_680 * 1024));

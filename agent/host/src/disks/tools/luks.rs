@@ -1,20 +1,21 @@
-//! cryptsetup(8). Keys are files and never arguments, which every process can read.
+//! cryptsetup(8). Keys are passed as files, because every process can read another's arguments.
 
 use std::{fs::File, path::Path, time::Duration};
 
 use crate::{CommandError, Commands, Done, Tool};
 
-/// The key derivation is made to take seconds, more on a busy machine.
-const DEADLINE: Duration = Duration::from_mins(5);
+/// The key derivation takes seconds by design, longer on a busy machine.
+const TIMEOUT: Duration = Duration::from_mins(5);
 
 fn tool(action: &str) -> Tool {
     Tool::new("cryptsetup")
         .args(["--batch-mode", action])
-        .deadline(DEADLINE)
+        .deadline(TIMEOUT)
 }
 
-/// Makes a LUKS2 header by the arguments of an intent, `luksFormat` and the UUID among them. Only what holds a proof calls this.
-/// The tool inherits `lock`, the open file with the lock of the whole disk.
+/// Creates a LUKS2 header by the arguments of an intent, which contain `luksFormat` and the UUID.
+/// Only a holder of a proof calls this. The tool inherits `lock`, the open file with the lock of
+/// the whole disk.
 pub(in super::super) fn format(
     commands: &dyn Commands,
     arguments: &[String],
@@ -23,10 +24,13 @@ pub(in super::super) fn format(
     lock: &File,
 ) -> Result<Done, CommandError> {
     let tool = Tool::new("cryptsetup").args(arguments).arg("--key-file").arg(key);
-    commands.check_with_lock(&tool.arg("--").arg(device).deadline(DEADLINE), lock)
+    commands.check_with_lock(&tool.arg("--").arg(device).deadline(TIMEOUT), lock)
 }
 
-/// Adds a second key to a header, which a first key opens.
+/// Adds a second key to a header that the first key opens.
+///
+/// # Errors
+/// cryptsetup(8) failed.
 pub fn add_key(
     commands: &dyn Commands,
     key: &Path,
@@ -42,19 +46,20 @@ pub fn add_key(
     commands.check(&tool)
 }
 
-/// What came of trying to open it.
+/// Result of an attempt to open a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opened {
     /// It is open.
     Yes,
-    /// The key is not one of the header's; what cryptsetup said.
+    /// The header has no slot for this key. Contains cryptsetup's output.
     KeyDoesNotFit(String),
 }
 
 /// cryptsetup(8), RETURN CODES: 2 no permission (bad passphrase).
 const BAD_PASSPHRASE: i32 = 2;
 
-/// Exit code 1 is a token that cannot be used, and much else: so the key is tried by itself, which opens nothing.
+/// Exit code 1 means an unusable token, among other errors. So the key is tested separately,
+/// without opening the container.
 fn opened(
     tool: Tool,
     done: Done,
@@ -69,7 +74,10 @@ fn opened(
     Err(CommandError::Failed { tool, done })
 }
 
-/// Opens it under a name of `/dev/mapper`. Errors: what has nothing to do with the key.
+/// Opens a container as `mapping` in `/dev/mapper`.
+///
+/// # Errors
+/// A failure that is unrelated to the key.
 pub fn open(
     commands: &dyn Commands,
     key: &Path,
@@ -82,7 +90,10 @@ pub fn open(
     opened(tool, done, || fits(commands, key, device))
 }
 
-/// Opens it by the token that systemd-cryptenroll(1) has left, e.g. of the TPM. Errors: what has nothing to do with the token.
+/// Opens a container by a token that systemd-cryptenroll(1) stored, e.g. of the TPM.
+///
+/// # Errors
+/// A failure that is unrelated to the token.
 pub fn open_by_token(commands: &dyn Commands, device: &Path, mapping: &str) -> Result<Opened, CommandError> {
     let tool = tool("open").args(["--type", "luks2", "--token-only", "--"]);
     let tool = tool.arg(device).arg(mapping);
@@ -90,7 +101,10 @@ pub fn open_by_token(commands: &dyn Commands, device: &Path, mapping: &str) -> R
     opened(tool, done, || token_fits(commands, device))
 }
 
-/// Whether a key opens it; nothing is opened.
+/// True if the key opens the header. The container is not opened.
+///
+/// # Errors
+/// A failure that is unrelated to the key.
 pub fn fits(commands: &dyn Commands, key: &Path, device: &Path) -> Result<bool, CommandError> {
     let tool = tool("open")
         .args(["--type", "luks2", "--test-passphrase", "--key-file"])
@@ -103,34 +117,49 @@ pub fn fits(commands: &dyn Commands, key: &Path, device: &Path) -> Result<bool, 
     }
 }
 
-/// Whether a token opens it, e.g. of the TPM; nothing is opened.
+/// True if a token opens the header, e.g. of the TPM. The container is not opened.
+///
+/// # Errors
+/// A failure that is unrelated to the token.
 pub fn token_fits(commands: &dyn Commands, device: &Path) -> Result<bool, CommandError> {
     let tool = tool("open").args(["--type", "luks2", "--test-passphrase", "--token-only", "--"]);
     Ok(commands.run(&tool.arg(device))?.success())
 }
 
-/// Grows the mapping to its device, by the token.
+/// Grows the mapping to the size of its device, with the token.
+///
+/// # Errors
+/// cryptsetup(8) failed.
 pub fn resize_by_token(commands: &dyn Commands, mapping: &str) -> Result<Done, CommandError> {
     commands.check(&tool("resize").args(["--token-only", "--", mapping]))
 }
 
-/// Grows the mapping to its device.
+/// Grows the mapping to the size of its device, with a key file.
+///
+/// # Errors
+/// cryptsetup(8) failed.
 pub fn resize(commands: &dyn Commands, key: &Path, mapping: &str) -> Result<Done, CommandError> {
     commands.check(&tool("resize").arg("--key-file").arg(key).arg("--").arg(mapping))
 }
 
 /// Closes the mapping.
+///
+/// # Errors
+/// cryptsetup(8) failed.
 pub fn close(commands: &dyn Commands, mapping: &str) -> Result<Done, CommandError> {
     commands.check(&tool("close").arg("--").arg(mapping))
 }
 
-/// Where the data begins on the device, in bytes, by the header; none when it does not say.
+/// Offset of the data on the device in bytes, from the header. `None` if the header lacks it.
+///
+/// # Errors
+/// cryptsetup(8) failed.
 pub fn data_offset(commands: &dyn Commands, device: &Path) -> Result<Option<u64>, CommandError> {
     let done = commands.check(&tool("luksDump").arg("--").arg(device))?;
     Ok(offset_in(&done.stdout))
 }
 
-/// The line `offset: 16777216 [bytes]` of the one data segment.
+/// Parses `offset: 16777216 [bytes]` of the only data segment.
 fn offset_in(text: &str) -> Option<u64> {
     let (_, segments) = text.split_once("Data segments:")?;
     let (segments, _) = segments.split_once("Keyslots:")?;
@@ -144,7 +173,10 @@ fn offset_in(text: &str) -> Option<u64> {
     offsets.next().is_none().then_some(offset)
 }
 
-/// The header's UUID; none when there is no LUKS header.
+/// The header's UUID. `None` if there is no LUKS header.
+///
+/// # Errors
+/// cryptsetup(8) failed.
 pub fn uuid(commands: &dyn Commands, device: &Path) -> Result<Option<String>, CommandError> {
     let done = commands.run(&tool("luksUUID").arg("--").arg(device))?;
     match done.code {

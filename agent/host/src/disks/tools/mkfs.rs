@@ -1,13 +1,14 @@
-//! The programs that make filesystems and swap areas: `mkfs.ext4`, `mkfs.xfs`, `mkfs.btrfs`, `mkswap`.
+//! The programs that create filesystems and swap areas: `mkfs.ext4`, `mkfs.xfs`, `mkfs.btrfs`,
+//! `mkswap`.
 
 use std::{fs::File, path::Path, time::Duration};
 
 use crate::{CommandError, Commands, Done, Tool};
 
 /// Discarding a large disk takes minutes on slow storage.
-const DEADLINE: Duration = Duration::from_mins(30);
+const TIMEOUT: Duration = Duration::from_mins(30);
 
-/// The program for a filesystem's kind; none for a kind that is not ours to make.
+/// The program for a kind of filesystem. `None` for a kind that the agent does not create.
 pub fn program(filesystem: &str) -> Option<&'static str> {
     Some(match filesystem {
         "ext4" => "mkfs.ext4",
@@ -18,9 +19,9 @@ pub fn program(filesystem: &str) -> Option<&'static str> {
     })
 }
 
-/// Runs it. Only what holds a proof calls this. `lock` is the open file with the lock of the whole
-/// disk: the tool inherits it, so that the disk stays locked for as long as the tool runs, also when
-/// the agent is killed.
+/// Runs the program. Only a holder of a proof calls this. The tool inherits `lock`, the open file
+/// with the lock of the whole disk, so that the disk stays locked while the tool runs, even if the
+/// agent is killed.
 pub(in super::super) fn run(
     commands: &dyn Commands,
     program: &str,
@@ -29,5 +30,5 @@ pub(in super::super) fn run(
     lock: &File,
 ) -> Result<Done, CommandError> {
     let tool = Tool::new(program).args(arguments).arg(device);
-    commands.check_with_lock(&tool.deadline(DEADLINE), lock)
+    commands.check_with_lock(&tool.deadline(TIMEOUT), lock)
 }

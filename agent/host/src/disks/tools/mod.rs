@@ -1,4 +1,4 @@
-//! One wrapper for each tool, each a page: how it is called, and what its exit codes mean.
+//! One module per external tool: its command line and the meaning of its exit codes.
 
 pub mod blkid;
 pub mod btrfs;
@@ -16,13 +16,13 @@ use std::path::PathBuf;
 
 use crate::CommandError;
 
-/// Why a filesystem's size is not known.
+/// Why a filesystem's size is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum SizeError {
     /// The tool failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// It said something else than its size.
-    #[error("`{0} {path}` does not say the filesystem's size", path = .1.display())]
+    /// The tool printed unexpected output.
+    #[error("`{0} {path}` does not print the filesystem's size", path = .1.display())]
     Strange(&'static str, PathBuf),
 }

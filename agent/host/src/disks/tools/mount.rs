@@ -5,9 +5,12 @@ use std::{path::Path, time::Duration};
 use crate::{CommandError, Commands, Done, Tool};
 
 /// A journal may have to be replayed.
-const DEADLINE: Duration = Duration::from_mins(10);
+const TIMEOUT: Duration = Duration::from_mins(10);
 
-/// Mounts a device. The kind is given, so that nothing guesses it.
+/// Mounts a device. The filesystem is passed explicitly, so that mount(8) does not guess it.
+///
+/// # Errors
+/// mount(8) failed.
 pub fn mount(
     commands: &dyn Commands,
     filesystem: &str,
@@ -15,23 +18,29 @@ pub fn mount(
     device: &Path,
     place: &Path,
 ) -> Result<Done, CommandError> {
-    let mut tool = Tool::new("mount").args(["-t", filesystem]).deadline(DEADLINE);
+    let mut tool = Tool::new("mount").args(["-t", filesystem]).deadline(TIMEOUT);
     if !options.is_empty() {
         tool = tool.args(["-o".to_owned(), options.join(",")]);
     }
     commands.check(&tool.arg("--").arg(device).arg(place))
 }
 
-/// Mounts a directory at another place (`MS_BIND`), without what is mounted below it.
+/// Bind-mounts a directory (`MS_BIND`), without other mounts below it.
+///
+/// # Errors
+/// mount(8) failed.
 pub fn bind(commands: &dyn Commands, directory: &Path, place: &Path) -> Result<Done, CommandError> {
     let tool = Tool::new("mount")
         .args(["--bind", "--"])
         .arg(directory)
         .arg(place);
-    commands.check(&tool.deadline(DEADLINE))
+    commands.check(&tool.deadline(TIMEOUT))
 }
 
-/// Changes options of what is mounted there. Flags of the mount alone are changed without touching the filesystem.
+/// Changes mount options. Per-mount flags are changed without touching the filesystem.
+///
+/// # Errors
+/// mount(8) failed.
 pub fn remount(
     commands: &dyn Commands,
     options: &[String],
@@ -41,10 +50,13 @@ pub fn remount(
     let own = options.iter().any(|option| option.ends_with("discard"));
     let what = if own { "remount" } else { "remount,bind" };
     let tool = Tool::new("mount").args(["-o".to_owned(), format!("{what},{}", options.join(","))]);
-    commands.check(&tool.arg("--").arg(device).arg(place).deadline(DEADLINE))
+    commands.check(&tool.arg("--").arg(device).arg(place).deadline(TIMEOUT))
 }
 
-/// Unmounts what is mounted there. Never lazily: what is busy stays.
+/// Unmounts a mount point. Never lazily: a busy mount stays.
+///
+/// # Errors
+/// umount(8) failed.
 pub fn umount(commands: &dyn Commands, place: &Path) -> Result<Done, CommandError> {
-    commands.check(&Tool::new("umount").arg("--").arg(place).deadline(DEADLINE))
+    commands.check(&Tool::new("umount").arg("--").arg(place).deadline(TIMEOUT))
 }

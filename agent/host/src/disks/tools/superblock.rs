@@ -1,5 +1,5 @@
-//! Reads the superblock of a device that is not mounted: past the page cache, because a filesystem
-//! that was mounted a moment ago wrote past it, too.
+//! Reads the superblock of an unmounted device with direct reads, because a filesystem that was
+//! mounted a moment ago has bypassed the device's page cache as well.
 
 use std::{
     fs::OpenOptions,
@@ -12,10 +12,10 @@ use virtfleet_agent_core::disks::superblock::{HEAD_BYTES, Superblock};
 
 use super::super::{ioctl, reader::Aligned};
 
-/// The superblock at the start of a device or partition; none when none of a known kind is there.
+/// The superblock at the start of a device or partition. `None` if there is none of a known kind.
 ///
 /// # Errors
-/// The device cannot be opened or read. One that is shorter than the superblock area is no error.
+/// The device cannot be opened or read. A device shorter than the superblock area is not an error.
 pub fn read(device: &Path) -> io::Result<Option<Superblock>> {
     read_at(device, 0)
 }
@@ -32,7 +32,7 @@ pub fn read_at(device: &Path, offset: u64) -> io::Result<Option<Superblock>> {
 
 fn head<'b>(device: &Path, offset: u64, buffer: &'b mut Aligned) -> io::Result<&'b [u8]> {
     let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(device);
-    // Files of tests on tmpfs are read as they are.
+    // Files of tests on tmpfs do not support direct reads.
     let file = match open(ioctl::DIRECT) {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => open(0)?,
         opened => opened?,

@@ -4,7 +4,10 @@ use std::path::Path;
 
 use crate::{CommandError, Commands, Done, Tool};
 
-/// Uses a swap area. Options as in fstab: `discard`, `pri=10`.
+/// Activates a swap area. Options as in fstab: `discard`, `pri=10`.
+///
+/// # Errors
+/// swapon(8) failed.
 pub fn on(commands: &dyn Commands, options: &[String], device: &Path) -> Result<Done, CommandError> {
     let mut tool = Tool::new("swapon");
     if !options.is_empty() {

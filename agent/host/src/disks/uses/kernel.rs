@@ -1,4 +1,5 @@
-//! Users of a block device within the kernel that claim nothing: loop devices, and targets that export it to other machines.
+//! Kernel users of a block device that make no exclusive claim: loop devices, and targets that
+//! export it to other machines.
 
 use std::{fs::File, path::Path, sync::mpsc::sync_channel, thread, time::Duration};
 
@@ -13,53 +14,56 @@ use super::{
 };
 use crate::{Roots, list};
 
-/// How long a loop device may take to say what it stands on. It asks the filesystem of its file, which may be on a network.
-const ANSWER: Duration = Duration::from_secs(1);
+/// Maximum time to query a loop device. The query goes to the filesystem of its file, which may be
+/// on a network.
+const LOOP_QUERY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Block devices that the kernel uses without a claim, each with its user in words.
+/// Block devices that the kernel uses without a claim, each with a description of its user.
 pub(in super::super) fn users(roots: &Roots) -> Vec<(DevNumber, String)> {
     let mut found = loops(roots);
     found.extend(targets(roots));
     found
 }
 
-/// Loop devices that stand on a block device.
+/// Block devices below loop devices.
 fn loops(roots: &Roots) -> Vec<(DevNumber, String)> {
     let names = list(&roots.sys("block")).unwrap_or_default();
     let names = names.into_iter().filter(|name| name.starts_with("loop"));
     names
         .filter_map(|name| {
-            // Only an attached one has the file.
+            // Only an attached loop device has this file.
             let backing = line(&block(roots, &name).join("loop/backing_file"))?;
             let by_path = backing
                 .starts_with("/dev/")
                 .then(|| node_number(&roots.root(&backing)))
                 .flatten();
-            // The path is that of the mount namespace in which it was attached; the kernel knows the number.
-            let number = by_path.or_else(|| asked(roots, &name))?;
+            // The path is that of the mount namespace in which it was attached; the kernel knows
+            // the number.
+            let number = by_path.or_else(|| query_loop(roots, &name))?;
             Some((number, format!("the loop device {name}")))
         })
         .collect()
 }
 
 /// The number of the block device below a loop device (`LOOP_GET_STATUS64`).
-fn asked(roots: &Roots, name: &str) -> Option<DevNumber> {
+fn query_loop(roots: &Roots, name: &str) -> Option<DevNumber> {
     let path = roots.root(format!("/dev/{name}"));
-    let (say, answer) = sync_channel(1);
+    let (sender, answer) = sync_channel(1);
     let ask = move || {
         let number = File::open(path)
             .ok()
             .and_then(|file| ioctl::loop_backing(&file).ok());
-        say.send(number.flatten()).ok();
+        sender.send(number.flatten()).ok();
     };
     thread::Builder::new()
         .name("loop-status".to_owned())
         .spawn(ask)
         .ok()?;
-    answer.recv_timeout(ANSWER).ok().flatten()
+    answer.recv_timeout(LOOP_QUERY_TIMEOUT).ok().flatten()
 }
 
-/// Devices that the kernel exports: LIO's backstores (`target_core_mod`) and nvmet's namespaces. Only where configfs is mounted.
+/// Devices that the kernel exports: LIO's backstores (`target_core_mod`) and nvmet's namespaces.
+/// Requires a mounted configfs.
 fn targets(roots: &Roots) -> Vec<(DevNumber, String)> {
     let mut found = Vec::new();
     let mut add = |file: &Path, what: String| {
@@ -97,7 +101,7 @@ mod tests {
 
     #[test]
     fn targets_name_the_device_that_they_export() {
-        // Made-up trees have no device nodes: a path that is none, or a regular file, is no user.
+        // The test's tree has no device nodes; a missing path or a regular file is not a use.
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
         let roots = Roots {

@@ -1,7 +1,8 @@
 //! Processes that have a block device open.
 //!
-//! An open descriptor is no claim: the kernel gives the device exclusively to somebody else all the same. So each process's descriptors are read. What a process
-//! has mapped and then closed is not seen.
+//! An open descriptor is not a claim: the kernel still grants exclusive access to another process.
+//! So the descriptors of all processes are read. A device that a process has mapped and then closed
+//! is not found.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,24 +21,25 @@ use crate::{Roots, list, read_text};
 /// A process that has a device open.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct Opener {
-    /// The device: the disk or a partition of it.
+    /// The device: the disk or one of its partitions.
     pub(in super::super) number: DevNumber,
-    /// Whether it may write.
+    /// True if the descriptor is writable.
     pub(in super::super) writes: bool,
     /// `name (pid)`.
     pub(in super::super) process: String,
 }
 
-/// Processes other than this one and its descendants that have one of these devices open.
+/// Processes, except this one and its descendants, that have one of these devices open.
 ///
-/// A descriptor that may only read does not count in an ancestor, which is the shell or the test
-/// that has started this process, and in another run of this program: `plan` may read the disks
-/// while `apply` formats one.
+/// A read-only descriptor is ignored in an ancestor, such as the shell or test that started this
+/// process, and in another run of this program: `plan` may read the disks while `apply` formats
+/// one.
 ///
-/// No file is opened, and no filesystem is asked for more than it has cached, so a network filesystem that hangs does not matter.
+/// No file is opened, and only cached attributes are read, so a hanging network filesystem does not
+/// block this.
 ///
 /// # Errors
-/// When the list of processes cannot be read.
+/// The list of processes cannot be read.
 pub(in super::super) fn openers(
     roots: &Roots,
     numbers: &BTreeSet<DevNumber>,
@@ -48,7 +50,7 @@ pub(in super::super) fn openers(
     let mut family = None;
     for process in processes {
         let folder = roots.proc(process.to_string());
-        // A process that has ended, and a kernel thread, have none.
+        // A process that has exited, or a kernel thread, has no descriptors.
         let Ok(descriptors) = fs::read_dir(folder.join("fd")) else {
             continue;
         };
@@ -76,10 +78,10 @@ pub(in super::super) fn openers(
     Ok(found.into_iter().collect())
 }
 
-/// The number of the block device that a descriptor's link leads to.
+/// Number of the block device that a descriptor's link refers to.
 fn block_device(path: &Path) -> Option<DevNumber> {
     let target = fs::read_link(path).ok()?;
-    // `socket:[1]`, `pipe:[2]`, `anon_inode:[eventfd]` are no files.
+    // `socket:[1]`, `pipe:[2]`, `anon_inode:[eventfd]` are not files.
     if !target.has_root() {
         return None;
     }
@@ -90,7 +92,8 @@ fn block_device(path: &Path) -> Option<DevNumber> {
     })
 }
 
-/// Whether a descriptor may write. None when it may neither read nor write (`O_PATH`), or is closed by now.
+/// True if a descriptor is writable. `None` if it is neither readable nor writable (`O_PATH`) or
+/// already closed.
 fn access(folder: &Path, descriptor: &Path) -> Option<bool> {
     let text = read_text(&folder.join("fdinfo").join(descriptor.file_name()?), 4096).ok()?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
@@ -109,7 +112,7 @@ impl Family {
         let names = list(&roots.procfs).unwrap_or_default();
         let processes = names.iter().filter_map(|name| name.parse::<u32>().ok());
         let parents = processes.filter_map(|process| Some((process, parent(roots, process).ok()??)));
-        // Its number in the namespace of that procfs.
+        // The PID in the namespace of that procfs.
         let own = fs::read_link(roots.proc("self")).ok();
         let own = own.and_then(|link| link.to_str()?.parse().ok());
         Self {
@@ -126,7 +129,7 @@ impl Family {
         self.line(self.own).any(|above| above == process)
     }
 
-    /// Whether the process runs the same executable file as this one.
+    /// True if the process runs the same executable file as this one.
     fn is_of_this_program(&self, roots: &Roots, process: u32) -> bool {
         let own = executable(roots, self.own);
         own.is_some() && executable(roots, process) == own
@@ -138,13 +141,14 @@ impl Family {
     }
 }
 
-/// The device and inode of the file that a process runs (`/proc/<pid>/exe`, proc_pid_exe(5)).
+/// Device and inode of a process's executable (`/proc/<pid>/exe`, proc_pid_exe(5)).
 fn executable(roots: &Roots, process: u32) -> Option<(u64, u64)> {
     let file = fs::metadata(roots.proc(format!("{process}/exe"))).ok()?;
     Some((file.dev(), file.ino()))
 }
 
-/// The parent's number, from `/proc/<pid>/stat` (proc_pid_stat(5)). The second field is a name in parentheses and may hold anything.
+/// The parent's PID, from `/proc/<pid>/stat` (proc_pid_stat(5)). The second field is a name in
+/// parentheses with arbitrary characters.
 fn parent(roots: &Roots, process: u32) -> io::Result<Option<u32>> {
     let text = read_text(&roots.proc(format!("{process}/stat")), 4096).map_err(io::Error::other)?;
     let rest = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
@@ -159,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_and_what_it_has_started_are_no_others() {
+    fn this_process_and_its_descendants_are_excluded() {
         let family = Family {
             own: 10,
             parents: [(10, 5), (5, 1), (11, 10), (12, 11), (20, 1), (1, 0)].into(),
@@ -179,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn regular_files_sockets_and_what_is_not_there_are_no_devices() {
+    fn regular_files_sockets_and_missing_files_are_not_devices() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let link = file.path().with_extension("link");
         std::os::unix::fs::symlink(file.path(), &link).unwrap();

@@ -1,4 +1,4 @@
-//! One question as a DNS message, and what a message that came means for it (RFC 1035, RFC 7766).
+//! Encodes a DNS query and matches received messages to it (RFC 1035, RFC 7766).
 
 use std::{net::IpAddr, str::FromStr as _};
 
@@ -7,7 +7,7 @@ use domain::base::{
 };
 use virtfleet_agent_core::dns::answers::{ECHO, Outcome, Purpose, Question, Transport};
 
-/// What is sent, and what an answer must have to be one.
+/// An encoded query and what an answer to it must contain.
 #[derive(Debug)]
 pub struct Asked {
     id: u16,
@@ -17,20 +17,24 @@ pub struct Asked {
     bytes: Vec<u8>,
 }
 
-/// What to make of a message that came.
+/// Classification of a received message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It answers what was asked.
+    /// It answers the query.
     Answer(Outcome),
-    /// It does not, for this reason. Anybody may have sent it: the answer may come still.
+    /// It is not an answer, for this reason. Anyone could have sent it, so the answer may still
+    /// arrive.
     Other(&'static str),
 }
 
 impl Asked {
-    /// The question as a message. Addresses of the nameserver's own family are asked for: a cluster of IPv6 alone has no others. There is no
-    /// EDNS in it, as glibc has it by default: some forwarders refuse what they do not know.
+    /// Encodes a query. It asks for addresses of the nameserver's own family, because an IPv6-only
+    /// cluster has no others. Like glibc's default it has no EDNS, which some forwarders reject.
     ///
-    /// `random` makes the id and, for [`Purpose::Random`], the label before the name. Errors: why the name cannot be asked for.
+    /// `random` provides the id and, for [`Purpose::Random`], the label before the name.
+    ///
+    /// # Errors
+    /// Why the name cannot be queried.
     pub fn new(question: &Question, random: [u8; 8]) -> Result<Self, String> {
         let [high, low, label @ ..] = random;
         let id = u16::from_be_bytes([high, low]);
@@ -38,7 +42,7 @@ impl Asked {
             Purpose::Random => format!("{}.{}", random_label(label), question.name),
             Purpose::Cluster | Purpose::Named => question.name.clone(),
         };
-        let refuse = |why: String| format!("{text:?} was not asked for: {why}");
+        let refuse = |why: String| format!("{text:?} was not queried: {why}");
         let name = Name::<Vec<u8>>::from_str(text.trim_end_matches('.'))
             .map_err(|error| refuse(error.to_string()))?;
         let kind = match question.nameserver {
@@ -60,47 +64,47 @@ impl Asked {
         })
     }
 
-    /// The message, without the length that goes before it over TCP.
+    /// The message without the TCP length prefix.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What came, as an answer to this. What comes is anybody's bytes.
+    /// Classifies received bytes, which are untrusted.
     pub fn read(&self, bytes: &[u8]) -> Verdict {
         let Ok(message) = Message::from_octets(bytes) else {
             return Verdict::Other("shorter than a DNS message");
         };
         let header = message.header();
         if header.id() != self.id {
-            return Verdict::Other("the id of another question");
+            return Verdict::Other("the id of another query");
         }
         if !header.qr() {
-            // That it is our own shows a loop, or a mirror.
+            // The query itself came back: a loop or a reflector.
             return Verdict::Other(if self.repeats_question(message) {
                 ECHO
             } else {
-                "a question instead of an answer"
+                "a query instead of an answer"
             });
         }
         if header.opcode() != Opcode::QUERY {
-            return Verdict::Other("an answer to something else than a query");
+            return Verdict::Other("an answer to an operation other than QUERY");
         }
         let code = header.rcode();
-        let told = code == Rcode::NOERROR || code == Rcode::NXDOMAIN;
-        // Whoever refuses may leave the question out.
+        let conclusive = code == Rcode::NOERROR || code == Rcode::NXDOMAIN;
+        // A nameserver that refuses may omit the question.
         let bare = message.header_counts().qdcount() == 0;
-        if !(self.repeats_question(message) || (bare && !told)) {
+        if !(self.repeats_question(message) || (bare && !conclusive)) {
             return Verdict::Other("an answer to another question");
         }
         Verdict::Answer(if header.tc() && self.transport == Transport::Udp {
             Outcome::Truncated
         } else if header.tc() {
-            garbled("an answer by TCP that says it was cut off")
+            malformed_answer("a truncated answer over TCP")
         } else if code == Rcode::NXDOMAIN {
             Outcome::NoSuchName
         } else if code == Rcode::NOERROR {
             self.addresses(message).map_or_else(
-                || garbled("an answer whose records cannot be read"),
+                || malformed_answer("an answer whose records cannot be read"),
                 |count| Outcome::Addresses { count },
             )
         } else {
@@ -118,7 +122,7 @@ impl Asked {
         })
     }
 
-    /// How many addresses are in it, whatever alias they stand under; none when a record cannot be read.
+    /// Number of addresses in the answer, for any alias. `None` if a record cannot be parsed.
     fn addresses(&self, message: Message<&[u8]>) -> Option<usize> {
         let mut count = 0;
         for record in message.answer().ok()? {
@@ -129,13 +133,14 @@ impl Asked {
     }
 }
 
-pub(super) fn garbled(reason: &str) -> Outcome {
+pub(super) fn malformed_answer(reason: &str) -> Outcome {
     Outcome::Garbled {
         reason: reason.to_owned(),
     }
 }
 
-/// Whose question it is, for people who read a nameserver's log, and 48 random bits: no cache has it.
+/// A prefix that identifies the sender in the nameserver's log, and 48 random bits so that no cache
+/// has the name.
 fn random_label(bytes: [u8; 6]) -> String {
     use std::fmt::Write as _;
     bytes.iter().fold("virtfleet-".to_owned(), |mut text, byte| {
@@ -163,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_message_is_that_of_rfc_1035() {
+    fn the_message_is_encoded_as_in_rfc_1035() {
         let asked = asked(Purpose::Random, "cluster.local.").unwrap();
         let mut expected =
             b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x16virtfleet-0102030405ff\x07cluster\x05local\0".to_vec();
@@ -172,15 +177,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_not_asked_for() {
+    fn invalid_names_are_not_queried() {
         for name in ["a..b", &"x".repeat(64), &"abcdefgh.".repeat(30)] {
             let error = asked(Purpose::Named, name).unwrap_err();
-            assert!(error.contains("was not asked for"), "{error}");
+            assert!(error.contains("was not queried"), "{error}");
         }
     }
 
     #[test]
-    fn only_the_answer_to_this_question_counts() {
+    fn only_the_answer_to_this_query_is_accepted() {
         let asked = asked(Purpose::Named, "Example.com").unwrap();
         let answer = |change: &dyn Fn(&mut Vec<u8>)| {
             let mut bytes = asked.bytes.clone();
@@ -216,7 +221,7 @@ mod tests {
         );
         assert_eq!(
             answer(&|bytes| bytes[0] = 0),
-            Verdict::Other("the id of another question")
+            Verdict::Other("the id of another query")
         );
         assert_eq!(answer(&|bytes| bytes[2] = 1), Verdict::Other(ECHO));
         assert_eq!(
@@ -229,16 +234,16 @@ mod tests {
         );
         assert_eq!(
             answer(&|bytes| bytes[7] = 9),
-            Verdict::Answer(garbled("an answer whose records cannot be read"))
+            Verdict::Answer(malformed_answer("an answer whose records cannot be read"))
         );
     }
 
     proptest! {
         #[test]
-        fn anybodys_bytes_are_read(bytes in proptest::collection::vec(any::<u8>(), 0..600), keep in 0usize..30) {
+        fn arbitrary_bytes_are_accepted(bytes in proptest::collection::vec(any::<u8>(), 0..600), keep in 0usize..30) {
             let asked = asked(Purpose::Cluster, "kubernetes.default.svc.cluster.local").unwrap();
             asked.read(&bytes);
-            // With the right beginning, so that what stands behind the question is looked at, too.
+            // With a valid beginning, so that the bytes after the question are parsed too.
             let mut near = asked.bytes.clone();
             near[2] |= 0x80;
             near[7] = bytes.first().copied().unwrap_or(1);

@@ -1,8 +1,8 @@
-//! Asks nameservers: every question at the same time, each with a socket (so a random source port of the kernel's choice) and a random id of
-//! its own, and none longer than its deadline. Nothing is asked twice, and nothing but what is given.
+//! Queries nameservers concurrently. Each query has its own socket (so a random source port chosen
+//! by the kernel), a random id and a timeout. No query is repeated.
 
-mod flight;
 mod message;
+mod pending_query;
 #[cfg(test)]
 mod responder;
 #[cfg(test)]
@@ -18,42 +18,44 @@ use virtfleet_agent_core::dns::answers::{Answer, Question};
 
 pub use message::{Asked, Verdict};
 
-use flight::Flight;
+use pending_query::PendingQuery;
 
-/// How to ask.
+/// Parameters of [`ask`].
 pub struct Ask<'a> {
-    /// How long an answer may take.
+    /// Maximum time for an answer.
     pub timeout: Duration,
-    /// The port of every nameserver; 53 but in tests.
+    /// Port of every nameserver; 53 except in tests.
     pub port: u16,
-    /// Where ids and random labels come from: [`random_bytes`] but in tests.
+    /// Source of ids and random labels; [`random_bytes`] except in tests.
     pub random: &'a mut dyn FnMut() -> [u8; 8],
 }
 
-/// Random bytes of the kernel (getrandom(2)). It does not fail after boot; if it did, an id that could be guessed would be the lesser evil.
+/// Random bytes from the kernel (getrandom(2)). The call does not fail after boot. If it did, a
+/// predictable id would be preferable to no query.
 pub fn random_bytes() -> [u8; 8] {
     let mut bytes = [0; 8];
     if let Err(error) = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
-        tracing::warn!(%error, "no random bytes from the kernel");
+        tracing::warn!(%error, "getrandom failed");
     }
     bytes
 }
 
-/// An answer to each question, in their order. Returns when the last is answered or given up, so not later than the timeout.
+/// Sends all queries. The answers are in the order of the questions. Returns when all are answered
+/// or the timeout has passed.
 pub fn ask(questions: &[Question], ask: Ask<'_>) -> Vec<Answer> {
-    let mut flights: Vec<Flight<'_>> = questions
+    let mut queries: Vec<PendingQuery<'_>> = questions
         .iter()
-        .map(|question| Flight::start(question, ask.port, (ask.random)()))
+        .map(|question| PendingQuery::start(question, ask.port, (ask.random)()))
         .collect();
-    while let Some(wait) = flights.iter().filter_map(|flight| flight.left(ask.timeout)).min() {
+    while let Some(wait) = queries.iter().filter_map(|query| query.left(ask.timeout)).min() {
         let (mut indexes, mut watched) = (Vec::new(), Vec::new());
-        for (index, flight) in flights.iter().enumerate() {
-            if let Some((socket, events)) = flight.waits_for() {
+        for (index, query) in queries.iter().enumerate() {
+            if let Some((socket, events)) = query.poll_events() {
                 indexes.push(index);
                 watched.push(PollFd::new(socket, events));
             }
         }
-        // Rounded up, so that the last round does not spin.
+        // Rounded up, so that the last iteration does not spin.
         let limit = PollTimeout::try_from(wait + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX);
         let polled = poll(&mut watched, limit);
         let ready: Vec<usize> = watched
@@ -64,16 +66,16 @@ pub fn ask(questions: &[Question], ask: Ask<'_>) -> Vec<Answer> {
             .collect();
         drop(watched);
         for index in ready {
-            flights[index].go_on();
+            queries[index].advance();
         }
         let broken = polled.err().filter(|error| *error != Errno::EINTR);
         let now = Instant::now();
-        for flight in &mut flights {
+        for query in &mut queries {
             match broken {
-                Some(error) => flight.unreachable(&error.into()),
-                None => flight.give_up(now, ask.timeout),
+                Some(error) => query.unreachable(&error.into()),
+                None => query.check_timeout(now, ask.timeout),
             }
         }
     }
-    flights.into_iter().map(Flight::answer).collect()
+    queries.into_iter().map(PendingQuery::answer).collect()
 }

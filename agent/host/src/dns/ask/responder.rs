@@ -1,4 +1,4 @@
-//! Nameservers for tests, on the loopback: each behaves in one way, until it is dropped.
+//! Nameservers on the loopback for tests. Each has one behavior until it is dropped.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -8,49 +8,51 @@ use std::{
     time::Duration,
 };
 
-/// What one does with a question.
+/// Behavior on a query.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Manner {
-    /// NOERROR with so many addresses.
+pub(super) enum Behavior {
+    /// NOERROR with this many addresses.
     Addresses(u8),
-    /// A response code and nothing else.
+    /// A response code without records.
     Code(u8),
-    /// TC.
+    /// A truncated answer (TC).
     Cut,
-    /// Bytes that are no message.
+    /// Bytes that are not a DNS message.
     Garbage,
-    /// The right answer under another id.
+    /// The right answer with another id.
     WrongId,
-    /// An answer with another id first, then the right one.
+    /// An answer with another id, then the right one.
     WrongThenRight,
     /// The right answer from another port.
     WrongSource,
-    /// Nothing.
+    /// No answer.
     Silent,
-    /// The right answer, after so many milliseconds.
+    /// The right answer after this many milliseconds.
     Slow(u64),
-    /// The question, as it came.
+    /// The query itself.
     Echo,
-    /// By TCP: half of the answer, then the end. By UDP nothing.
+    /// TCP: half of the answer, then close. UDP: no answer.
     Half,
-    /// By TCP: the answer byte by byte. By UDP nothing.
+    /// TCP: the answer byte by byte. UDP: no answer.
     Drip,
 }
 
-/// A running one.
+/// A running nameserver.
 pub(super) struct Responder {
     pub(super) port: u16,
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<usize>>,
 }
 
-const ROUND: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 impl Responder {
-    /// Listens on that port (any, if 0) of that address, by UDP and by TCP, each with a manner or not at all.
-    pub(super) fn start(at: (&str, u16), udp: Option<Manner>, tcp: Option<Manner>) -> Self {
+    /// Listens on that port (any if 0) of that address, over UDP and TCP, each with a
+    /// behavior or not at all.
+    pub(super) fn start(at: (&str, u16), udp: Option<Behavior>, tcp: Option<Behavior>) -> Self {
         let address: IpAddr = at.0.parse().unwrap();
-        // A port that is free for UDP and for TCP: what was taken for the one may be somebody's for the other.
+        // The port must be free for UDP and TCP; a port that is free for one may be in use for the
+        // other.
         let (datagrams, connections) = (0..100)
             .find_map(|_| {
                 let connections = TcpListener::bind((address, at.1)).ok()?;
@@ -63,16 +65,16 @@ impl Responder {
             stop: Vec::new(),
             threads: Vec::new(),
         };
-        if let Some(manner) = udp {
+        if let Some(behavior) = udp {
             let stopped = all.stopper();
             all.threads.push(thread::spawn(move || {
-                answer_datagrams(&datagrams, manner, &stopped)
+                answer_datagrams(&datagrams, behavior, &stopped)
             }));
         }
-        if let Some(manner) = tcp {
+        if let Some(behavior) = tcp {
             let stopped = all.stopper();
             all.threads.push(thread::spawn(move || {
-                answer_connections(&connections, manner, &stopped)
+                answer_connections(&connections, behavior, &stopped)
             }));
         }
         all
@@ -84,7 +86,7 @@ impl Responder {
         receiver
     }
 
-    /// How many questions came, when it is over.
+    /// Stops the nameserver and returns the number of queries.
     pub(super) fn asked(mut self) -> usize {
         self.stop.clear();
         self.threads.drain(..).map(|thread| thread.join().unwrap()).sum()
@@ -100,12 +102,12 @@ impl Drop for Responder {
     }
 }
 
-/// Waits, or not any longer when it is to stop.
-fn over(stopped: &Receiver<()>, wait: Duration) -> bool {
+/// Waits. Returns true if the nameserver must stop.
+fn stopped_within(stopped: &Receiver<()>, wait: Duration) -> bool {
     stopped.recv_timeout(wait) == Err(RecvTimeoutError::Disconnected)
 }
 
-fn answer_datagrams(socket: &UdpSocket, manner: Manner, stopped: &Receiver<()>) -> usize {
+fn answer_datagrams(socket: &UdpSocket, behavior: Behavior, stopped: &Receiver<()>) -> usize {
     socket.set_nonblocking(true).unwrap();
     let other = UdpSocket::bind((socket.local_addr().unwrap().ip(), 0)).unwrap();
     let mut asked = 0;
@@ -114,7 +116,7 @@ fn answer_datagrams(socket: &UdpSocket, manner: Manner, stopped: &Receiver<()>) 
         let (length, from) = match socket.recv_from(&mut buffer) {
             Ok(got) => got,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                if over(stopped, ROUND) {
+                if stopped_within(stopped, POLL_INTERVAL) {
                     return asked;
                 }
                 continue;
@@ -124,27 +126,27 @@ fn answer_datagrams(socket: &UdpSocket, manner: Manner, stopped: &Receiver<()>) 
         asked += 1;
         let question = &buffer[..length];
         let send = |bytes: &[u8]| drop(socket.send_to(bytes, from));
-        match manner {
-            Manner::WrongSource => drop(other.send_to(&answer(question, Manner::Addresses(1)), from)),
-            Manner::WrongThenRight => {
-                send(&answer(question, Manner::WrongId));
-                send(&answer(question, Manner::Addresses(1)));
+        match behavior {
+            Behavior::WrongSource => drop(other.send_to(&answer(question, Behavior::Addresses(1)), from)),
+            Behavior::WrongThenRight => {
+                send(&answer(question, Behavior::WrongId));
+                send(&answer(question, Behavior::Addresses(1)));
             }
-            Manner::Silent | Manner::Half | Manner::Drip => {}
-            Manner::Slow(millis) => {
-                over(stopped, Duration::from_millis(millis));
-                send(&answer(question, Manner::Addresses(1)));
+            Behavior::Silent | Behavior::Half | Behavior::Drip => {}
+            Behavior::Slow(millis) => {
+                stopped_within(stopped, Duration::from_millis(millis));
+                send(&answer(question, Behavior::Addresses(1)));
             }
-            _ => send(&answer(question, manner)),
+            _ => send(&answer(question, behavior)),
         }
     }
 }
 
-fn answer_connections(listener: &TcpListener, manner: Manner, stopped: &Receiver<()>) -> usize {
+fn answer_connections(listener: &TcpListener, behavior: Behavior, stopped: &Receiver<()>) -> usize {
     listener.set_nonblocking(true).unwrap();
     let mut asked = 0;
     let mut held = Vec::new();
-    while !over(stopped, ROUND) {
+    while !stopped_within(stopped, POLL_INTERVAL) {
         let Ok((mut stream, _)) = listener.accept() else {
             continue;
         };
@@ -155,23 +157,23 @@ fn answer_connections(listener: &TcpListener, manner: Manner, stopped: &Receiver
         let mut question = vec![0; u16::from_be_bytes(length).into()];
         stream.read_exact(&mut question).unwrap();
         asked += 1;
-        let answer = match manner {
-            Manner::Silent => {
+        let answer = match behavior {
+            Behavior::Silent => {
                 held.push(stream);
                 continue;
             }
-            Manner::Half | Manner::Drip => answer(&question, Manner::Addresses(1)),
-            _ => answer(&question, manner),
+            Behavior::Half | Behavior::Drip => answer(&question, Behavior::Addresses(1)),
+            _ => answer(&question, behavior),
         };
         let mut bytes = u16::try_from(answer.len()).unwrap().to_be_bytes().to_vec();
         bytes.extend(answer);
-        match manner {
-            Manner::Half => stream.write_all(&bytes[..bytes.len() / 2]).unwrap(),
-            Manner::Drip => {
+        match behavior {
+            Behavior::Half => stream.write_all(&bytes[..bytes.len() / 2]).unwrap(),
+            Behavior::Drip => {
                 stream.set_nodelay(true).unwrap();
                 for byte in bytes {
                     stream.write_all(&[byte]).unwrap();
-                    over(stopped, Duration::from_millis(1));
+                    stopped_within(stopped, Duration::from_millis(1));
                 }
             }
             _ => drop(stream.write_all(&bytes)),
@@ -180,20 +182,20 @@ fn answer_connections(listener: &TcpListener, manner: Manner, stopped: &Receiver
     asked
 }
 
-/// The message that comes back.
-fn answer(question: &[u8], manner: Manner) -> Vec<u8> {
+/// Builds the answer.
+fn answer(question: &[u8], behavior: Behavior) -> Vec<u8> {
     let mut bytes = question.to_vec();
-    if matches!(manner, Manner::Echo) {
+    if matches!(behavior, Behavior::Echo) {
         return bytes;
     }
     bytes[2] |= 0x80;
     bytes[3] |= 0x80;
-    match manner {
-        Manner::Code(code) => bytes[3] |= code,
-        Manner::Cut => bytes[2] |= 2,
-        Manner::Garbage => bytes = b"this is no DNS message at all".to_vec(),
-        Manner::WrongId => bytes[0] ^= 0xff,
-        Manner::Addresses(count) => {
+    match behavior {
+        Behavior::Code(code) => bytes[3] |= code,
+        Behavior::Cut => bytes[2] |= 2,
+        Behavior::Garbage => bytes = b"this is no DNS message at all".to_vec(),
+        Behavior::WrongId => bytes[0] ^= 0xff,
+        Behavior::Addresses(count) => {
             bytes[7] = count;
             let kind = bytes[bytes.len() - 3];
             for host in 0..count {
@@ -212,8 +214,9 @@ fn answer(question: &[u8], manner: Manner) -> Vec<u8> {
     bytes
 }
 
-/// A port of the loopback on which nobody listens, by UDP and by TCP, while what is returned is held: it is another address's.
-pub(super) fn nobody() -> (SocketAddr, Responder) {
+/// A loopback address and port without a listener. The port is reserved at another address while
+/// the returned responder is held.
+pub(super) fn closed_port() -> (SocketAddr, Responder) {
     let other = Responder::start(("127.0.0.250", 0), None, None);
     (SocketAddr::new("127.0.0.251".parse().unwrap(), other.port), other)
 }

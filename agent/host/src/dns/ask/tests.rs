@@ -3,15 +3,15 @@ use std::time::{Duration, Instant};
 use virtfleet_agent_core::dns::answers::{Outcome, Purpose, Question, Transport};
 
 use super::{
-    message::garbled,
-    responder::{Manner, Responder, nobody},
+    message::malformed_answer,
+    responder::{Behavior, Responder, closed_port},
     *,
 };
 
-/// For those who do not answer.
-const SHORT: Duration = Duration::from_millis(600);
-/// For those who do: on a busy machine that takes its time.
-const LONG: Duration = Duration::from_secs(20);
+/// Timeout for nameservers that do not answer.
+const TIMEOUT_UNANSWERED: Duration = Duration::from_millis(600);
+/// Timeout for nameservers that answer; generous for a busy machine.
+const TIMEOUT_ANSWERED: Duration = Duration::from_secs(20);
 
 fn question(nameserver: &str, transport: Transport) -> Question {
     Question {
@@ -34,99 +34,126 @@ fn ask_at(port: u16, questions: &[Question], timeout: Duration) -> Vec<Answer> {
     )
 }
 
-/// One question to one nameserver of that manner, by both transports.
-fn both(manner: Manner) -> [Answer; 2] {
-    let server = Responder::start(("127.0.0.1", 0), Some(manner), Some(manner));
+/// One query over each transport to a nameserver of that behavior.
+fn both(behavior: Behavior) -> [Answer; 2] {
+    let server = Responder::start(("127.0.0.1", 0), Some(behavior), Some(behavior));
     let questions = [Transport::Udp, Transport::Tcp].map(|transport| question("127.0.0.1", transport));
-    let silent = matches!(
-        manner,
-        Manner::Silent | Manner::Garbage | Manner::WrongId | Manner::Echo
+    let unanswered = matches!(
+        behavior,
+        Behavior::Silent | Behavior::Garbage | Behavior::WrongId | Behavior::Echo
     );
-    let answers = ask_at(server.port, &questions, if silent { SHORT } else { LONG });
-    assert_eq!(server.asked(), 2, "each is asked once");
+    let answers = ask_at(
+        server.port,
+        &questions,
+        if unanswered {
+            TIMEOUT_UNANSWERED
+        } else {
+            TIMEOUT_ANSWERED
+        },
+    );
+    assert_eq!(server.asked(), 2, "each query is sent once");
     answers.try_into().unwrap()
 }
 
-fn outcomes(manner: Manner) -> [Outcome; 2] {
-    both(manner).map(|answer| answer.outcome)
+fn outcomes(behavior: Behavior) -> [Outcome; 2] {
+    both(behavior).map(|answer| answer.outcome)
 }
 
 #[test]
-fn each_manner_of_a_nameserver_has_its_outcome() {
+fn each_behavior_of_a_nameserver_has_its_outcome() {
     let code = |code: &str| Outcome::Code {
         code: code.to_owned(),
     };
-    for (manner, outcome) in [
-        (Manner::Addresses(2), Outcome::Addresses { count: 2 }),
-        (Manner::Addresses(0), Outcome::Addresses { count: 0 }),
-        (Manner::Code(3), Outcome::NoSuchName),
-        (Manner::Code(2), code("SERVFAIL")),
-        (Manner::Code(5), code("REFUSED")),
-        (Manner::Silent, Outcome::Timeout),
+    for (behavior, outcome) in [
+        (Behavior::Addresses(2), Outcome::Addresses { count: 2 }),
+        (Behavior::Addresses(0), Outcome::Addresses { count: 0 }),
+        (Behavior::Code(3), Outcome::NoSuchName),
+        (Behavior::Code(2), code("SERVFAIL")),
+        (Behavior::Code(5), code("REFUSED")),
+        (Behavior::Silent, Outcome::Timeout),
     ] {
-        assert_eq!(outcomes(manner), [outcome.clone(), outcome], "{manner:?}");
+        assert_eq!(outcomes(behavior), [outcome.clone(), outcome], "{behavior:?}");
     }
-    for (manner, reason) in [
-        (Manner::Garbage, "the id of another question"),
-        (Manner::WrongId, "the id of another question"),
-        (Manner::Echo, "the question itself came back"),
+    for (behavior, reason) in [
+        (Behavior::Garbage, "the id of another query"),
+        (Behavior::WrongId, "the id of another query"),
+        (Behavior::Echo, "the question itself came back"),
     ] {
-        assert_eq!(outcomes(manner), [garbled(reason), garbled(reason)], "{manner:?}");
+        assert_eq!(
+            outcomes(behavior),
+            [malformed_answer(reason), malformed_answer(reason)],
+            "{behavior:?}"
+        );
     }
 }
 
 #[test]
-fn cut_off_by_udp_is_to_be_asked_by_tcp_and_by_tcp_it_is_wrong() {
-    let wrong = garbled("an answer by TCP that says it was cut off");
-    assert_eq!(outcomes(Manner::Cut), [Outcome::Truncated, wrong]);
+fn truncation_is_reported_over_udp_and_malformed_over_tcp() {
+    let wrong = malformed_answer("a truncated answer over TCP");
+    assert_eq!(outcomes(Behavior::Cut), [Outcome::Truncated, wrong]);
 }
 
 #[test]
-fn a_stranger_does_not_keep_the_answer_away() {
-    let server = Responder::start(("127.0.0.1", 0), Some(Manner::WrongThenRight), None);
-    let answers = ask_at(server.port, &[question("127.0.0.1", Transport::Udp)], LONG);
+fn an_unrelated_message_does_not_prevent_the_answer() {
+    let server = Responder::start(("127.0.0.1", 0), Some(Behavior::WrongThenRight), None);
+    let answers = ask_at(
+        server.port,
+        &[question("127.0.0.1", Transport::Udp)],
+        TIMEOUT_ANSWERED,
+    );
     assert_eq!(answers[0].outcome, Outcome::Addresses { count: 1 });
     drop(server);
-    let server = Responder::start(("127.0.0.1", 0), Some(Manner::WrongSource), None);
-    let answers = ask_at(server.port, &[question("127.0.0.1", Transport::Udp)], SHORT);
-    assert_eq!(answers[0].outcome, Outcome::Timeout, "the kernel drops it");
+    let server = Responder::start(("127.0.0.1", 0), Some(Behavior::WrongSource), None);
+    let answers = ask_at(
+        server.port,
+        &[question("127.0.0.1", Transport::Udp)],
+        TIMEOUT_UNANSWERED,
+    );
+    assert_eq!(
+        answers[0].outcome,
+        Outcome::Timeout,
+        "the kernel drops the message"
+    );
 }
 
 #[test]
-fn a_slow_answer_is_timed_and_a_silent_one_ends_in_time() {
-    let server = Responder::start(("127.0.0.1", 0), Some(Manner::Slow(100)), Some(Manner::Drip));
+fn a_slow_answer_is_timed_and_a_missing_one_times_out() {
+    let server = Responder::start(("127.0.0.1", 0), Some(Behavior::Slow(100)), Some(Behavior::Drip));
     let questions = [Transport::Udp, Transport::Tcp].map(|transport| question("127.0.0.1", transport));
-    let answers = ask_at(server.port, &questions, LONG);
+    let answers = ask_at(server.port, &questions, TIMEOUT_ANSWERED);
     assert_eq!(answers[0].outcome, Outcome::Addresses { count: 1 });
     assert!(answers[0].micros >= 100_000, "{answers:?}");
     assert_eq!(
         answers[1].outcome,
         Outcome::Addresses { count: 1 },
-        "by single bytes"
+        "byte by byte"
     );
     let before = Instant::now();
-    let [silent, _] = both(Manner::Silent);
-    assert!((600_000..8_000_000).contains(&silent.micros), "{silent:?}");
-    assert!(before.elapsed() < LONG);
+    let [unanswered, _] = both(Behavior::Silent);
+    assert!(
+        (600_000..8_000_000).contains(&unanswered.micros),
+        "{unanswered:?}"
+    );
+    assert!(before.elapsed() < TIMEOUT_ANSWERED);
 }
 
 #[test]
-fn nobody_there_is_known_at_once() {
-    let (address, _held) = nobody();
+fn a_closed_port_is_reported_at_once() {
+    let (address, _held) = closed_port();
     let questions = [Transport::Udp, Transport::Tcp].map(|transport| Question {
         nameserver: address.ip(),
         zone: None,
         ..question("127.0.0.1", transport)
     });
-    for answer in ask_at(address.port(), &questions, LONG) {
+    for answer in ask_at(address.port(), &questions, TIMEOUT_ANSWERED) {
         assert!(
             matches!(&answer.outcome, Outcome::Unreachable { error } if error.contains("refused")),
             "{answer:?}"
         );
         assert!(answer.micros < 5_000_000, "{answer:?}");
     }
-    // There is no route to it, or nobody behind the route.
-    let answers = ask_at(53, &[question("ff05::1234", Transport::Tcp)], LONG);
+    // No route, or no host behind the route.
+    let answers = ask_at(53, &[question("ff05::1234", Transport::Tcp)], TIMEOUT_ANSWERED);
     assert!(
         matches!(answers[0].outcome, Outcome::Unreachable { .. }),
         "{answers:?}"
@@ -134,30 +161,34 @@ fn nobody_there_is_known_at_once() {
 }
 
 #[test]
-fn tcp_only_and_a_connection_that_ends_early() {
-    let server = Responder::start(("127.0.0.1", 0), None, Some(Manner::Code(3)));
+fn tcp_only_and_an_early_close() {
+    let server = Responder::start(("127.0.0.1", 0), None, Some(Behavior::Code(3)));
     let questions = [Transport::Udp, Transport::Tcp].map(|transport| question("127.0.0.1", transport));
-    let answers = ask_at(server.port, &questions, LONG);
+    let answers = ask_at(server.port, &questions, TIMEOUT_ANSWERED);
     let found: Vec<_> = answers.iter().map(|answer| &answer.outcome).collect();
     assert_eq!(found[1], &Outcome::NoSuchName);
     assert!(matches!(found[0], Outcome::Unreachable { .. }), "{found:?}");
     drop(server);
-    let server = Responder::start(("127.0.0.1", 0), None, Some(Manner::Half));
-    let answers = ask_at(server.port, &[question("127.0.0.1", Transport::Tcp)], LONG);
+    let server = Responder::start(("127.0.0.1", 0), None, Some(Behavior::Half));
+    let answers = ask_at(
+        server.port,
+        &[question("127.0.0.1", Transport::Tcp)],
+        TIMEOUT_ANSWERED,
+    );
     assert_eq!(
         answers[0].outcome,
-        garbled("the connection was closed before an answer was there")
+        malformed_answer("the connection was closed before the answer was complete")
     );
 }
 
 #[test]
-fn all_nameservers_are_asked_at_the_same_time() {
-    let first = Responder::start(("127.0.0.11", 0), Some(Manner::Slow(500)), None);
+fn all_nameservers_are_queried_concurrently() {
+    let first = Responder::start(("127.0.0.11", 0), Some(Behavior::Slow(500)), None);
     let others: Vec<_> = (12..20)
         .map(|last| {
             Responder::start(
                 (&format!("127.0.0.{last}"), first.port),
-                Some(Manner::Slow(500)),
+                Some(Behavior::Slow(500)),
                 None,
             )
         })
@@ -167,7 +198,7 @@ fn all_nameservers_are_asked_at_the_same_time() {
         .collect();
     questions.push(question("::1", Transport::Udp));
     let before = Instant::now();
-    let answers = ask_at(first.port, &questions, LONG);
+    let answers = ask_at(first.port, &questions, TIMEOUT_ANSWERED);
     assert!(
         before.elapsed() < Duration::from_millis(9 * 500),
         "{:?}",
@@ -175,7 +206,7 @@ fn all_nameservers_are_asked_at_the_same_time() {
     );
     assert!(
         answers.iter().map(|answer| &answer.question).eq(&questions),
-        "in their order"
+        "in the order of the questions"
     );
     for answer in &answers[..9] {
         assert_eq!(answer.outcome, Outcome::Addresses { count: 1 }, "{answer:?}");
@@ -184,22 +215,22 @@ fn all_nameservers_are_asked_at_the_same_time() {
 }
 
 #[test]
-fn addresses_of_its_own_family_and_no_question_without_a_name() {
-    let server = Responder::start(("::1", 0), Some(Manner::Addresses(3)), None);
-    let answers = ask_at(server.port, &[question("::1", Transport::Udp)], LONG);
+fn the_query_asks_for_the_nameservers_family_and_needs_a_valid_name() {
+    let server = Responder::start(("::1", 0), Some(Behavior::Addresses(3)), None);
+    let answers = ask_at(server.port, &[question("::1", Transport::Udp)], TIMEOUT_ANSWERED);
     assert_eq!(answers[0].outcome, Outcome::Addresses { count: 3 });
     let nameless = Question {
         name: "a..b".to_owned(),
         ..question("::1", Transport::Udp)
     };
-    let answers = ask_at(server.port, &[nameless], LONG);
-    assert!(matches!(&answers[0].outcome, Outcome::Garbled { reason } if reason.contains("not asked")));
+    let answers = ask_at(server.port, &[nameless], TIMEOUT_ANSWERED);
+    assert!(matches!(&answers[0].outcome, Outcome::Garbled { reason } if reason.contains("not queried")));
     assert_eq!(server.asked(), 1);
-    assert_eq!(ask_at(53, &[], LONG), []);
+    assert_eq!(ask_at(53, &[], TIMEOUT_ANSWERED), []);
 }
 
 #[test]
-fn ids_ports_and_labels_are_new_each_time() {
+fn ids_ports_and_labels_differ_between_queries() {
     let server = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     let port = server.local_addr().unwrap().port();
     let questions = vec![question("127.0.0.1", Transport::Udp); 20];
@@ -239,14 +270,14 @@ fn an_interface_is_part_of_the_address() {
             zone: Some(zone.to_owned()),
             ..question("fe80::1", Transport::Udp)
         };
-        match ask_at(53, &[question], SHORT).remove(0).outcome {
+        match ask_at(53, &[question], TIMEOUT_UNANSWERED).remove(0).outcome {
             Outcome::Unreachable { error } => error,
-            Outcome::Timeout => "nobody".to_owned(),
+            Outcome::Timeout => "closed_port".to_owned(),
             other => panic!("{other}"),
         }
     };
-    assert_eq!(asked("nosuch0"), "there is no interface nosuch0");
-    // The loopback has no link-local address: no way there, and none that is not understood.
+    assert_eq!(asked("nosuch0"), "no such interface: nosuch0");
+    // The loopback has no link-local address: the connection fails, but the zone is accepted.
     for zone in ["lo", "1"] {
         assert!(
             !asked(zone).contains("Invalid argument"),

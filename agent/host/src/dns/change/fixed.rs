@@ -1,4 +1,5 @@
-//! Whether a file can be replaced, without trying: on a filesystem that is read-only, a mount point, or immutable.
+//! Finds out without writing whether a file can be replaced: it cannot on a read-only filesystem,
+//! as a mount point, or with the immutable attribute.
 
 use std::{os::unix::ffi::OsStrExt as _, path::Path};
 
@@ -11,10 +12,11 @@ use virtfleet_agent_core::{dns::seen::Obstacle, procfs::mountinfo};
 
 use crate::{Roots, read_bounded};
 
-/// Maximum size of `mountinfo`: a node with thousands of pods has a few MiB.
+/// Maximum size of `mountinfo` in bytes. A node with thousands of pods has a few MiB.
 const MAX_MOUNTINFO: usize = 64 << 20;
 
-/// Why the file at that path cannot be replaced, made or removed, with the command that changes it; none when it can.
+/// Why the file at `path` cannot be replaced, created or removed, with the remedy. `None` if it
+/// can.
 pub(crate) fn fixed(roots: &Roots, path: &Path) -> Option<Obstacle> {
     let folder = path.ancestors().skip(1).find(|ancestor| ancestor.is_dir())?;
     if statvfs(folder).is_ok_and(|about| about.flags().contains(FsFlags::ST_RDONLY)) {
@@ -23,7 +25,7 @@ pub(crate) fn fixed(roots: &Roots, path: &Path) -> Option<Obstacle> {
     let attributes = |place: &Path| {
         [
             (StatxAttributes::IMMUTABLE, "is immutable", "i"),
-            (StatxAttributes::APPEND, "may only be appended to", "a"),
+            (StatxAttributes::APPEND, "is append-only", "a"),
         ]
         .into_iter()
         .find(|(attribute, ..)| has(place, *attribute))
@@ -32,7 +34,8 @@ pub(crate) fn fixed(roots: &Roots, path: &Path) -> Option<Obstacle> {
             remedy: format!("sudo chattr -{letter} {}", place.display()),
         })
     };
-    // What is mounted on a file hides that file: its attributes are those of what is mounted, and changing them changes nothing here.
+    // A mount on a file hides it: the visible attributes are those of the mounted file, and
+    // changing them has no effect on the file below.
     let mounted = || has(path, StatxAttributes::MOUNT_ROOT).then(|| mount_point(roots, path));
     attributes(folder).or_else(mounted).or_else(|| attributes(path))
 }
@@ -40,16 +43,17 @@ pub(crate) fn fixed(roots: &Roots, path: &Path) -> Option<Obstacle> {
 /// The mount of a path's filesystem.
 #[derive(Default)]
 struct Mounted {
-    /// Where.
+    /// Mount point.
     at: String,
-    /// The path within the filesystem; `/` but for bind mounts and subvolumes.
+    /// Path within the filesystem; `/` except for bind mounts and subvolumes.
     root: String,
     fs_type: String,
-    /// What is mounted.
+    /// The mounted device or filesystem.
     source: String,
 }
 
-/// The mount that covers a path: of those at the longest mount point the last, which hides the others.
+/// The mount that covers a path: among those with the longest mount point, the last one, which
+/// hides the others.
 fn covering(roots: &Roots, path: &Path) -> Option<Mounted> {
     let text = read_bounded(&roots.proc("thread-self/mountinfo"), MAX_MOUNTINFO).ok()?;
     let path = match (path.parent().map(Path::canonicalize), path.file_name()) {
@@ -85,7 +89,7 @@ fn mount_point(roots: &Roots, path: &Path) -> Obstacle {
             source,
             ..
         }) => format!(
-            "{shown} is a mount point: {root} of {source} ({fs_type}) is bind-mounted there, as container runtimes and /etc/fstab do it, and a mount point cannot be replaced"
+            "{shown} is a mount point: {root} of {source} ({fs_type}) is bind-mounted there (e.g. by a container runtime or /etc/fstab), and a mount point cannot be replaced"
         ),
         None => format!("{shown} is a mount point, and a mount point cannot be replaced"),
     };
@@ -114,7 +118,7 @@ fn read_only(roots: &Roots, folder: &Path) -> Obstacle {
     }
 }
 
-/// A filesystem or kernel that does not know the attribute does not have it.
+/// False if the filesystem or the kernel does not support the attribute.
 fn has(path: &Path, attribute: StatxAttributes) -> bool {
     match statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty()) {
         Ok(about) => {

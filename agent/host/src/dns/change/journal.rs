@@ -1,5 +1,6 @@
-//! `/var/lib/virtfleet/dns`: what a change would undo, what was there before the first one, and the last configuration that was verified.
-//! Root's alone; every write is on the disk when the call returns.
+//! `/var/lib/virtfleet/dns`: the undo record of a change in progress, the state before the first
+//! change, and the last verified configuration. Accessible only to root; each write is synced when
+//! the call returns.
 
 use std::{
     fs::{self, Permissions},
@@ -11,83 +12,89 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use virtfleet_agent_core::dns::{ResolvConf, ours, plan::Service, seen::File};
 
-use super::there::{There, make_folders};
+use super::path_state::{PathState, make_folders};
 use crate::{ReadError, Roots, read_bounded, read_text, remove_durably};
 
-/// The folder, by its path in the guest.
+/// Path of the directory in the guest.
 pub const DNS_DIRECTORY: &str = "/var/lib/virtfleet/dns";
-/// What a change under way would undo.
-pub(super) const UNDO: &str = "/var/lib/virtfleet/dns/undo.json";
-/// What was in the place of `/etc/resolv.conf` before the first change ([`File`]).
-pub(super) const ORIGINAL: &str = "/var/lib/virtfleet/dns/original.json";
-/// The last configuration that was verified ([`ResolvConf`]).
-const LAST_GOOD: &str = "/var/lib/virtfleet/dns/last-good.json";
-/// The version of the undo journal's shape.
+/// Undo record of a change in progress.
+pub(super) const UNDO_FILE: &str = "/var/lib/virtfleet/dns/undo.json";
+/// What was at `/etc/resolv.conf` before the first change ([`File`]).
+pub(super) const ORIGINAL_FILE: &str = "/var/lib/virtfleet/dns/original.json";
+/// The last verified configuration ([`ResolvConf`]).
+const LAST_GOOD_FILE: &str = "/var/lib/virtfleet/dns/last-good.json";
+/// Format version of the undo record.
 const FORMAT: u32 = 1;
-/// The most bytes of one file. The undo journal has the text of every file that is changed.
-const CAP: usize = 4 << 20;
+/// Maximum size of one file in bytes. The undo record contains the text of every changed file.
+const MAX_FILE_BYTES: usize = 4 << 20;
 
-/// Why a file of the folder cannot be used.
+/// Why a file of the directory is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum DnsJournalError {
-    /// The kernel refuses.
+    /// Access failed.
     #[error("cannot {step} {}", path.display())]
     Io {
-        /// What was being done.
+        /// The failed step.
         step: &'static str,
-        /// With what.
+        /// The file or directory.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// It is there, and is not what we write.
-    #[error("{} {reason}; look at /etc/resolv.conf and at what is in it, then remove it", path.display())]
+    /// The file exists but was not written by the agent, or is damaged.
+    #[error("{} {reason}; check its content and /etc/resolv.conf, then remove it", path.display())]
     Odd {
         /// The file.
         path: PathBuf,
-        /// In words.
+        /// The problem.
         reason: String,
     },
 }
 
-/// A change under way: what it replaces, and who has to take up what is put back.
+/// A change in progress: the replaced files, and the services to reload after a restore.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Undo {
     format: u32,
-    /// The boot in which it was begun: after another one, services have read what was written, and have forgotten what they were told.
+    /// Boot id of the boot in which the change was begun. After a reboot, services have read the
+    /// new files and have lost their runtime configuration.
     #[serde(default)]
     boot_id: String,
-    /// In the order in which they are changed.
+    /// In the order of the changes.
     pub(super) places: Vec<Place>,
-    /// In the order in which they are reloaded.
+    /// In the order of the reloads.
     pub(super) services: Vec<Service>,
-    /// Links that networkd tells of, or does not, since the change.
+    /// Links whose DNS announcements by networkd were changed.
     #[serde(default)]
-    pub(super) links: Vec<Told>,
+    pub(super) links: Vec<LinkAnnouncement>,
 }
 
-/// What networkd told of a link before the change.
+/// What networkd announced for a link before the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Told {
+pub(super) struct LinkAnnouncement {
     /// The link's name.
     pub(super) link: String,
-    /// Whether it told nothing, because we had it so.
+    /// True if networkd already announced nothing, because of the agent.
     pub(super) quiet: bool,
 }
 
 /// One file or link.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Place {
-    /// By its path in the guest.
+    /// Path in the guest.
     pub(super) path: String,
-    /// What was there.
-    pub(super) before: There,
-    /// What is put there.
-    pub(super) after: There,
+    /// The replaced state.
+    pub(super) before: PathState,
+    /// The new state.
+    pub(super) after: PathState,
 }
 
 impl Undo {
-    pub(super) fn new(roots: &Roots, places: Vec<Place>, services: Vec<Service>, links: Vec<Told>) -> Self {
+    pub(super) fn new(
+        roots: &Roots,
+        places: Vec<Place>,
+        services: Vec<Service>,
+        links: Vec<LinkAnnouncement>,
+    ) -> Self {
         Self {
             format: FORMAT,
             boot_id: boot_id(roots),
@@ -97,8 +104,10 @@ impl Undo {
         }
     }
 
-    /// After a reset what was to be done without having links configured anew is theirs to read again: networkd has started with the files that are put back.
-    /// In the order of the change: a link is silenced after systemd-resolved has ours, and speaks before that forgets them.
+    /// Adapts the record to a reboot: networkd has started with the files that are about to be
+    /// restored, so services reload them and links need no reconfiguration. The order is that of
+    /// the change: a link is silenced after systemd-resolved has the agent's servers, and announces
+    /// again before they are removed.
     pub(super) fn after_a_boot(&mut self, roots: &Roots) {
         if self.boot_id == boot_id(roots) {
             return;
@@ -108,7 +117,7 @@ impl Undo {
         if let Some(place) = self.places.iter().find(of_links)
             && !self.services.contains(&Service::Networkd)
         {
-            let at = if place.after == There::Nothing {
+            let at = if place.after == PathState::Nothing {
                 0
             } else {
                 self.services.len()
@@ -118,54 +127,65 @@ impl Undo {
     }
 
     pub(super) fn write(&self, roots: &Roots) -> Result<(), DnsJournalError> {
-        write(roots, UNDO, self)
+        write(roots, UNDO_FILE, self)
     }
 
-    /// The one that was begun and not finished.
+    /// The record of an unfinished change.
     pub(super) fn read(roots: &Roots) -> Result<Option<Self>, DnsJournalError> {
-        let undo: Option<Self> = read(roots, UNDO)?;
+        let undo: Option<Self> = read(roots, UNDO_FILE)?;
         match undo {
             Some(undo) if undo.format != FORMAT => Err(DnsJournalError::Odd {
-                path: roots.root(UNDO),
-                reason: format!("has format {}, and this version reads {FORMAT}", undo.format),
+                path: roots.root(UNDO_FILE),
+                reason: format!("has format {}, but this version reads {FORMAT}", undo.format),
             }),
             other => Ok(other),
         }
     }
 
-    /// It is finished.
+    /// Removes the record: the change is finished.
     pub(super) fn remove(roots: &Roots) -> Result<(), DnsJournalError> {
-        let path = roots.root(UNDO);
+        let path = roots.root(UNDO_FILE);
         remove_durably(&path).map_err(io_error("remove", &path)).map(drop)
     }
 }
 
-/// Keeps what was verified, for the day on which nothing else answers; false when that was kept already. To be called whenever a pass has verified
-/// what is in use, also when nothing was changed.
+/// Saves a verified configuration as a fallback for a time when no other nameserver answers.
+/// Returns false if it was already saved. Call it after every reconcile run that verified the
+/// configuration in use, even if nothing changed.
+///
+/// # Errors
+/// The file cannot be written.
 pub fn keep_last_good(roots: &Roots, conf: &ResolvConf) -> Result<bool, DnsJournalError> {
-    // One that cannot be read is replaced.
+    // An unreadable file is replaced.
     if last_good(roots).is_ok_and(|kept| kept.as_ref() == Some(conf)) {
         return Ok(false);
     }
-    write(roots, LAST_GOOD, conf).map(|()| true)
+    write(roots, LAST_GOOD_FILE, conf).map(|()| true)
 }
 
-/// What was verified last, in any boot.
+/// The last verified configuration, from any boot.
+///
+/// # Errors
+/// The file cannot be read, or its content is unexpected.
 pub fn last_good(roots: &Roots) -> Result<Option<ResolvConf>, DnsJournalError> {
-    read(roots, LAST_GOOD)
+    read(roots, LAST_GOOD_FILE)
 }
 
-/// What was in the place of `/etc/resolv.conf` before our first change; none when it is not taken over.
+/// What was at `/etc/resolv.conf` before the agent's first change. `None` if the agent does not
+/// manage the file.
+///
+/// # Errors
+/// As [`last_good`].
 pub fn original(roots: &Roots) -> Result<Option<File>, DnsJournalError> {
-    read(roots, ORIGINAL)
+    read(roots, ORIGINAL_FILE)
 }
 
-/// Whether a change was begun and not finished: [`super::recover`] undoes it.
+/// True if a change was begun and not finished; [`super::recover`] reverts it.
 pub fn unfinished(roots: &Roots) -> bool {
-    roots.root(UNDO).exists()
+    roots.root(UNDO_FILE).exists()
 }
 
-/// A value as it is written.
+/// The JSON text of a value.
 pub(super) fn encode<T: Serialize>(path: &Path, value: &T) -> Result<String, DnsJournalError> {
     let json = serde_json::to_string_pretty(value)
         .map_err(io::Error::from)
@@ -173,13 +193,13 @@ pub(super) fn encode<T: Serialize>(path: &Path, value: &T) -> Result<String, Dns
     Ok(json + "\n")
 }
 
-/// The kernel's name for this boot; nothing where it cannot be read.
+/// Boot id; empty if it cannot be read.
 fn boot_id(roots: &Roots) -> String {
     let text = read_text(&roots.proc("sys/kernel/random/boot_id"), 100).unwrap_or_default();
     text.trim().to_owned()
 }
 
-/// Makes the folder root's alone, where it is not there.
+/// Creates the directory with mode 0700 if it is missing.
 fn make(roots: &Roots) -> Result<(), DnsJournalError> {
     let path = roots.root(DNS_DIRECTORY);
     if path.is_dir() {
@@ -193,29 +213,29 @@ fn make(roots: &Roots) -> Result<(), DnsJournalError> {
 fn write<T: Serialize>(roots: &Roots, path: &str, value: &T) -> Result<(), DnsJournalError> {
     make(roots)?;
     let path = roots.root(path);
-    There::text(&encode(&path, value)?, 0o600)
+    PathState::text(&encode(&path, value)?, 0o600)
         .put(&path)
         .map_err(io_error("write", &path))
 }
 
 fn read<T: DeserializeOwned>(roots: &Roots, path: &str) -> Result<Option<T>, DnsJournalError> {
     let path = roots.root(path);
-    let odd = |reason: String| DnsJournalError::Odd {
+    let unexpected = |reason: String| DnsJournalError::Odd {
         path: path.clone(),
         reason,
     };
-    let bytes = match read_bounded(&path, CAP) {
+    let bytes = match read_bounded(&path, MAX_FILE_BYTES) {
         Ok(bytes) => bytes,
         Err(ReadError::Missing) => return Ok(None),
-        Err(error) => return Err(odd(format!("cannot be read: {error}"))),
+        Err(error) => return Err(unexpected(format!("cannot be read: {error}"))),
     };
-    let metadata = fs::symlink_metadata(&path).map_err(io_error("look at", &path))?;
+    let metadata = fs::symlink_metadata(&path).map_err(io_error("inspect", &path))?;
     if metadata.uid() != nix::unistd::geteuid().as_raw() || metadata.mode() & 0o022 != 0 {
-        return Err(odd("may be written by others than root".to_owned()));
+        return Err(unexpected("can be written by users other than root".to_owned()));
     }
     serde_json::from_slice(&bytes)
         .map(Some)
-        .map_err(|error| odd(format!("is not what was written: {error}")))
+        .map_err(|error| unexpected(format!("is damaged: {error}")))
 }
 
 fn io_error(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DnsJournalError + use<> {

@@ -1,18 +1,19 @@
-//! Changes the guest's DNS so that there is always a way back.
+//! Changes the guest's DNS configuration; every change can be reverted.
 //!
-//! Before the first effect, all that will be replaced is written down with what replaces it (`undo.json`, synced). Then the steps are done in
-//! their order, what came of them is verified, and the journal is removed: that is the moment from which on the change counts. When a step fails,
-//! or the verification does, or a crash leaves the journal behind, every file is put back in reverse, and then the services take it up in reverse.
-//! What somebody else has written meanwhile is theirs and stays.
+//! Before the first effect, the agent writes an undo record (`undo.json`, synced) with all states
+//! to be replaced and their replacements. It then performs the steps in order, verifies the result,
+//! and removes the record. The removal commits the change. If a step or the verification fails, or
+//! a crash leaves the record behind, all files are restored in reverse order, and then the services
+//! are reloaded in reverse order. Files that another program has changed meanwhile are left alone.
 
 mod fixed;
 mod journal;
+mod path_state;
 mod reload;
 mod resolved;
-mod spared;
+mod runtime_restore;
 #[cfg(test)]
 mod tests;
-mod there;
 mod undo;
 
 use std::{fs, path::PathBuf};
@@ -25,95 +26,96 @@ use virtfleet_agent_core::dns::{
 };
 
 use crate::{Commands, Roots, Witness, read_text};
-use journal::{ORIGINAL, Place, Told, Undo};
-use there::There;
+use journal::{LinkAnnouncement, ORIGINAL_FILE, Place, Undo};
+use path_state::PathState;
 use undo::undo;
 
 pub(crate) use fixed::fixed;
 pub use journal::{DNS_DIRECTORY, DnsJournalError, keep_last_good, last_good, original, unfinished};
 
-/// What resolvers read.
+/// Configuration file of resolver libraries.
 pub const RESOLV_CONF: &str = "/etc/resolv.conf";
-/// What temporary files of ours begin with.
-const TEMPORARY: &str = ".virtfleet-";
-/// More than this is no resolv.conf.
-const CAP: usize = 1 << 20;
+/// Prefix of the agent's temporary files.
+const TEMPORARY_PREFIX: &str = ".virtfleet-";
+/// Maximum size of a resolv.conf in bytes.
+const MAX_RESOLV_CONF_BYTES: usize = 1 << 20;
 
-/// What was done, and verified.
+/// A performed and verified change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
-    /// In words, in their order.
+    /// Descriptions of the steps, in order.
     pub done: Vec<String>,
-    /// Who was reloaded.
+    /// The reloaded services.
     pub reloaded: Vec<Service>,
-    /// What did not go well and does not matter, e.g. a cache that was not flushed.
+    /// Failures without consequence, e.g. a cache that was not flushed.
     pub notes: Vec<String>,
 }
 
-/// What was put back.
+/// A reverted change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Undone {
-    /// Paths that are as they were before.
+    /// Paths that were restored.
     pub restored: Vec<String>,
-    /// Paths that somebody else has written meanwhile: theirs, and left alone.
+    /// Paths that another program has changed meanwhile; they were left alone.
     pub left: Vec<String>,
-    /// Who was reloaded.
+    /// The reloaded services.
     pub reloaded: Vec<Service>,
-    /// Services that did not reload: they have what they had until they are restarted.
+    /// Services that did not reload; they keep their configuration until they are restarted.
     pub notes: Vec<String>,
 }
 
-/// Why nothing was changed, or why it is as before again.
+/// Why nothing was changed, or why the change was reverted.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyDnsError {
     /// A file cannot be replaced. Nothing was changed.
     #[error("nothing was changed: {0}")]
     Fixed(String),
-    /// What is in the way cannot be written down, so it could not be put back. Nothing was changed.
-    #[error("nothing was changed: {} cannot be put back later", path.display())]
+    /// The existing file cannot be recorded, so it could not be restored. Nothing was changed.
+    #[error("nothing was changed: {} could not be restored later", path.display())]
     Unknown {
-        /// What is in the way.
+        /// The existing file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// A change was begun before and not finished. Nothing was changed.
+    /// An earlier change is unfinished. Nothing was changed.
     #[error(
-        "nothing was changed: an earlier change was not finished; it is undone at the next pass (virtfleet-agent apply dns)"
+        "nothing was changed: an earlier change was not finished; the next reconcile run (virtfleet-agent apply dns) reverts it"
     )]
     Unfinished,
-    /// The journal.
+    /// The journal failed.
     #[error(transparent)]
     Journal(#[from] DnsJournalError),
-    /// It failed, or did not answer, and all is as before.
-    #[error("put back what was there before, because {because}")]
+    /// A step or the verification failed, and everything was restored.
+    #[error("restored the previous configuration, because {because}")]
     RolledBack {
-        /// Why.
+        /// The cause.
         because: String,
-        /// What was put back.
+        /// What was restored.
         undone: Undone,
     },
-    /// It failed, and so did putting back. The journal stays: the next pass tries again.
+    /// A step failed, and so did the restore. The record stays, and the next reconcile run tries
+    /// again.
     #[error(
-        "{because}; and what was there before could not be put back, which is tried again at the next pass"
+        "{because}; the previous configuration could not be restored, and the next reconcile run tries again"
     )]
     NotUndone {
-        /// Why it was to be put back.
+        /// The cause of the restore.
         because: String,
-        /// Why that failed.
+        /// Why the restore failed.
         source: Box<ApplyDnsError>,
     },
-    /// A file could not be put back.
-    #[error("cannot put back {}", path.display())]
+    /// A file could not be restored.
+    #[error("cannot restore {}", path.display())]
     PutBack {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
 
-/// One effect.
+/// One effect of a change.
 enum Effect {
     Put(Place),
     Reload(Service),
@@ -127,8 +129,11 @@ enum Effect {
     Flush,
 }
 
-/// Does the steps in their order and has them verified. `verify` asks the nameservers through what is in place now; its error is the reason why all is
-/// put back.
+/// Performs the steps in order and verifies them. `verify` probes the nameservers of the new
+/// configuration; its error is the reason for the restore.
+///
+/// # Errors
+/// Nothing was changed, or the change was reverted ([`ApplyDnsError`]).
 pub fn apply(
     roots: &Roots,
     commands: &dyn Commands,
@@ -139,7 +144,11 @@ pub fn apply(
     apply_with(roots, commands, commands, witness, steps, verify)
 }
 
-/// The same with other commands to put back with: those have time left when the others have not.
+/// Like [`apply`], with separate commands for the restore: they have time left when the others have
+/// not.
+///
+/// # Errors
+/// As [`apply`].
 pub fn apply_with(
     roots: &Roots,
     commands: &dyn Commands,
@@ -172,7 +181,7 @@ pub fn apply_with(
         Effect::Speak { link, .. } => Some((link, true)),
         _ => None,
     });
-    let links = links.map(|(link, quiet)| Told {
+    let links = links.map(|(link, quiet)| LinkAnnouncement {
         link: link.clone(),
         quiet,
     });
@@ -209,12 +218,20 @@ pub fn apply_with(
     }
 }
 
-/// Undoes what a crash left half done; none when there is nothing. To be called before anything is looked at.
+/// Reverts a change that a crash left unfinished. `None` if there is none. Call it before the
+/// configuration is inspected.
+///
+/// # Errors
+/// A file cannot be restored.
 pub fn recover(roots: &Roots, commands: &dyn Commands) -> Result<Option<Undone>, ApplyDnsError> {
     undo(roots, commands, &crate::Unwatched, None)
 }
 
-/// The same on a live node, with its links as they are: none is configured anew, and each that the change was about is told at run time what its files say again.
+/// Like [`recover`], for a node in use: no link is reconfigured. The settings from each affected
+/// link's files are applied at run time instead.
+///
+/// # Errors
+/// As [`recover`].
 pub fn recover_live(
     roots: &Roots,
     commands: &dyn Commands,
@@ -223,34 +240,37 @@ pub fn recover_live(
     undo(roots, commands, &crate::Unwatched, Some(links))
 }
 
-/// The steps as effects, with what each replaces.
+/// The steps as effects, with the states that they replace.
 fn effects(roots: &Roots, steps: &[Step]) -> Result<Vec<Effect>, ApplyDnsError> {
     let mut effects: Vec<Effect> = Vec::new();
     for step in steps {
         match step {
-            Step::WriteFile { path, text, mode } => put(roots, &mut effects, path, There::text(text, *mode))?,
-            Step::RemoveFile { path } => put(roots, &mut effects, path, There::Nothing)?,
+            Step::WriteFile { path, text, mode } => {
+                put(roots, &mut effects, path, PathState::text(text, *mode))?;
+            }
+            Step::RemoveFile { path } => put(roots, &mut effects, path, PathState::Nothing)?,
             Step::TakeOver { text } => {
-                // Whatever others have put there since is what they mean to be there: ours alone is never kept as what was there.
+                // A file that another program has written since is the new original. The agent's
+                // own file is never kept as the original.
                 let now = resolv_conf(roots);
                 if !ours::taken_over(&now) && !emptied(roots, &now)? {
-                    let kept = journal::encode(&roots.root(ORIGINAL), &now)?;
-                    put(roots, &mut effects, ORIGINAL, There::text(&kept, 0o600))?;
+                    let kept = journal::encode(&roots.root(ORIGINAL_FILE), &now)?;
+                    put(roots, &mut effects, ORIGINAL_FILE, PathState::text(&kept, 0o600))?;
                 }
-                put(roots, &mut effects, RESOLV_CONF, There::text(text, 0o644))?;
+                put(roots, &mut effects, RESOLV_CONF, PathState::text(text, 0o644))?;
             }
             Step::GiveBack { original } => {
                 let there = match original {
                     File {
                         link: Some(target), ..
-                    } => There::Link {
+                    } => PathState::Link {
                         target: target.clone(),
                     },
-                    File { text: Some(text), .. } => There::text(text, 0o644),
-                    File { .. } => There::Nothing,
+                    File { text: Some(text), .. } => PathState::text(text, 0o644),
+                    File { .. } => PathState::Nothing,
                 };
                 put(roots, &mut effects, RESOLV_CONF, there)?;
-                put(roots, &mut effects, ORIGINAL, There::Nothing)?;
+                put(roots, &mut effects, ORIGINAL_FILE, PathState::Nothing)?;
             }
             Step::Reload { service } => effects.push(Effect::Reload(*service)),
             Step::Revert { link } => effects.push(Effect::Revert(link.clone())),
@@ -270,7 +290,8 @@ fn effects(roots: &Roots, steps: &[Step]) -> Result<Vec<Effect>, ApplyDnsError> 
     Ok(effects)
 }
 
-/// Whether somebody has only left a file without nameservers there, as dhcpcd does when it ends, and what stood there before ours had some.
+/// True if another program only left a file without nameservers, as dhcpcd does when it exits, and
+/// the original file has some.
 fn emptied(roots: &Roots, now: &File) -> Result<bool, ApplyDnsError> {
     let has = |file: &File| {
         let text = file.text.as_deref().unwrap_or_default();
@@ -280,9 +301,9 @@ fn emptied(roots: &Roots, now: &File) -> Result<bool, ApplyDnsError> {
     Ok(now.link.is_none() && !has(now) && before.is_some_and(|before| before.link.is_some() || has(&before)))
 }
 
-fn put(roots: &Roots, effects: &mut Vec<Effect>, path: &str, after: There) -> Result<(), ApplyDnsError> {
+fn put(roots: &Roots, effects: &mut Vec<Effect>, path: &str, after: PathState) -> Result<(), ApplyDnsError> {
     let at = roots.root(path);
-    let before = There::look(&at).map_err(|source| ApplyDnsError::Unknown { path: at, source })?;
+    let before = PathState::read(&at).map_err(|source| ApplyDnsError::Unknown { path: at, source })?;
     if before != after {
         let path = path.to_owned();
         effects.push(Effect::Put(Place { path, before, after }));
@@ -290,7 +311,7 @@ fn put(roots: &Roots, effects: &mut Vec<Effect>, path: &str, after: There) -> Re
     Ok(())
 }
 
-/// `/etc/resolv.conf` as it is, for [`original`] and for whoever looks.
+/// The current `/etc/resolv.conf`, for [`original`] and for observation.
 pub(crate) fn resolv_conf(roots: &Roots) -> File {
     let path = roots.root(RESOLV_CONF);
     let link = fs::read_link(&path)
@@ -299,13 +320,13 @@ pub(crate) fn resolv_conf(roots: &Roots) -> File {
     let obstacle = fixed(roots, &path);
     File {
         link,
-        text: read_text(&roots.root_file(RESOLV_CONF), CAP).ok(),
+        text: read_text(&roots.root_file(RESOLV_CONF), MAX_RESOLV_CONF_BYTES).ok(),
         fixed: obstacle.is_some(),
         obstacle,
     }
 }
 
-/// Does it, and says what in words.
+/// Performs one effect and returns its description.
 fn one(
     roots: &Roots,
     commands: &dyn Commands,
@@ -315,26 +336,27 @@ fn one(
     match effect {
         Effect::Put(place) => {
             let word = match place.after {
-                There::Nothing => "remove",
-                There::File { .. } => "write",
-                There::Link { .. } => "link",
+                PathState::Nothing => "remove",
+                PathState::File { .. } => "write",
+                PathState::Link { .. } => "link",
             };
             let done = format!("{word} {}", place.path);
             let put = place.after.put(&roots.root(&place.path));
-            put.map_err(|error| format!("it was not possible to {done}: {error}"))?;
+            put.map_err(|error| format!("cannot {done}: {error}"))?;
             Ok(done)
         }
         Effect::Reload(service) => {
             wait_for_links(roots, commands, *service, &applied.reloaded);
             reload::reload(roots, commands, *service).map_err(|error| error.to_string())?;
             if *service == Service::NetworkManager {
-                reload::network_manager_tells(roots, commands);
+                reload::wait_until_network_manager_announces(roots, commands);
             }
             applied.reloaded.push(*service);
             Ok(format!("reload {service:?}"))
         }
         Effect::Revert(link) => {
-            // Undone by the reload: NetworkManager tells all of it again, and networkd what its files say.
+            // The reload reverts it: NetworkManager announces all of it again, and networkd
+            // announces what its files contain.
             if !reload::before_the_bus(roots)
                 && let Err(error) = reload::revert(commands, link)
             {
@@ -343,7 +365,7 @@ fn one(
             Ok(format!("revert {link}"))
         }
         Effect::Quiet(link) => {
-            reload::quiet(commands, link).map_err(|error| error.to_string())?;
+            reload::stop_announcing(commands, link).map_err(|error| error.to_string())?;
             Ok(format!("quiet {link}"))
         }
         Effect::Speak {
@@ -351,8 +373,9 @@ fn one(
             nameservers,
             searches,
         } => {
-            reload::speak(roots, commands, link, nameservers, searches).map_err(|error| error.to_string())?;
-            reload::links_have_servers(roots, commands);
+            reload::announce(roots, commands, link, nameservers, searches)
+                .map_err(|error| error.to_string())?;
+            reload::wait_until_links_have_servers(roots, commands);
             Ok(format!("unquiet {link}"))
         }
         Effect::Flush => {
@@ -364,9 +387,10 @@ fn one(
     }
 }
 
-/// resolved takes up that ours are gone only when the links that were configured anew have their own servers again.
+/// systemd-resolved may drop the agent's servers only when the reconfigured links have their own
+/// servers again.
 fn wait_for_links(roots: &Roots, commands: &dyn Commands, service: Service, reloaded: &[Service]) {
     if service == Service::Resolved && reloaded.contains(&Service::Networkd) {
-        reload::links_have_servers(roots, commands);
+        reload::wait_until_links_have_servers(roots, commands);
     }
 }

@@ -1,4 +1,4 @@
-//! Has services take up what was written.
+//! Makes services apply the written configuration.
 
 use std::{
     net::IpAddr,
@@ -18,16 +18,21 @@ use virtfleet_agent_core::dns::{
 use super::{super::observe::Processes, resolv_conf, resolved};
 use crate::{CommandError, Commands, Roots, Tool, list, read_text};
 
-/// How long a service may take to reload, or to restart.
-pub(super) const RELOAD: Duration = Duration::from_secs(20);
-/// How long forgetting may take.
-pub(super) const FLUSH: Duration = Duration::from_secs(5);
-/// Its unit.
+/// Maximum time for a service to reload or restart.
+pub(super) const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time for a command that only changes a service's runtime state.
+pub(super) const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
+/// Unit of systemd-resolved.
 pub(super) const RESOLVED: &str = "systemd-resolved";
 
-/// Has it read its files.
-fn tell(roots: &Roots, commands: &dyn Commands, service: Service, runs: bool) -> Result<(), CommandError> {
-    let tool = |program: &str, args: &[&str]| Tool::new(program).args(args).deadline(RELOAD);
+/// Makes a service reread its files.
+fn request_reload(
+    roots: &Roots,
+    commands: &dyn Commands,
+    service: Service,
+    runs: bool,
+) -> Result<(), CommandError> {
+    let tool = |program: &str, args: &[&str]| Tool::new(program).args(args).deadline(RELOAD_TIMEOUT);
     let tool = match service {
         Service::Resolved => return resolved::reload(roots, commands, runs),
         Service::Networkd => networkd(roots),
@@ -37,17 +42,19 @@ fn tell(roots: &Roots, commands: &dyn Commands, service: Service, runs: bool) ->
     commands.check(&tool).map(drop)
 }
 
-/// `networkctl` speaks over the bus, which comes up only after the first stages of a boot; systemd's own socket is there from the start.
+/// `networkctl` needs the bus, which starts only after the first stages of a boot; systemd's own
+/// socket exists from the start.
 fn networkd(roots: &Roots) -> Tool {
     let tool = if before_the_bus(roots) {
         Tool::new("systemctl").args(["try-restart", "systemd-networkd"])
     } else {
         Tool::new("networkctl").arg("reload")
     };
-    tool.deadline(RELOAD)
+    tool.deadline(RELOAD_TIMEOUT)
 }
 
-/// The program of a service that does not have to be there: an old owner's may be stopped, or uninstalled with its tools.
+/// The program of a service that may be missing: a former owner of resolv.conf may be stopped or
+/// uninstalled.
 fn program(service: Service) -> Option<&'static str> {
     match service {
         Service::Resolved => Some(RESOLVED),
@@ -61,15 +68,15 @@ fn runs(roots: &Roots, service: Service) -> bool {
     program(service).is_none_or(|program| Processes::of(roots).runs(program))
 }
 
-/// Runs it. One that does not run reads what is there when it starts.
+/// Reloads a service. A service that does not run reads the files when it starts.
 pub(super) fn reload(roots: &Roots, commands: &dyn Commands, service: Service) -> Result<(), CommandError> {
-    // Before: one that a reload ends has failed.
+    // Checked before the reload: if the service ends during it, the reload has failed.
     let runs = runs(roots, service);
-    // What one that does not run has left says nothing.
+    // Files left by a networkd that does not run are ignored.
     if service == Service::Networkd && runs && !before_the_bus(roots) {
-        links_are_configured(roots, commands);
+        wait_until_links_are_configured(roots, commands);
     }
-    match tell(roots, commands, service, runs) {
+    match request_reload(roots, commands, service, runs) {
         Err(error) if !runs => {
             tracing::debug!(%error, "it does not run");
             Ok(())
@@ -78,27 +85,31 @@ pub(super) fn reload(roots: &Roots, commands: &dyn Commands, service: Service) -
     }
 }
 
-/// How long networkd may take to begin with what `networkctl reload` told it, which returns before.
-const BEGUN: u16 = 100;
+/// Maximum time in milliseconds for networkd to start what `networkctl reload` requested; the
+/// command returns before that.
+const RELOAD_START_MS: u16 = 100;
 
-/// Waits until networkd has taken up what it was told, so that whoever tells it something next does not do so meanwhile.
-pub(super) fn links_are_configured_anew(roots: &Roots, commands: &dyn Commands) {
+/// Waits until networkd has started the requested reconfiguration, so that the next request does
+/// not overlap it.
+pub(super) fn wait_until_reload_starts(roots: &Roots, commands: &dyn Commands) {
     if !before_the_bus(roots) && runs(roots, Service::Networkd) {
-        poll(&mut [], PollTimeout::from(BEGUN)).ok();
-        links_are_configured(roots, commands);
+        poll(&mut [], PollTimeout::from(RELOAD_START_MS)).ok();
+        wait_until_links_are_configured(roots, commands);
     }
 }
 
-/// Waits until networkd is through with its links. That of systemd 252 gives a lease back when it configures a link anew, and when it is told to while it takes up a lease
-/// of the same address, the link may be left without one until it is told again. Not longer than 5 s: a link may never get a lease.
-fn links_are_configured(roots: &Roots, commands: &dyn Commands) {
+/// Waits, at most 5 s, until networkd has configured its links. networkd of systemd 252 releases
+/// the lease when it reconfigures a link. If it must reconfigure while it acquires a lease for the
+/// same address, the link may stay without a lease until the next request. A link may also never
+/// get a lease.
+fn wait_until_links_are_configured(roots: &Roots, commands: &dyn Commands) {
     let folder = roots.root("/run/systemd/netif/links");
     wait_until(commands, || {
         let names = list(&folder).unwrap_or_default();
         let text = |name: &String| read_text(&folder.join(name), 1 << 20).unwrap_or_default();
         let through = |name| {
             let state = networkd_link_state(&text(name));
-            // Without a carrier nothing comes.
+            // Without a carrier no lease arrives.
             ["off", "no-carrier"].contains(&state.carrier_state.as_str())
                 || ["configured", "failed", "unmanaged", "linger"].contains(&state.admin_state.as_str())
         };
@@ -106,26 +117,28 @@ fn links_are_configured(roots: &Roots, commands: &dyn Commands) {
     });
 }
 
-/// How long a link's own nameservers may take to come back.
-const BACK: Duration = Duration::from_secs(5);
-/// How often that is looked at.
-const AGAIN: u16 = 50;
+/// Maximum time for a link's own nameservers to return.
+const LINK_SERVERS_TIMEOUT: Duration = Duration::from_secs(5);
+/// Poll interval in milliseconds.
+const POLL_INTERVAL_MS: u16 = 50;
 
-/// Waits until a link has nameservers of its own again. `networkctl reload` returns before a link is configured anew, and whoever takes ours out of
-/// resolved before that leaves it with none. Not longer than 5 s: the platform may have given none.
-pub(super) fn links_have_servers(roots: &Roots, commands: &dyn Commands) {
+/// Waits, at most 5 s, until a link has its own nameservers again. `networkctl reload` returns
+/// before links are reconfigured; if the agent's servers were removed from systemd-resolved before
+/// that, it would have none. The platform may also have provided none.
+pub(super) fn wait_until_links_have_servers(roots: &Roots, commands: &dyn Commands) {
     let folder = roots.root("/run/systemd/netif/links");
     if !list(&folder).unwrap_or_default().is_empty() {
-        one_has_servers(commands, &folder, |text| {
+        wait_until_one_has_servers(commands, &folder, |text| {
             !networkd_link_state(text).conf.nameservers.is_empty()
         });
     }
 }
 
-/// Waits until what NetworkManager was given is in use again, once no file of ours is there that says otherwise. It writes `/etc/resolv.conf` before its reload returns,
-/// unless a connection is just coming up; systemd-resolved it tells afterwards, and whoever takes ours out of that before then leaves it with none. Not longer than
-/// 5 s: the platform may have given none.
-pub(super) fn network_manager_tells(roots: &Roots, commands: &dyn Commands) {
+/// Waits, at most 5 s, until NetworkManager's own nameservers are in use again after the agent's
+/// file was removed. NetworkManager writes `/etc/resolv.conf` before its reload returns, unless a
+/// connection is being activated. It informs systemd-resolved later; if the agent's servers were
+/// removed before that, systemd-resolved would have none. The platform may also have provided none.
+pub(super) fn wait_until_network_manager_announces(roots: &Roots, commands: &dyn Commands) {
     let text = read_text(&roots.root(ours::NETWORK_MANAGER), 1 << 20).unwrap_or_default();
     let there = roots.root("/run/NetworkManager/devices").is_dir() && runs(roots, Service::NetworkManager);
     if ours::is_ours(&text) || !there {
@@ -133,7 +146,7 @@ pub(super) fn network_manager_tells(roots: &Roots, commands: &dyn Commands) {
     }
     if programs_use_resolved(roots) {
         let folder = roots.root("/run/systemd/resolve/netif");
-        one_has_servers(commands, &folder, |text| {
+        wait_until_one_has_servers(commands, &folder, |text| {
             !resolved_link(text).conf.nameservers.is_empty()
         });
     } else {
@@ -141,7 +154,7 @@ pub(super) fn network_manager_tells(roots: &Roots, commands: &dyn Commands) {
     }
 }
 
-/// Whether `/etc/resolv.conf` sends programs to systemd-resolved.
+/// True if `/etc/resolv.conf` directs programs to systemd-resolved.
 pub(super) fn programs_use_resolved(roots: &Roots) -> bool {
     let file = resolv_conf(roots);
     let by_link = file.link.is_some_and(|link| link.contains("systemd/resolve/"));
@@ -152,8 +165,9 @@ fn nameservers(text: Option<String>) -> Vec<IpAddr> {
     resolv::parse(&text.unwrap_or_default()).nameservers
 }
 
-/// NetworkManager was just told again, by a file of ours, to keep its nameservers to itself. What systemd-resolved has of it, it does not take back. What did not work is told.
-pub(super) fn network_manager_keeps(roots: &Roots, commands: &dyn Commands) -> Vec<String> {
+/// Reverts what NetworkManager has set in systemd-resolved, which it does not revert itself after
+/// the agent's file stopped it from announcing its nameservers. Returns descriptions of failures.
+pub(super) fn revert_network_manager_announcements(roots: &Roots, commands: &dyn Commands) -> Vec<String> {
     let text = read_text(&roots.root(ours::NETWORK_MANAGER), 1 << 20).unwrap_or_default();
     if !ours::is_ours(&text) || !text.contains(ours::SILENT) || before_the_bus(roots) {
         return Vec::new();
@@ -169,8 +183,8 @@ pub(super) fn network_manager_keeps(roots: &Roots, commands: &dyn Commands) -> V
     failed.map(|error| error.to_string()).collect()
 }
 
-/// Waits until one of the files of a folder has servers, which are there for each link.
-fn one_has_servers(commands: &dyn Commands, folder: &Path, has: impl Fn(&str) -> bool) {
+/// Waits until one of a directory's files, one per link, has servers.
+fn wait_until_one_has_servers(commands: &dyn Commands, folder: &Path, has: impl Fn(&str) -> bool) {
     wait_until(commands, || {
         let names = list(folder).unwrap_or_default();
         let text = |name: &String| read_text(&folder.join(name), 1 << 20).unwrap_or_default();
@@ -179,32 +193,38 @@ fn one_has_servers(commands: &dyn Commands, folder: &Path, has: impl Fn(&str) ->
 }
 
 fn wait_until(commands: &dyn Commands, is: impl Fn() -> bool) {
-    let until = Instant::now() + commands.left().map_or(BACK, |left| BACK.min(left / 2));
+    let until = Instant::now()
+        + commands
+            .left()
+            .map_or(LINK_SERVERS_TIMEOUT, |left| LINK_SERVERS_TIMEOUT.min(left / 2));
     while !is() && Instant::now() < until {
-        // A wait, and nothing else.
-        poll(&mut [], PollTimeout::from(AGAIN)).ok();
+        // Only a wait, without file descriptors.
+        poll(&mut [], PollTimeout::from(POLL_INTERVAL_MS)).ok();
     }
 }
 
-/// Whether there is nothing yet to speak to resolvectl with: then nobody was told anything at run time.
+/// True in early boot, before the bus exists: no runtime configuration can exist then.
 pub(super) fn before_the_bus(roots: &Roots) -> bool {
     roots.root("/run/systemd/system").is_dir() && !roots.root("/run/dbus/system_bus_socket").exists()
 }
 
-/// Has resolved forget what it was told of a link.
+/// Makes systemd-resolved drop the runtime configuration of a link.
 pub(super) fn revert(commands: &dyn Commands, link: &str) -> Result<(), CommandError> {
-    let tool = Tool::new("resolvectl").args(["revert", link]).deadline(FLUSH);
+    let tool = Tool::new("resolvectl")
+        .args(["revert", link])
+        .deadline(RUNTIME_TIMEOUT);
     commands.check(&tool).map(drop)
 }
 
-/// Has networkd tell resolved nothing of a link of its own: resolvectl goes to networkd when resolved says that the link is managed. It holds until networkd starts anew,
-/// through renewals and when the link is configured anew.
-pub(super) fn quiet(commands: &dyn Commands, link: &str) -> Result<(), CommandError> {
+/// Stops networkd from passing a link's DNS settings to systemd-resolved. resolvectl goes to
+/// networkd when systemd-resolved reports that the link is managed. It stays in effect until
+/// networkd restarts, across renewals and reconfigurations.
+pub(super) fn stop_announcing(commands: &dyn Commands, link: &str) -> Result<(), CommandError> {
     set(commands, link, &[], &[])
 }
 
-/// Has networkd tell of a link what it knows, or, when that is nothing, these.
-pub(super) fn speak(
+/// Makes networkd pass a link's own DNS settings again, or, if it has none, these.
+pub(super) fn announce(
     roots: &Roots,
     commands: &dyn Commands,
     link: &str,
@@ -212,7 +232,7 @@ pub(super) fn speak(
     searches: &[String],
 ) -> Result<(), CommandError> {
     revert(commands, link)?;
-    if nameservers.is_empty() || tells(roots, link) {
+    if nameservers.is_empty() || announces(roots, link) {
         return Ok(());
     }
     set(commands, link, nameservers, searches)
@@ -225,8 +245,10 @@ fn set(
     searches: &[String],
 ) -> Result<(), CommandError> {
     for (verb, words) in [("dns", nameservers), ("domain", searches)] {
-        let mut tool = Tool::new("resolvectl").args([verb, link]).deadline(FLUSH);
-        // An empty word is an empty list; none at all only asks.
+        let mut tool = Tool::new("resolvectl")
+            .args([verb, link])
+            .deadline(RUNTIME_TIMEOUT);
+        // An empty word sets an empty list; no word only queries.
         let words = if words.is_empty() { &[String::new()] } else { words };
         tool = tool.args(words.iter().cloned());
         commands.check(&tool)?;
@@ -234,8 +256,8 @@ fn set(
     Ok(())
 }
 
-/// Whether networkd tells nameservers of the link.
-fn tells(roots: &Roots, link: &str) -> bool {
+/// True if networkd passes nameservers of the link.
+fn announces(roots: &Roots, link: &str) -> bool {
     let path = roots.sys("class/net").join(link).join("ifindex");
     let index = read_text(&path, 64).unwrap_or_default();
     let path = format!("/run/systemd/netif/links/{}", index.trim());
@@ -243,8 +265,10 @@ fn tells(roots: &Roots, link: &str) -> bool {
     !networkd_link_state(&text).conf.nameservers.is_empty()
 }
 
-/// Has resolved forget what it has cached.
+/// Flushes the cache of systemd-resolved.
 pub(super) fn flush(commands: &dyn Commands) -> Result<(), CommandError> {
-    let tool = Tool::new("resolvectl").arg("flush-caches").deadline(FLUSH);
+    let tool = Tool::new("resolvectl")
+        .arg("flush-caches")
+        .deadline(RUNTIME_TIMEOUT);
     commands.check(&tool).map(drop)
 }

@@ -19,11 +19,11 @@ const RESOLVED: &str = "/etc/systemd/resolved.conf.d/zz-virtfleet.conf";
 const NETWORKD: &str = "/etc/systemd/network/10-eth.network.d/zz-virtfleet.conf";
 const LEASED: &str = "ADMIN_STATE=configured\nDNS=192.0.2.9\n";
 
-/// Ends the process at the point of that number, as far as a test can.
+/// Ends the process at the fail point with that number, as far as a test can.
 struct Kill {
     at: usize,
     points: RefCell<Vec<String>>,
-    /// What holds at every point.
+    /// Invariant that must hold at every fail point.
     holds: Box<dyn Fn(&str)>,
 }
 
@@ -54,7 +54,7 @@ fn killed(what: impl FnOnce()) -> bool {
     })
 }
 
-/// A guest in which everybody runs.
+/// A guest in which all services run.
 fn roots_at(path: &Path) -> Roots {
     for (id, name) in [
         (1, "systemd-resolve"),
@@ -84,12 +84,13 @@ fn reload(service: Service) -> Step {
     Step::Reload { service }
 }
 
-/// A guest whose resolver is resolved with networkd: what they have taken up changes when they reload, as in life.
+/// A guest with systemd-resolved and networkd. Their applied state changes when they reload, as on
+/// a real system.
 struct Guest {
     _dir: tempfile::TempDir,
     roots: Roots,
     commands: FakeCommands,
-    /// resolved's own nameserver, and whether it uses those of the link.
+    /// Whether systemd-resolved has its own nameserver, and whether it uses those of the link.
     live: Arc<Mutex<(bool, bool)>>,
 }
 
@@ -128,7 +129,7 @@ impl Guest {
         ]
     }
 
-    /// At every moment something resolves.
+    /// At every moment some nameserver is configured.
     fn holds(&self) -> impl Fn(&str) + 'static {
         let live = Arc::clone(&self.live);
         move |point| {
@@ -149,7 +150,7 @@ impl Guest {
 }
 
 #[test]
-fn what_is_verified_stays_and_what_is_not_is_put_back() {
+fn a_verified_change_stays_and_another_is_reverted() {
     let guest = Guest::new();
     let apply = |verify: Result<(), String>| {
         let (roots, commands) = (&guest.roots, &guest.commands);
@@ -184,9 +185,9 @@ fn what_is_verified_stays_and_what_is_not_is_put_back() {
     assert!(recover(&guest.roots, &guest.commands).unwrap().is_none());
 }
 
-/// networkd has reloaded, and a lease comes a moment later.
+/// networkd has reloaded, and a lease arrives later.
 #[test]
-fn resolved_keeps_ours_until_a_link_has_its_own_again() {
+fn resolved_keeps_the_agents_servers_until_a_link_has_its_own() {
     let guest = Guest::new();
     let link = guest.roots.root("/run/systemd/netif/links/2");
     fs::create_dir_all(link.parent().unwrap()).unwrap();
@@ -214,7 +215,7 @@ fn resolved_keeps_ours_until_a_link_has_its_own_again() {
 }
 
 #[test]
-fn a_crash_at_any_point_leaves_a_working_resolver_and_is_undone() {
+fn a_crash_at_any_point_leaves_a_working_resolver_and_is_reverted() {
     for verified in [true, false] {
         for at in 0.. {
             let guest = Guest::new();
@@ -241,7 +242,7 @@ fn a_crash_at_any_point_leaves_a_working_resolver_and_is_undone() {
 }
 
 #[test]
-fn a_crash_while_recovering_is_recovered_from() {
+fn a_crash_during_recovery_is_recovered_from() {
     for at in 0.. {
         let guest = Guest::new();
         let first = Kill::at(7, |_| ());
@@ -265,7 +266,7 @@ fn a_crash_while_recovering_is_recovered_from() {
     }
 }
 
-/// A guest with `/etc/resolv.conf` as a file, or as a link.
+/// A guest with `/etc/resolv.conf` as a file or as a link.
 fn plain(link: bool) -> (tempfile::TempDir, Roots) {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
@@ -299,7 +300,7 @@ fn take_over() -> Vec<Step> {
 }
 
 #[test]
-fn the_file_is_taken_over_and_given_back_and_no_crash_loses_it() {
+fn the_file_is_managed_and_restored_and_no_crash_loses_it() {
     for link in [false, true] {
         for at in 0.. {
             let (_dir, roots) = plain(link);
@@ -324,7 +325,7 @@ fn the_file_is_taken_over_and_given_back_and_no_crash_loses_it() {
                 continue;
             }
             assert_eq!(at, 6, "{:?}", kill.points);
-            // Again, with another text: what was there first is kept.
+            // Again with another text: the original is kept.
             let again = Step::TakeOver {
                 text: OURS_AGAIN.to_owned(),
             };
@@ -355,7 +356,7 @@ fn the_file_is_taken_over_and_given_back_and_no_crash_loses_it() {
 }
 
 #[test]
-fn what_somebody_else_has_written_meanwhile_is_theirs() {
+fn files_changed_by_other_programs_are_left_alone() {
     let (_dir, roots) = plain(false);
     let commands = FakeCommands::content();
     let kill = Kill::at(3, |_| ());
@@ -371,7 +372,7 @@ fn what_somebody_else_has_written_meanwhile_is_theirs() {
     let undone = recover(&roots, &commands).unwrap().unwrap();
     assert_eq!(undone.left, [RESOLV_CONF]);
     assert_eq!(resolves(&roots), "nameserver 192.0.2.77\n");
-    // Gone is nobody's.
+    // A removed file is not restored over another program's file.
     assert!(killed(|| drop(apply(
         &roots,
         &commands,
@@ -384,7 +385,7 @@ fn what_somebody_else_has_written_meanwhile_is_theirs() {
     assert_eq!(resolves(&roots), "nameserver 192.0.2.77\n");
 }
 
-/// What runs second and reloads networkd fails.
+/// Fails when networkd is reloaded for the second time.
 struct Failing<'a>(&'a FakeCommands, AtomicU32);
 impl Commands for Failing<'_> {
     fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
@@ -401,7 +402,7 @@ impl Commands for Failing<'_> {
 }
 
 #[test]
-fn a_service_that_does_not_reload_is_a_reason_to_put_all_back() {
+fn a_failed_reload_reverts_the_change() {
     let guest = Guest::new();
     let commands = Failing(&guest.commands, AtomicU32::new(0));
     let error = apply(&guest.roots, &commands, &Unwatched, &Guest::steps(), &mut || {
@@ -410,14 +411,14 @@ fn a_service_that_does_not_reload_is_a_reason_to_put_all_back() {
     .unwrap_err();
     assert!(error.to_string().contains("Access denied"), "{error}");
     assert!(guest.is_old());
-    // A cache that cannot be flushed is none.
+    // A failed cache flush is ignored.
     let flush = FakeCommands::new(|_| None);
     let applied = apply(&guest.roots, &flush, &Unwatched, &[Step::Flush], &mut || Ok(())).unwrap();
     assert!(applied.notes[0].contains("resolvectl"), "{applied:?}");
 }
 
 #[test]
-fn nothing_is_changed_when_it_could_not_be_put_back_or_an_earlier_change_hangs() {
+fn nothing_is_changed_if_it_could_not_be_restored_or_an_earlier_change_is_unfinished() {
     let (_dir, roots) = plain(false);
     let commands = FakeCommands::content();
     let go = |steps: &[Step]| apply(&roots, &commands, &Unwatched, steps, &mut || Ok(())).unwrap_err();
@@ -426,13 +427,13 @@ fn nothing_is_changed_when_it_could_not_be_put_back_or_an_earlier_change_hangs()
     steps.push(write("x", RESOLVED));
     assert!(matches!(go(&steps), ApplyDnsError::Unknown { .. }));
     fs::create_dir_all(roots.root(DNS_DIRECTORY)).unwrap();
-    fs::write(roots.root(journal::UNDO), "{").unwrap();
+    fs::write(roots.root(journal::UNDO_FILE), "{").unwrap();
     assert!(matches!(
         go(&take_over()),
         ApplyDnsError::Journal(DnsJournalError::Odd { .. })
     ));
     fs::write(
-        roots.root(journal::UNDO),
+        roots.root(journal::UNDO_FILE),
         r#"{"format":1,"places":[],"services":[]}"#,
     )
     .unwrap();
@@ -442,7 +443,7 @@ fn nothing_is_changed_when_it_could_not_be_put_back_or_an_earlier_change_hangs()
 }
 
 #[test]
-fn what_cannot_be_replaced_is_known_before() {
+fn obstacles_are_found_before_a_change() {
     let (_dir, roots) = plain(false);
     let at_proc = fixed(&roots, Path::new("/proc")).unwrap();
     assert!(at_proc.because.contains("mount point"), "{at_proc:?}");
@@ -450,7 +451,7 @@ fn what_cannot_be_replaced_is_known_before() {
     assert_eq!(fixed(&roots, &roots.root("/etc/a/b/c")), None);
     let file = fs::File::open(roots.root(RESOLV_CONF)).unwrap();
     let flags = rustix::fs::ioctl_getflags(&file).unwrap_or(rustix::fs::IFlags::empty());
-    // Without root, or on tmpfs, there is no such flag to be set.
+    // Without root, or on tmpfs, the flag cannot be set.
     if rustix::fs::ioctl_setflags(&file, flags | rustix::fs::IFlags::IMMUTABLE).is_err() {
         return;
     }

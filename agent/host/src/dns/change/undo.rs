@@ -1,13 +1,17 @@
-//! Puts back what a change has replaced.
+//! Reverts a change.
 
 use std::fs;
 
 use virtfleet_agent_core::dns::{plan::Service, seen::Link};
 
-use super::{ApplyDnsError, TEMPORARY, Undone, journal::Undo, reload, spared, there::There, wait_for_links};
+use super::{
+    ApplyDnsError, TEMPORARY_PREFIX, Undone, journal::Undo, path_state::PathState, reload, runtime_restore,
+    wait_for_links,
+};
 use crate::{Commands, Roots, Witness, list};
 
-/// Files first, in reverse, then the services in reverse: they take up what is there again. The journal goes last. With `live` links none of them is configured anew.
+/// Restores the files in reverse order, then reloads the services in reverse order, and removes the
+/// record last. With `live`, no link is reconfigured.
 pub(super) fn undo(
     roots: &Roots,
     commands: &dyn Commands,
@@ -23,34 +27,41 @@ pub(super) fn undo(
     for place in journal.places.iter().rev() {
         let path = roots.root(&place.path);
         clean(&path);
-        // What cannot be looked at is put back, too.
-        let now = There::look(&path).ok();
+        // A file that cannot be read is restored too.
+        let now = PathState::read(&path).ok();
         match now {
             Some(now) if now == place.before => continue,
             Some(now)
-                if !(now == There::Nothing || now.is_same(&place.after) || now.is_same(&place.before)) =>
+                if !(now == PathState::Nothing
+                    || now.is_same(&place.after)
+                    || now.is_same(&place.before)) =>
             {
                 undone.left.push(place.path.clone());
             }
             _ => match place.before.put(&path) {
                 Ok(()) => undone.restored.push(place.path.clone()),
-                // The others are put back all the same.
+                // The remaining files are restored nevertheless.
                 Err(source) => failed = Some(ApplyDnsError::PutBack { path, source }),
             },
         }
         witness.at(&format!("after undo {}", place.path));
     }
-    // Those that told something do so again before resolved forgets ours.
-    for told in journal.links.iter().rev().filter(|told| !told.quiet) {
-        if let Err(error) = reload::speak(roots, commands, &told.link, &[], &[]) {
+    // Announcements resume before systemd-resolved drops the agent's servers.
+    for announcement in journal
+        .links
+        .iter()
+        .rev()
+        .filter(|announcement| !announcement.quiet)
+    {
+        if let Err(error) = reload::announce(roots, commands, &announcement.link, &[], &[]) {
             undone.notes.push(error.to_string());
         }
-        reload::links_have_servers(roots, commands);
-        witness.at(&format!("after undo quiet {}", told.link));
+        reload::wait_until_links_have_servers(roots, commands);
+        witness.at(&format!("after undo quiet {}", announcement.link));
     }
     for service in journal.services.iter().rev() {
         if let (Some(links), Service::Networkd) = (live, service) {
-            let errors = spared::instead(roots, commands, links, &journal);
+            let errors = runtime_restore::restore_at_run_time(roots, commands, links, &journal);
             undone.notes.extend(errors.iter().map(ToString::to_string));
             witness.at(&format!("after undo {service:?} at run time"));
             continue;
@@ -60,11 +71,11 @@ pub(super) fn undo(
             Ok(()) => {
                 match service {
                     Service::NetworkManager => {
-                        reload::network_manager_tells(roots, commands);
-                        let notes = reload::network_manager_keeps(roots, commands);
+                        reload::wait_until_network_manager_announces(roots, commands);
+                        let notes = reload::revert_network_manager_announcements(roots, commands);
                         undone.notes.extend(notes);
                     }
-                    Service::Networkd => reload::links_are_configured_anew(roots, commands),
+                    Service::Networkd => reload::wait_until_reload_starts(roots, commands),
                     Service::Resolved | Service::Resolvconf => {}
                 }
                 undone.reloaded.push(*service);
@@ -73,11 +84,11 @@ pub(super) fn undo(
         }
         witness.at(&format!("after undo reload {service:?}"));
     }
-    for told in journal.links.iter().filter(|told| told.quiet) {
-        if let Err(error) = reload::quiet(commands, &told.link) {
+    for announcement in journal.links.iter().filter(|announcement| announcement.quiet) {
+        if let Err(error) = reload::stop_announcing(commands, &announcement.link) {
             undone.notes.push(error.to_string());
         }
-        witness.at(&format!("after undo unquiet {}", told.link));
+        witness.at(&format!("after undo unquiet {}", announcement.link));
     }
     match failed {
         Some(error) => Err(error),
@@ -85,11 +96,11 @@ pub(super) fn undo(
     }
 }
 
-/// Removes temporary files that a crash left beside it.
+/// Removes temporary files that a crash left in the same directory.
 fn clean(path: &std::path::Path) {
     let Some(folder) = path.parent() else { return };
     for name in list(folder).unwrap_or_default() {
-        if name.starts_with(TEMPORARY) {
+        if name.starts_with(TEMPORARY_PREFIX) {
             fs::remove_file(folder.join(name)).ok();
         }
     }

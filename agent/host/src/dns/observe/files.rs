@@ -1,4 +1,5 @@
-//! Files that are ours, those at paths where we would write, and what others have configured for systemd-resolved.
+//! The agent's files, files at the paths that it writes, and other configuration of
+//! systemd-resolved.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +8,11 @@ use virtfleet_agent_core::dns::{
     seen::{Kubelet, Link},
 };
 
-use super::{CAP, given::ends};
+use super::{MAX_FILE_BYTES, given::ends};
 use crate::{Roots, list, read_text};
 
-/// Where systemd's configuration lies, strongest first: of several files of one name the first counts.
+/// systemd's configuration directories, highest precedence first: of files with the same name, the
+/// first is used.
 pub(in super::super) const FOLDERS: [&str; 4] = [
     "/etc/systemd",
     "/run/systemd",
@@ -18,14 +20,15 @@ pub(in super::super) const FOLDERS: [&str; 4] = [
     "/usr/lib/systemd",
 ];
 
-/// Their text by path. What cannot be read as text (a mask is a link to `/dev/null`) is there and empty.
+/// The files' text by path. An unreadable file (a mask is a link to `/dev/null`) is included with
+/// empty text.
 pub(super) fn files(roots: &Roots, links: &[Link], kubelet: Option<&Kubelet>) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let mut take = |path: &str| {
         let at = roots.root(path);
         let there = at.symlink_metadata().is_ok();
         if there {
-            let text = read_text(&at, CAP).unwrap_or_default();
+            let text = read_text(&at, MAX_FILE_BYTES).unwrap_or_default();
             files.insert(path.to_owned(), text);
         }
         there
@@ -42,7 +45,7 @@ pub(super) fn files(roots: &Roots, links: &[Link], kubelet: Option<&Kubelet>) ->
             take(&path);
         }
     }
-    // Of a profile that is not there any more, too.
+    // Includes directories of profiles that no longer exist.
     for name in list(&roots.root(ours::NETWORKD)).unwrap_or_default() {
         if name.ends_with(".network.d") {
             take(&format!("{}/{name}/{}", ours::NETWORKD, ours::DROP_IN));

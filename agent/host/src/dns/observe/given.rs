@@ -1,4 +1,5 @@
-//! What the platform gave on a link, from whoever has written it down.
+//! DNS settings that the platform provided on a link, from the files of network managers and DHCP
+//! clients.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -12,33 +13,33 @@ use virtfleet_agent_core::dns::{
     seen::{Given, Link, Manager},
 };
 
-use super::{ASKED, CAP, processes::Processes};
+use super::{MAX_FILE_BYTES, QUERY_TIMEOUT, processes::Processes};
 use crate::{Commands, Roots, Tool, list, read_bounded, read_text};
 
-/// Where drop-ins of `.network` files lie, strongest first.
+/// Directories of drop-ins of `.network` files, highest precedence first.
 const NETWORK_FOLDERS: [&str; 4] = [
     "/etc/systemd/network",
     "/run/systemd/network",
     "/usr/local/lib/systemd/network",
     "/usr/lib/systemd/network",
 ];
-/// Where dhclient keeps its leases: Debian, Fedora.
+/// dhclient's lease directories: Debian, Fedora.
 const DHCLIENT_FOLDERS: [&str; 2] = ["/var/lib/dhcp", "/var/lib/dhclient"];
-/// Where resolvconf keeps what it was told: Debian's own, openresolv.
+/// resolvconf's record directories: Debian's resolvconf, openresolv.
 const RECORD_FOLDERS: [&str; 3] = [
     "/run/resolvconf/interface",
     "/run/resolvconf/interfaces",
     "/run/resolvconf/keys",
 ];
-/// Where the hook of dhcpcd keeps what it was given.
+/// Where dhcpcd's hook stores the received settings.
 const DHCPCD_HOOK: &str = "/run/dhcpcd/hook-state/resolv.conf";
 const DHCPCD_LEASES: &str = "/var/lib/dhcpcd";
 const NM_LEASES: &str = "/var/lib/NetworkManager";
 const INTERFACES: &str = "/etc/network/interfaces";
-/// More files of one folder are not looked at.
-const MOST: usize = 256;
+/// Maximum number of files that are read per directory.
+const MAX_FILES: usize = 256;
 
-/// What is read once for all links, by the link's name.
+/// Settings by link name, read once for all links.
 pub(super) struct Sources {
     by_name: Vec<(String, Given)>,
 }
@@ -56,8 +57,8 @@ impl Sources {
         all
     }
 
-    /// What was given on that link, each source once, a lease before others. Who manages the link says which files count: leases of a client that
-    /// is not used any more lie about for years.
+    /// Settings of that link, each source once, leases first. Only the files of the link's manager
+    /// are used, because leases of former clients stay on disk for years.
     pub(super) fn given(&self, roots: &Roots, link: &Link) -> Vec<Given> {
         let mut given = match link.manager {
             Manager::Networkd => of_networkd(roots, link),
@@ -68,7 +69,7 @@ impl Sources {
                 given
             }
         };
-        given.retain(says_something);
+        given.retain(has_settings);
         given.sort_by_key(|given| given.source);
         given.dedup_by(|one, two| (one.source, &one.conf) == (two.source, &two.conf));
         given
@@ -82,7 +83,7 @@ impl Sources {
         of_link.map(|(_, given)| given.clone()).collect()
     }
 
-    /// dhclient runs as long as its lease counts, and one runs for each interface.
+    /// A lease is valid while dhclient runs for its interface.
     fn dhclient(&mut self, roots: &Roots, processes: &Processes) {
         for (path, text) in texts(roots, &DHCLIENT_FOLDERS) {
             for (name, given) in dhclient_leases(&text) {
@@ -94,7 +95,7 @@ impl Sources {
         }
     }
 
-    /// Without its hook's files (resolvconf takes them, or the hook is off), the lease itself.
+    /// The lease itself, if its hook wrote no files (resolvconf is used, or the hook is disabled).
     fn dhcpcd(&mut self, roots: &Roots, processes: &Processes) {
         if !processes.runs("dhcpcd") {
             return;
@@ -109,7 +110,7 @@ impl Sources {
         for name in list(&roots.root(DHCPCD_LEASES))
             .unwrap_or_default()
             .iter()
-            .take(MOST)
+            .take(MAX_FILES)
         {
             let Some(link) = name
                 .strip_suffix(".lease")
@@ -118,7 +119,7 @@ impl Sources {
                 continue;
             };
             let path = format!("{DHCPCD_LEASES}/{name}");
-            let bytes = read_bounded(&roots.root(&path), CAP).unwrap_or_default();
+            let bytes = read_bounded(&roots.root(&path), MAX_FILE_BYTES).unwrap_or_default();
             if let Some(given) = dhcp_packet(&bytes) {
                 self.add(link.to_owned(), given, &path);
             }
@@ -128,7 +129,9 @@ impl Sources {
     /// Debian's ifupdown.
     fn interfaces(&mut self, roots: &Roots) {
         let mut all = texts(roots, &["/etc/network/interfaces.d"]);
-        all.extend(read_text(&roots.root(INTERFACES), CAP).map(|text| (INTERFACES.to_owned(), text)));
+        all.extend(
+            read_text(&roots.root(INTERFACES), MAX_FILE_BYTES).map(|text| (INTERFACES.to_owned(), text)),
+        );
         for (path, text) in all {
             for (name, given) in interfaces(&text) {
                 self.add(name, given, &path);
@@ -136,11 +139,11 @@ impl Sources {
         }
     }
 
-    /// What ifupdown and DHCP clients have told resolvconf.
+    /// What ifupdown and DHCP clients passed to resolvconf.
     fn records(&mut self, roots: &Roots) {
         for (path, text) in texts(roots, &RECORD_FOLDERS) {
             let (name, link) = names(&path);
-            // What ifupdown and a client's own lease say is there already.
+            // Settings from ifupdown and from a client's lease were already added.
             let given = resolvconf_record(name, &text);
             let known = self
                 .by_name
@@ -153,7 +156,9 @@ impl Sources {
     }
 
     fn nmcli(&mut self, commands: &dyn Commands) {
-        let tool = Tool::new("nmcli").args(["-t", "device", "show"]).deadline(ASKED);
+        let tool = Tool::new("nmcli")
+            .args(["-t", "device", "show"])
+            .deadline(QUERY_TIMEOUT);
         match commands.check(&tool) {
             Ok(done) => {
                 for (name, all) in nmcli_devices(&done.stdout) {
@@ -162,19 +167,21 @@ impl Sources {
                     }
                 }
             }
-            Err(error) => tracing::debug!(%error, "NetworkManager's leases are read instead"),
+            Err(error) => tracing::debug!(%error, "reading NetworkManager's leases instead"),
         }
     }
 
-    /// What NetworkManager says itself, else its lease.
+    /// What NetworkManager reports, else its lease.
     fn of_network_manager(&self, roots: &Roots, link: &Link) -> Vec<Given> {
-        let told = self.named(&link.name, |path| path.contains("nmcli"));
-        if !told.is_empty() {
-            return told;
+        let reported = self.named(&link.name, |path| path.contains("nmcli"));
+        if !reported.is_empty() {
+            return reported;
         }
-        let Some(uuid) = &link.profile else { return told };
+        let Some(uuid) = &link.profile else {
+            return reported;
+        };
         let path = format!("{NM_LEASES}/internal-{uuid}-{}.lease", link.name);
-        let text = read_text(&roots.root(&path), CAP).unwrap_or_default();
+        let text = read_text(&roots.root(&path), MAX_FILE_BYTES).unwrap_or_default();
         vec![Given {
             path,
             ..nm_lease(&text)
@@ -187,7 +194,8 @@ impl Sources {
     }
 }
 
-/// The names of all `.network` files. One that is masked by a link to `/dev/null` is there, too: it makes no difference.
+/// Names of all `.network` files. A masked one (link to `/dev/null`) is included; that makes no
+/// difference.
 pub(super) fn profiles(roots: &Roots) -> BTreeSet<String> {
     let all = NETWORK_FOLDERS
         .iter()
@@ -195,19 +203,22 @@ pub(super) fn profiles(roots: &Roots) -> BTreeSet<String> {
     all.filter(|name| ends(name, "network")).collect()
 }
 
-/// A lease, and what the link's `.network` file says with the drop-ins of others. What came by router advertisement or DHCPv6 is nowhere but in
-/// what is in use, where it could not be told from ours.
+/// A lease, and the link's `.network` file with drop-ins that are not the agent's. Settings from
+/// router advertisements and DHCPv6 appear only in the active configuration, where they cannot be
+/// distinguished from the agent's.
 fn of_networkd(roots: &Roots, link: &Link) -> Vec<Given> {
     let path = format!("/run/systemd/netif/leases/{}", link.index);
-    let lease = read_text(&roots.root(&path), CAP).ok().map(|text| Given {
-        path,
-        ..networkd_lease(&text)
-    });
+    let lease = read_text(&roots.root(&path), MAX_FILE_BYTES)
+        .ok()
+        .map(|text| Given {
+            path,
+            ..networkd_lease(&text)
+        });
     let mut given = Vec::from_iter(lease);
     let Some(profile) = &link.profile else {
         return given;
     };
-    let mut text = read_text(&roots.root(profile), CAP).unwrap_or_default();
+    let mut text = read_text(&roots.root(profile), MAX_FILE_BYTES).unwrap_or_default();
     let drop_ins = drop_ins(roots, profile);
     let others: Vec<&str> = drop_ins
         .iter()
@@ -217,7 +228,7 @@ fn of_networkd(roots: &Roots, link: &Link) -> Vec<Given> {
     let others = others.join("\n");
     text = format!("{text}\n{others}");
     if !uses_dns(&text, "DHCPv4") {
-        // The MTU counts all the same.
+        // The MTU is used nevertheless.
         for lease in &mut given {
             lease.conf = ResolvConf::default();
         }
@@ -229,7 +240,7 @@ fn of_networkd(roots: &Roots, link: &Link) -> Vec<Given> {
     given
 }
 
-/// The drop-ins of a `.network` file, by their names.
+/// The drop-ins of a `.network` file by name.
 fn drop_ins(roots: &Roots, profile: &str) -> Vec<(String, String)> {
     let name = profile.rsplit('/').next().unwrap_or_default();
     let mut drop_ins: Vec<(String, String)> = Vec::new();
@@ -246,56 +257,58 @@ fn drop_ins(roots: &Roots, profile: &str) -> Vec<(String, String)> {
     drop_ins
 }
 
-/// Whether networkd asks for a DHCPv4 lease on a link, and has none.
+/// True if networkd requests a DHCPv4 lease on a link and has none.
 pub(super) fn waits_for_lease(roots: &Roots, link: &Link) -> bool {
     let Some(profile) = &link.profile else {
         return false;
     };
     let lease = format!("/run/systemd/netif/leases/{}", link.index);
-    let mut text = read_text(&roots.root(profile), CAP).unwrap_or_default();
+    let mut text = read_text(&roots.root(profile), MAX_FILE_BYTES).unwrap_or_default();
     for (_, more) in drop_ins(roots, profile) {
         text = format!("{text}\n{more}");
     }
     asks_dhcp4(&text) && !roots.root(lease).exists()
 }
 
-/// What somebody has told resolved about a link that neither networkd nor NetworkManager has.
+/// Settings that another program set in systemd-resolved for a link that neither networkd nor
+/// NetworkManager manages.
 pub(super) fn of_resolved(roots: &Roots, link: &Link) -> Option<Given> {
     let path = format!("/run/systemd/resolve/netif/{}", link.index);
-    let text = read_text(&roots.root(&path), CAP).ok()?;
+    let text = read_text(&roots.root(&path), MAX_FILE_BYTES).ok()?;
     let given = resolved_link(&text);
     Some(Given { path, ..given })
 }
 
-fn says_something(given: &Given) -> bool {
+fn has_settings(given: &Given) -> bool {
     !given.conf.nameservers.is_empty()
         || !given.conf.searches.is_empty()
         || !given.routes.is_empty()
         || given.mtu.is_some()
 }
 
-/// Whether it is a file that systemd reads: it looks at the end of the name, case and all.
+/// True if systemd reads a file of that name: it compares the suffix, case-sensitive.
 pub(super) fn ends(name: &str, extension: &str) -> bool {
     Path::new(name).extension().is_some_and(|end| end == extension)
 }
 
-/// A record's name, e.g. `eth0.dhclient`, and the link's, e.g. `eth0`. A VLAN's name has a dot, too: the last part is the program's.
+/// A record's name, e.g. `eth0.dhclient`, and its link's, e.g. `eth0`. VLAN names contain dots too;
+/// the last part is the program.
 fn names(path: &str) -> (&str, &str) {
     let name = path.rsplit('/').next().unwrap_or_default();
     (name, name.rsplit_once('.').map_or(name, |(link, _)| link))
 }
 
-/// Every file of these folders that is text, by path.
+/// Every text file of these directories by path.
 pub(super) fn texts(roots: &Roots, folders: &[&str]) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for folder in folders {
         for name in list(&roots.root(folder))
             .unwrap_or_default()
             .into_iter()
-            .take(MOST)
+            .take(MAX_FILES)
         {
             let path = format!("{folder}/{name}");
-            if let Ok(text) = read_text(&roots.root(&path), CAP) {
+            if let Ok(text) = read_text(&roots.root(&path), MAX_FILE_BYTES) {
                 all.push((path, text));
             }
         }

@@ -1,26 +1,27 @@
-//! What kubelet is told about DNS: its command line wins over its configuration file, as kubelet has it.
+//! kubelet's DNS settings. Its command line overrides its configuration file, as in kubelet.
 
 use virtfleet_agent_core::dns::{ours, seen::Kubelet};
 use virtfleet_wire::layered::{Node, parse_yaml};
 
-use super::{CAP, given::ends, processes::Processes};
+use super::{MAX_FILE_BYTES, given::ends, processes::Processes};
 use crate::{Roots, list, read_text};
 
-/// Where its configuration lies when its command line does not say: kubeadm, KKP and Gardener; EKS; k0s and others.
+/// Configuration files, used if the command line sets none: kubeadm, KKP and Gardener; EKS; k0s and
+/// others.
 const CONFIGURATIONS: [&str; 4] = [
     "/var/lib/kubelet/config.yaml",
     "/var/lib/kubelet/config/kubelet",
     "/etc/kubernetes/kubelet.conf.yaml",
     "/etc/kubernetes/kubelet/kubelet-config.json",
 ];
-/// Where its unit lies, with its drop-ins.
+/// Directories of its unit and drop-ins.
 const UNITS: [&str; 4] = [
     "/etc/systemd/system",
     "/run/systemd/system",
     "/lib/systemd/system",
     "/usr/lib/systemd/system",
 ];
-/// Files of arguments that units name.
+/// Files with arguments that units include.
 const ARGUMENTS: [&str; 3] = [
     "/var/lib/kubelet/kubeadm-flags.env",
     "/etc/default/kubelet",
@@ -28,10 +29,10 @@ const ARGUMENTS: [&str; 3] = [
 ];
 const COMMAND_LINE: &str = "kubelet's command line";
 
-/// What it is told; none when nothing of it is there.
+/// kubelet's settings. `None` if there are none.
 pub(super) fn kubelet(roots: &Roots, processes: &Processes) -> Option<Kubelet> {
     let running: Vec<String> = processes.args("kubelet").flatten().cloned().collect();
-    // As long as it does not run, what its unit says.
+    // If kubelet does not run, the command line from its unit.
     let words = if running.is_empty() {
         written(roots)
     } else {
@@ -45,11 +46,11 @@ pub(super) fn kubelet(roots: &Roots, processes: &Processes) -> Option<Kubelet> {
         .into_iter()
         .find_map(|path| Some((document(roots, &path)?, path)));
     let config_dir = flag("--config-dir").filter(|folder| folder.starts_with('/'));
-    // The last one that says it counts.
+    // The last one that sets it has precedence.
     let drop_ins = drop_ins(roots, config_dir.as_deref());
     let ours = |path: &str| ours::is_kubelet_drop_in(path);
     let documents = || file.iter().chain(&drop_ins).rev();
-    let said = |key: &str| documents().find_map(|(document, _)| word(document, key));
+    let from_file = |key: &str| documents().find_map(|(document, _)| word(document, key));
     let listed = |key: &str| -> Vec<String> {
         let value = documents().find_map(|(document, _)| document.get(key));
         let json = value.map(Node::to_json);
@@ -85,7 +86,7 @@ pub(super) fn kubelet(roots: &Roots, processes: &Processes) -> Option<Kubelet> {
             .clone()
             .find_map(|(document, _)| word(document, "resolvConf"))
     });
-    let text = |path: &String| read_text(&roots.root_file(path), CAP).ok();
+    let text = |path: &String| read_text(&roots.root_file(path), MAX_FILE_BYTES).ok();
     Some(Kubelet {
         path,
         text: others
@@ -103,15 +104,15 @@ pub(super) fn kubelet(roots: &Roots, processes: &Processes) -> Option<Kubelet> {
             .filter_map(|word| word.trim().parse().ok())
             .collect(),
         cluster_domain: domain
-            .or_else(|| said("clusterDomain"))
+            .or_else(|| from_file("clusterDomain"))
             .filter(|domain| !domain.is_empty()),
-        resolv_conf: resolv.or_else(|| said("resolvConf")),
+        resolv_conf: resolv.or_else(|| from_file("resolvConf")),
     })
 }
 
-/// A configuration file. JSON is YAML.
+/// A configuration file. JSON is valid YAML.
 fn document(roots: &Roots, path: &str) -> Option<Node> {
-    let text = read_text(&roots.root_file(path), CAP).ok()?;
+    let text = read_text(&roots.root_file(path), MAX_FILE_BYTES).ok()?;
     parse_yaml(&text).ok()?.into_iter().next()
 }
 
@@ -119,7 +120,7 @@ fn word(document: &Node, key: &str) -> Option<String> {
     document.get(key).and_then(Node::as_str).map(str::to_owned)
 }
 
-/// Its drop-ins, by their names, as it merges them behind its file.
+/// Drop-ins by name, which kubelet merges after its file.
 fn drop_ins(roots: &Roots, folder: Option<&str>) -> Vec<(Node, String)> {
     let Some(folder) = folder.map(|folder| folder.trim_end_matches('/')) else {
         return Vec::new();
@@ -133,7 +134,7 @@ fn drop_ins(roots: &Roots, folder: Option<&str>) -> Vec<(Node, String)> {
         .collect()
 }
 
-/// The value of `--name=value` or `--name value`; the last one counts.
+/// The value of `--name=value` or `--name value`; the last one has precedence.
 fn flag(words: &[String], name: &str) -> Option<String> {
     let mut value = None;
     let mut words = words.iter();
@@ -147,8 +148,8 @@ fn flag(words: &[String], name: &str) -> Option<String> {
     value
 }
 
-/// The words of kubelet's unit, of its drop-ins and of the files of arguments that units name. Good enough to find flags: a variable that is never
-/// used is taken for used.
+/// Words of kubelet's unit, its drop-ins and the argument files that units include. Sufficient to
+/// find flags: an unused variable counts as used.
 fn written(roots: &Roots) -> Vec<String> {
     unit_files(roots)
         .into_iter()
@@ -156,7 +157,7 @@ fn written(roots: &Roots) -> Vec<String> {
         .collect()
 }
 
-/// The file in which `--resolv-conf` stands.
+/// The file that contains `--resolv-conf`.
 fn flag_in(roots: &Roots) -> Option<String> {
     let mut files = unit_files(roots).into_iter().rev();
     let has = |words: &[String]| words.iter().any(|word| word.starts_with("--resolv-conf"));
@@ -171,7 +172,7 @@ fn unit_files(roots: &Roots) -> Vec<(String, Vec<String>)> {
         let names = list(&roots.root(&drop_ins)).unwrap_or_default();
         paths.extend(names.into_iter().map(|name| format!("{drop_ins}/{name}")));
     }
-    let read = |path: String| Some((read_text(&roots.root_file(&path), CAP).ok()?, path));
+    let read = |path: String| Some((read_text(&roots.root_file(&path), MAX_FILE_BYTES).ok()?, path));
     let units: Vec<(String, String)> = paths.into_iter().filter_map(read).collect();
     let mut arguments: Vec<String> = ARGUMENTS.map(str::to_owned).to_vec();
     for path in units.iter().flat_map(|(text, _)| environment_files(text)) {
@@ -199,7 +200,7 @@ fn unit_files(roots: &Roots) -> Vec<(String, Vec<String>)> {
         .collect()
 }
 
-/// The paths of a unit's `EnvironmentFile=`, without the `-` that lets one be missing (systemd.exec(5)).
+/// Paths of a unit's `EnvironmentFile=`, without the `-` that makes one optional (systemd.exec(5)).
 fn environment_files(text: &str) -> impl Iterator<Item = String> {
     let values = text
         .lines()

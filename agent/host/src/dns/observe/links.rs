@@ -1,4 +1,4 @@
-//! Links: which there are, who configures each, and which has the default route.
+//! Network links, their managers, and which have a default route.
 
 use std::net::IpAddr;
 
@@ -9,17 +9,18 @@ use virtfleet_agent_core::dns::{
 };
 
 use super::{
-    CAP,
+    MAX_FILE_BYTES,
     given::{Sources, of_resolved, waits_for_lease},
     processes::Processes,
 };
 use crate::{Commands, Roots, list, read_text};
 
-/// A node of a Kubernetes cluster has hundreds, which are its pods'.
-const MOST: usize = 4096;
+/// Maximum number of links. A Kubernetes node has hundreds of pod links.
+const MAX_LINKS: usize = 4096;
 
-/// Those of the guest itself, in the order of their index: with a device behind them, of a kind that somebody sets up on purpose, with the default
-/// route, or with something given on them. The others are containers'.
+/// Links of the guest itself in the order of their index: with a device, of a kind that is
+/// configured deliberately, with a default route, or with DNS settings. Other links belong to
+/// containers.
 pub(super) fn links(roots: &Roots, commands: &dyn Commands, processes: &Processes) -> Vec<Link> {
     let routed = routed(roots);
     let sources = Sources::of(roots, commands, processes);
@@ -27,7 +28,7 @@ pub(super) fn links(roots: &Roots, commands: &dyn Commands, processes: &Processe
     for name in list(&roots.sys("class/net"))
         .unwrap_or_default()
         .into_iter()
-        .take(MOST)
+        .take(MAX_LINKS)
     {
         let place = roots.sys("class/net").join(&name);
         let read = |file: &str| read_text(&place.join(file), 4096).unwrap_or_default();
@@ -61,19 +62,25 @@ pub(super) fn links(roots: &Roots, commands: &dyn Commands, processes: &Processe
     links
 }
 
-/// Adds the route-only domains that are configured, or that systemd-resolved was told of the link.
+/// Adds the route-only domains that are configured or set in systemd-resolved at run time.
 fn routes(roots: &Roots, link: &mut Link) {
-    let told = of_resolved(roots, link)
+    let runtime_routes = of_resolved(roots, link)
         .map(|given| given.routes)
         .unwrap_or_default();
-    for domain in link.given.iter().flat_map(|given| &given.routes).chain(&told) {
+    for domain in link
+        .given
+        .iter()
+        .flat_map(|given| &given.routes)
+        .chain(&runtime_routes)
+    {
         if !link.routes.contains(domain) {
             link.routes.push(domain.clone());
         }
     }
 }
 
-/// networkd and NetworkManager each keep a file for a link that they manage. Returns the route-only domains that networkd tells of it.
+/// networkd and NetworkManager have a file for each link that they manage. Returns the route-only
+/// domains that networkd has for it.
 fn manager(roots: &Roots, link: &mut Link) -> Vec<String> {
     let state = networkd(roots, link.index);
     let routes = state.route_domains.clone();
@@ -84,7 +91,7 @@ fn manager(roots: &Roots, link: &mut Link) -> Vec<String> {
         return routes;
     }
     let path = format!("/run/NetworkManager/devices/{}", link.index);
-    let device = nm_device(&read_text(&roots.root(path), CAP).unwrap_or_default());
+    let device = nm_device(&read_text(&roots.root(path), MAX_FILE_BYTES).unwrap_or_default());
     if device.managed != Some(false) && device.connection.is_some() {
         link.manager = Manager::NetworkManager;
         link.profile = device.connection;
@@ -92,7 +99,7 @@ fn manager(roots: &Roots, link: &mut Link) -> Vec<String> {
     routes
 }
 
-/// A link-local nameserver is reached by the link that it was given on; leases and networkd's files say it without.
+/// A link-local nameserver is reached over its own link; leases and networkd's files omit the zone.
 fn by_link(conf: &mut ResolvConf, name: &str) {
     for nameserver in &conf.nameservers {
         if matches!(nameserver, IpAddr::V6(ip) if ip.is_unicast_link_local()) {
@@ -101,8 +108,10 @@ fn by_link(conf: &mut ResolvConf, name: &str) {
     }
 }
 
-/// Those that are up and that somebody is still at: networkd says so itself; of NetworkManager and of DHCP clients that run it is known by the address that is not there
-/// yet. While no nameserver is known, neither is networkd done that has asked for a DHCPv4 lease. A link without a carrier gets nothing, nor does one that nobody configures.
+/// Links that are up and still being configured. networkd reports this itself. NetworkManager and a
+/// running DHCP client are still at work while the link has no address. If no nameserver is known,
+/// networkd also counts as unsettled while it waits for a DHCPv4 lease. A link without a carrier or
+/// without a manager is settled.
 pub(super) fn unsettled(
     roots: &Roots,
     processes: &Processes,
@@ -122,11 +131,12 @@ pub(super) fn unsettled(
             return false;
         }
         match networkd(roots, link.index).admin_state.as_str() {
-            // networkd says so as soon as one of DHCPv4, DHCPv6 and router advertisements is through.
+            // networkd reports this as soon as one of DHCPv4, DHCPv6 and router advertisements is
+            // done.
             "configured" => return !known && waits_for_lease(roots, link),
             "failed" => return false,
             "unmanaged" | "linger" => {}
-            // Also when networkd has not written anything about it yet.
+            // Also before networkd has written its file for the link.
             _ if networkd_runs => return true,
             _ => {}
         }
@@ -143,13 +153,13 @@ pub(super) fn unsettled(
     names.map(|link| link.name.clone()).collect()
 }
 
-/// What networkd tells resolved, of all links.
-pub(super) fn told(roots: &Roots) -> ResolvConf {
+/// What networkd passes to systemd-resolved for all links.
+pub(super) fn announced_by_networkd(roots: &Roots) -> ResolvConf {
     let mut all = ResolvConf::default();
     for name in list(&roots.root("/run/systemd/netif/links"))
         .unwrap_or_default()
         .iter()
-        .take(MOST)
+        .take(MAX_LINKS)
     {
         if let Ok(index) = name.parse() {
             all.append(&networkd(roots, index).conf);
@@ -160,11 +170,12 @@ pub(super) fn told(roots: &Roots) -> ResolvConf {
 
 fn networkd(roots: &Roots, index: u32) -> LinkState {
     let path = format!("/run/systemd/netif/links/{index}");
-    networkd_link_state(&read_text(&roots.root(path), CAP).unwrap_or_default())
+    networkd_link_state(&read_text(&roots.root(path), MAX_FILE_BYTES).unwrap_or_default())
 }
 
-/// The interfaces of default routes. `net/route`: interface, destination, …, mask (8th field), hexadecimal. `net/ipv6_route`: destination, prefix
-/// length, …, interface (10th field); that of `lo` refuses.
+/// The interfaces of default routes. `net/route`: interface, destination, …, mask (8th field),
+/// hexadecimal. `net/ipv6_route`: destination, prefix length, …, interface (10th field); the entry
+/// of `lo` is a reject route.
 fn routed(roots: &Roots) -> Vec<String> {
     let text = |name: &str| read_text(&roots.proc(name), 4 << 20).unwrap_or_default();
     let mut found = Vec::new();

@@ -1,21 +1,24 @@
-//! Whether links may be configured anew. networkd drops the routes and rules of others when it does so (unless `ManageForeignRoutes=no` and
-//! `ManageForeignRoutingPolicyRules=no`), and those of a container network do not come back by themselves.
+//! Whether links may be reconfigured. networkd then removes foreign routes and rules (unless
+//! `ManageForeignRoutes=no` and `ManageForeignRoutingPolicyRules=no`), and those of a container
+//! network are not restored.
 
 use serde_json::Value;
 use virtfleet_agent_core::dns::seen::{Link, Manager};
 
-use super::{ASKED, CAP, files::FOLDERS, given::ends, processes::Processes};
+use super::{MAX_FILE_BYTES, QUERY_TIMEOUT, files::FOLDERS, given::ends, processes::Processes};
 use crate::{Commands, Roots, Tool, list, read_text};
 
-/// Who makes routes of networkd's, of the kernel's, or of somebody's who asks networkd's clients: rtnetlink(7), `/etc/iproute2/rt_protos`. `boot` is what `ip route add` says.
-const ROUTES: [&str; 6] = ["kernel", "redirect", "ra", "dhcp", "boot", "static"];
-/// The same of rules. A rule by hand says `unspec` or `boot`, and networkd drops it, too.
-const RULES: [&str; 2] = ["kernel", "static"];
+/// Protocols of routes from networkd, the kernel, or clients of networkd: rtnetlink(7),
+/// `/etc/iproute2/rt_protos`. `ip route add` uses `boot`.
+const OWN_ROUTE_PROTOCOLS: [&str; 6] = ["kernel", "redirect", "ra", "dhcp", "boot", "static"];
+/// Protocols of such rules. A manually added rule has `unspec` or `boot`, and networkd removes it
+/// too.
+const OWN_RULE_PROTOCOLS: [&str; 2] = ["kernel", "static"];
 
-/// Who makes the guest a node: kubelet, or what has it within (k3s, MicroK8s).
-const NODES: [&str; 4] = ["kubelet", "k3s-server", "k3s-agent", "kubelite"];
+/// Programs that make the guest a node: kubelet, or a program that includes it (k3s, MicroK8s).
+const NODE_PROGRAMS: [&str; 4] = ["kubelet", "k3s-server", "k3s-agent", "kubelite"];
 
-/// Why not; none when they may. What cannot be found out is a reason, too.
+/// Why links must not be reconfigured; `None` if they may. An unknown state is a reason too.
 pub(super) fn live(
     roots: &Roots,
     commands: &dyn Commands,
@@ -26,39 +29,58 @@ pub(super) fn live(
     if !links.iter().any(by_networkd) {
         return None;
     }
-    if let Some(node) = NODES.iter().find(|program| processes.runs(program)) {
+    if let Some(node) = NODE_PROGRAMS.iter().find(|program| processes.runs(program)) {
         return Some(format!("{node} runs"));
     }
-    // Before the bus is there nobody's container network is, and without it no link could be told anything at run time.
+    // In early boot, before the bus exists, there is no container network yet, and no runtime
+    // configuration is possible.
     let early =
         roots.root("/run/systemd/system").is_dir() && !roots.root("/run/dbus/system_bus_socket").exists();
     let foreign = |what: &str, args: &[&str], known: &[&str]| {
-        let tool = Tool::new("ip").args(args).deadline(ASKED);
-        let said = commands.check(&tool).ok();
-        match said.and_then(|done| foreign(&done.stdout, known).ok()) {
+        let tool = Tool::new("ip").args(args).deadline(QUERY_TIMEOUT);
+        let listed = commands.check(&tool).ok();
+        match listed.and_then(|done| foreign(&done.stdout, known).ok()) {
             Some(found) => found.map(|protocol| {
-                format!("there are {what} of protocol {protocol}, which networkd would drop")
+                format!("there are {what} of protocol {protocol}, which networkd would remove")
             }),
             None if early => None,
             None => Some(format!(
-                "it is not known which {what} there are that networkd would drop, as `ip` does not say"
+                "it is unknown which {what} networkd would remove, because `ip` did not list them"
             )),
         }
     };
     let (routes, rules) = dropped(roots);
-    let route = || foreign("routes", &["-json", "route", "show", "table", "all"], &ROUTES);
+    let route = || {
+        foreign(
+            "routes",
+            &["-json", "route", "show", "table", "all"],
+            &OWN_ROUTE_PROTOCOLS,
+        )
+    };
     let rule = || {
         let six = roots.proc("net/if_inet6").exists();
-        foreign("rules", &["-json", "-details", "rule", "show"], &RULES).or_else(|| {
-            six.then(|| foreign("rules", &["-6", "-json", "-details", "rule", "show"], &RULES))
-                .flatten()
+        foreign(
+            "rules",
+            &["-json", "-details", "rule", "show"],
+            &OWN_RULE_PROTOCOLS,
+        )
+        .or_else(|| {
+            six.then(|| {
+                foreign(
+                    "rules",
+                    &["-6", "-json", "-details", "rule", "show"],
+                    &OWN_RULE_PROTOCOLS,
+                )
+            })
+            .flatten()
         })
     };
     let route = routes.then(route).flatten();
     route.or_else(|| rules.then(rule).flatten())
 }
 
-/// The protocol of one that is none of these. Errors: it is no list of them. Nothing at all is an empty list.
+/// The protocol of a route or rule that is in none of the known ones. Empty output is an empty
+/// list.
 fn foreign(json: &str, known: &[&str]) -> Result<Option<String>, serde_json::Error> {
     let json = if json.trim().is_empty() { "[]" } else { json };
     let all: Vec<Value> = serde_json::from_str(json)?;
@@ -69,19 +91,21 @@ fn foreign(json: &str, known: &[&str]) -> Result<Option<String>, serde_json::Err
     Ok(protocols.find(|protocol| !known.contains(&protocol.as_str())))
 }
 
-/// Whether networkd drops the routes of others, and their rules: networkd.conf(5), its drop-ins by their names, the last one counts.
+/// Whether networkd removes foreign routes, and foreign rules: networkd.conf(5) and its drop-ins by
+/// name; the last one has precedence.
 fn dropped(roots: &Roots) -> (bool, bool) {
     let mut texts = Vec::new();
     let first = FOLDERS.iter().find_map(|folder| {
         let path = format!("{folder}/networkd.conf");
-        read_text(&roots.root(path), CAP).ok()
+        read_text(&roots.root(path), MAX_FILE_BYTES).ok()
     });
     let mut drop_ins: Vec<(String, String)> = Vec::new();
     for folder in FOLDERS {
         let folder = format!("{folder}/networkd.conf.d");
         for name in list(&roots.root(&folder)).unwrap_or_default() {
             if ends(&name, "conf") && !drop_ins.iter().any(|(other, _)| *other == name) {
-                let text = read_text(&roots.root(format!("{folder}/{name}")), CAP).unwrap_or_default();
+                let text =
+                    read_text(&roots.root(format!("{folder}/{name}")), MAX_FILE_BYTES).unwrap_or_default();
                 drop_ins.push((name, text));
             }
         }

@@ -1,5 +1,5 @@
-//! What there is of the guest's DNS. A file that is odd, or that we may not read, is as one that is not there: what depends on it is left out, and
-//! the rest is found all the same.
+//! Reads the guest's DNS configuration. A malformed or unreadable file counts as missing: what
+//! depends on it is left out, and the rest is read.
 
 mod files;
 mod given;
@@ -27,42 +27,46 @@ use crate::{AddressesError, Commands, Roots, Tool, find_program, held_addresses,
 pub(super) use files::FOLDERS;
 pub(super) use processes::Processes;
 
-/// The most of one file that is read.
-const CAP: usize = 1 << 20;
-/// resolved's upstreams of all links.
-const UPSTREAMS: &str = "/run/systemd/resolve/resolv.conf";
+/// Maximum number of bytes read from one file.
+const MAX_FILE_BYTES: usize = 1 << 20;
+/// systemd-resolved's upstream nameservers of all links.
+const UPSTREAMS_FILE: &str = "/run/systemd/resolve/resolv.conf";
 /// Programs that a plan may need.
-const TOOLS: [&str; 5] = ["systemctl", "resolvectl", "networkctl", "nmcli", "resolvconf"];
-/// How long a program may take that is asked what it knows.
-const ASKED: std::time::Duration = std::time::Duration::from_secs(5);
+const PROGRAMS: [&str; 5] = ["systemctl", "resolvectl", "networkctl", "nmcli", "resolvconf"];
+/// Maximum run time of a program that is only queried.
+const QUERY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Why nothing can be said.
+/// Why the configuration is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum ObserveDnsError {
-    /// Without the guest's own addresses, no nameserver can be said not to be one of them.
-    #[error("the guest's own addresses are not known")]
+    /// The guest's own addresses are required to recognize its own nameservers.
+    #[error("the guest's own addresses are unknown")]
     Addresses(#[from] AddressesError),
-    /// The same, for a tree that is not the running machine's.
-    #[error("the guest's own addresses are not known: cannot read {0}")]
+    /// The same for a file tree other than the running machine.
+    #[error("the guest's own addresses are unknown: cannot read {0}")]
     Procfs(String),
 }
 
-/// All of it. Commands are run only where a program has what no file says: systemd's version, and what NetworkManager was given.
+/// Reads the configuration. Commands are run only for facts that no file has: systemd's version,
+/// and the settings that NetworkManager received.
+///
+/// # Errors
+/// The guest's own addresses are unknown.
 pub fn observe(roots: &Roots, commands: &dyn Commands, boot_id: &str) -> Result<Seen, ObserveDnsError> {
     let processes = Processes::of(roots);
     let now = resolv_conf(roots);
     let original = original(roots).unwrap_or_else(|error| {
-        tracing::warn!(%error, "what was there before the first change is not known");
+        tracing::warn!(%error, "cannot read the original resolv.conf");
         None
     });
-    // Ours stands in the place of what was there, and that says whose it is.
-    let whose: &File = match &original {
+    // If the agent's file is in place, the original file determines the owner.
+    let owned_file: &File = match &original {
         Some(original) if ours::taken_over(&now) => original,
         _ => &now,
     };
     let links = links::links(roots, commands, &processes);
     let network_manager = owner::network_manager_writes(roots, &links);
-    let (owner, owner_because) = owner::owner(whose, &processes, network_manager);
+    let (owner, owner_because) = owner::owner(owned_file, &processes, network_manager);
     let locals = locals(roots)?;
     let resolved = processes
         .runs("systemd-resolved")
@@ -73,17 +77,17 @@ pub fn observe(roots: &Roots, commands: &dyn Commands, boot_id: &str) -> Result<
         .runs("NetworkManager")
         .then(|| nmcli_version(commands))
         .flatten();
-    let text = |path: &str| read_text(&roots.root(path), CAP).ok();
+    let text = |path: &str| read_text(&roots.root(path), MAX_FILE_BYTES).ok();
     let last_good = last_good(roots).unwrap_or_else(|error| {
-        tracing::warn!(%error, "the last good configuration is not known");
+        tracing::warn!(%error, "cannot read the last good configuration");
         None
     });
     Ok(Seen {
         boot_id: boot_id.to_owned(),
         owner,
         owner_because,
-        upstreams: text(UPSTREAMS),
-        told: links::told(roots),
+        upstreams: text(UPSTREAMS_FILE),
+        told: links::announced_by_networkd(roots),
         live,
         resolved,
         unsettled: links::unsettled(roots, &processes, &links, &locals),
@@ -93,7 +97,7 @@ pub fn observe(roots: &Roots, commands: &dyn Commands, boot_id: &str) -> Result<
         files: files::files(roots, &links, kubelet.as_ref()),
         kubelet,
         profiles: given::profiles(roots),
-        missing_tools: TOOLS
+        missing_tools: PROGRAMS
             .iter()
             .filter(|tool| find_program(roots, tool).is_none())
             .map(|tool| (*tool).to_owned())
@@ -105,24 +109,24 @@ pub fn observe(roots: &Roots, commands: &dyn Commands, boot_id: &str) -> Result<
     })
 }
 
-/// systemd's version, e.g. 252 of `systemd 252 (252.39-1~deb12u1)`.
+/// systemd's version, e.g. 252 for `systemd 252 (252.39-1~deb12u1)`.
 fn version(commands: &dyn Commands) -> Option<u32> {
-    let tool = Tool::new("systemctl").arg("--version").deadline(ASKED);
+    let tool = Tool::new("systemctl").arg("--version").deadline(QUERY_TIMEOUT);
     let done = commands.check(&tool).ok()?;
     let word = done.stdout.split_whitespace().nth(1)?;
     word.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// nmcli's version, e.g. 1.42 of `nmcli tool, version 1.42.4`.
+/// nmcli's version, e.g. 1.42 for `nmcli tool, version 1.42.4`.
 fn nmcli_version(commands: &dyn Commands) -> Option<(u32, u32)> {
-    let tool = Tool::new("nmcli").arg("--version").deadline(ASKED);
+    let tool = Tool::new("nmcli").arg("--version").deadline(QUERY_TIMEOUT);
     let done = commands.check(&tool).ok()?;
     let mut numbers = done.stdout.split_whitespace().last()?.split('.');
     let mut number = || numbers.next()?.parse().ok();
     Some((number()?, number()?))
 }
 
-/// Every address: from the kernel, or from the files of a tree that is not the running machine's.
+/// All addresses: from the kernel, or from the files of a tree other than the running machine.
 fn locals(roots: &Roots) -> Result<Vec<Local>, ObserveDnsError> {
     if roots.procfs == Path::new("/proc") {
         let held = held_addresses()?.into_iter();
@@ -134,7 +138,7 @@ fn locals(roots: &Roots) -> Result<Vec<Local>, ObserveDnsError> {
         };
         return Ok(held.flat_map(each).collect());
     }
-    let text = |name: &str| read_text(&roots.proc(name), CAP);
+    let text = |name: &str| read_text(&roots.proc(name), MAX_FILE_BYTES);
     let trie =
         text("net/fib_trie").map_err(|error| ObserveDnsError::Procfs(format!("net/fib_trie: {error}")))?;
     let route = text("net/route").unwrap_or_default();

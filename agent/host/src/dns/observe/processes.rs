@@ -1,12 +1,13 @@
-//! Which of the programs run that matter to DNS. A container's are not the guest's: they have a second process id.
+//! Running programs that affect DNS. Processes of containers, which have a second PID, are
+//! excluded.
 
 use nix::unistd::{SysconfVar, sysconf};
 
 use crate::{Roots, list, read_bounded, read_text};
 
-/// A program's name in `comm` has 15 characters at the most.
-const COMM: usize = 15;
-/// Those looked for.
+/// Maximum length of a program's name in `comm`.
+const MAX_COMM_LENGTH: usize = 15;
+/// The programs to find.
 const PROGRAMS: [&str; 9] = [
     "systemd-resolved",
     "systemd-networkd",
@@ -19,7 +20,7 @@ const PROGRAMS: [&str; 9] = [
     "kubelite",
 ];
 
-/// Those that run, each with its arguments.
+/// The running programs with their arguments.
 #[derive(Debug, Default)]
 pub(in super::super) struct Processes(Vec<Process>);
 
@@ -39,7 +40,7 @@ impl Processes {
             }
             let read = |name: &str, cap| read_text(&roots.proc(&id).join(name), cap);
             let Ok(comm) = read("comm", 64) else { continue };
-            let is = |program: &&&str| program.get(..COMM).unwrap_or(program) == comm.trim_end();
+            let is = |program: &&&str| program.get(..MAX_COMM_LENGTH).unwrap_or(program) == comm.trim_end();
             let Some(program) = PROGRAMS.iter().find(is) else {
                 continue;
             };
@@ -63,18 +64,19 @@ impl Processes {
         Self(found)
     }
 
-    /// Whether it runs.
+    /// True if the program runs.
     pub(in super::super) fn runs(&self, program: &str) -> bool {
         self.args(program).next().is_some()
     }
 
-    /// When the first of them started, `CLOCK_BOOTTIME`; none when none runs.
+    /// Start of the first process of the program, `CLOCK_BOOTTIME` in nanoseconds. `None` if it
+    /// does not run.
     pub(super) fn started_ns(&self, program: &str) -> Option<u64> {
         let named = self.0.iter().filter(|one| one.program == program);
         named.filter_map(|one| one.started_ns).min()
     }
 
-    /// The arguments of each that runs.
+    /// Arguments of each running process of the program.
     pub(super) fn args(&self, program: &str) -> impl Iterator<Item = &[String]> {
         self.0
             .iter()
@@ -83,7 +85,8 @@ impl Processes {
     }
 }
 
-/// The 22nd field of `/proc/<pid>/stat`, in ticks since boot (proc_pid_stat(5)). The second, the program's name, may have blanks and brackets.
+/// The 22nd field of `/proc/<pid>/stat` in clock ticks since boot (proc_pid_stat(5)). The second
+/// field, the name, may contain spaces and parentheses.
 fn started(stat: &str) -> Option<u64> {
     let ticks: u64 = stat
         .rsplit_once(')')?

@@ -1,20 +1,20 @@
-//! Who listens on port 53, from `net/udp` and `net/udp6`.
+//! Listeners on port 53, from `net/udp` and `net/udp6`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::{Roots, slurp};
+use crate::{Roots, read_once};
 
 /// Port 53 in hexadecimal.
 const PORT: &str = "0035";
-/// A busy node has thousands of sockets, at 150 bytes each.
-const CAP: usize = 8 << 20;
+/// Maximum size in bytes. A busy node has thousands of sockets, 150 bytes each.
+const MAX_FILE_BYTES: usize = 8 << 20;
 
-/// Addresses with a listener, each once.
+/// Addresses with a listener, without duplicates.
 pub(super) fn listeners(roots: &Roots) -> Vec<IpAddr> {
     let mut found = Vec::new();
     for name in ["net/udp", "net/udp6"] {
         let mut buffer = Vec::new();
-        let Ok(bytes) = slurp(&roots.proc(name), &mut buffer, CAP) else {
+        let Ok(bytes) = read_once(&roots.proc(name), &mut buffer, MAX_FILE_BYTES) else {
             continue;
         };
         let text = String::from_utf8_lossy(bytes);
@@ -25,8 +25,8 @@ pub(super) fn listeners(roots: &Roots) -> Vec<IpAddr> {
     found
 }
 
-/// The address of a line, when its port is 53 and it is connected to nobody: `sl local_address rem_address …`, each `ADDRESS:PORT`, the address in
-/// words of the machine's byte order.
+/// The address of an unconnected socket with port 53: `sl local_address rem_address …`, each
+/// `ADDRESS:PORT`, the address in words of the machine's byte order.
 fn listener(line: &str) -> Option<IpAddr> {
     let mut fields = line.split_whitespace().skip(1);
     let (address, port) = fields.next()?.split_once(':')?;
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_procfs() {
+    fn procfs_lines_are_parsed() {
         for (line, expected) in [
             (
                 " 10: 3500007F:0035 00000000:0000 07 00000000:00000000",

@@ -23,12 +23,13 @@ const STUB: &str = "# This is /run/systemd/resolve/stub-resolv.conf managed by m
 const LEASE: &str = "ADDRESS=10.0.2.15\nDNS=10.96.0.10 169.254.20.10\nDOMAINNAME=ns.svc.cluster.local\n\
     DOMAIN_SEARCH_LIST=ns.svc.cluster.local svc.cluster.local cluster.local\nMTU=1450\n";
 
-/// systemd-resolved with networkd and a lease, as Debian 13's cloud image, Ubuntu and Flatcar have it.
+/// systemd-resolved with networkd and a lease, as in the cloud images of Debian 13, Ubuntu and
+/// Flatcar.
 fn resolved(network_file: &str, text: &str) -> Tree {
     Tree::new()
         .file("/run/systemd/resolve/stub-resolv.conf", STUB)
         .file(
-            UPSTREAMS,
+            UPSTREAMS_FILE,
             "nameserver 10.96.0.10\nnameserver 169.254.20.10\nsearch ns.svc.cluster.local\n",
         )
         .symlink("/etc/resolv.conf", "../run/systemd/resolve/stub-resolv.conf")
@@ -113,7 +114,7 @@ fn debian_13_with_resolved_and_networkd() {
 }
 
 #[test]
-fn what_a_network_file_and_its_drop_ins_say_without_ours() {
+fn a_network_file_is_read_with_its_drop_ins_but_not_the_agents() {
     let file = "/usr/lib/systemd/network/zz-default.network";
     let tree = resolved(file, "[Network]\nDHCP=yes\nDNS=192.0.2.1\n")
         .file(
@@ -145,7 +146,7 @@ fn what_a_network_file_and_its_drop_ins_say_without_ours() {
 }
 
 #[test]
-fn nameservers_that_an_operator_has_turned_off_are_not_given() {
+fn nameservers_that_an_operator_disabled_are_not_included() {
     let file = "/etc/systemd/network/10-x.network";
     let tree = resolved(file, "[Network]\nDHCP=yes\n").file(
         "/etc/systemd/network/10-x.network.d/10-op.conf",
@@ -155,7 +156,7 @@ fn nameservers_that_an_operator_has_turned_off_are_not_given() {
     let given = &only_link(&seen).given;
     assert_eq!((given.len(), given[0].mtu), (1, Some(1450)));
     assert!(given[0].conf.nameservers.is_empty());
-    // Ours says the same, and is not an operator's.
+    // The agent's file has the same setting and is not an operator's.
     let ours = "# Written by virtfleet-agent\n[DHCPv4]\nUseDNS=no\n";
     let tree = tree
         .file("/etc/systemd/network/10-x.network.d/10-op.conf", "")
@@ -215,7 +216,7 @@ fn debian_12_with_ifupdown_and_dhclient() {
     assert_eq!(
         given,
         ["/etc/network/interfaces.d/50-cloud-init"],
-        "nobody keeps that lease"
+        "no client holds that lease"
     );
 
     let tree = tree.process(&[
@@ -289,7 +290,7 @@ fn resolvconf_and_dhcpcd() {
 }
 
 #[test]
-fn a_plain_file_that_names_the_stub_is_resolveds_only_while_it_runs() {
+fn a_plain_file_with_the_stub_belongs_to_resolved_only_while_it_runs() {
     let tree = Tree::new().file("/etc/resolv.conf", STUB);
     assert_eq!(tree.observe().owner, Owner::File);
     assert_eq!(
@@ -301,7 +302,7 @@ fn a_plain_file_that_names_the_stub_is_resolveds_only_while_it_runs() {
 }
 
 #[test]
-fn a_containers_programs_are_not_the_guests() {
+fn programs_of_containers_are_excluded() {
     let tree = Tree::new()
         .process(&["/usr/lib/systemd/systemd-resolved"])
         .file("/etc/resolv.conf", STUB);
@@ -318,7 +319,7 @@ fn a_containers_programs_are_not_the_guests() {
 }
 
 #[test]
-fn what_was_taken_over_is_still_its_owners() {
+fn the_original_file_determines_the_owner() {
     let original =
         r#"{"link":"/etc/resolvconf/run/resolv.conf","text":"nameserver 10.96.0.10\n","fixed":false}"#;
     let tree = Tree::new()
@@ -338,7 +339,7 @@ fn what_was_taken_over_is_still_its_owners() {
         Some("nameserver 10.96.0.10\n")
     );
     assert_eq!(seen.last_good.unwrap().nameservers, addresses(&["192.0.2.1"]));
-    // Neither can be read: known to nobody, and no reason to fail.
+    // Neither can be read: the owner is unknown, without an error.
     let tree = tree
         .file("/var/lib/virtfleet/dns/original.json", "?")
         .file("/var/lib/virtfleet/dns/last-good.json", "?");
@@ -350,9 +351,9 @@ fn what_was_taken_over_is_still_its_owners() {
 }
 
 #[test]
-fn odd_files_are_as_if_they_were_not_there() {
+fn malformed_files_count_as_missing() {
     let tree = resolved("/etc/systemd/network/10-x.network", "[Network]\n");
-    let odd = [
+    let malformed = [
         "/etc/resolv.conf.d/x",
         "/etc/systemd/resolved.conf/x",
         "/run/systemd/netif/leases/2/x",
@@ -361,22 +362,22 @@ fn odd_files_are_as_if_they_were_not_there() {
         "/var/lib/virtfleet/dns/original.json/x",
     ];
     fs::remove_file(tree.roots.root("/run/systemd/netif/leases/2")).unwrap();
-    let tree = odd.iter().fold(tree, |tree, path| tree.file(path, ""));
+    let tree = malformed.iter().fold(tree, |tree, path| tree.file(path, ""));
     fs::write(tree.roots.root("/run/systemd/netif/links/2"), b"\xff\xfe\0").unwrap();
-    let fifo = tree.roots.root(UPSTREAMS);
+    let fifo = tree.roots.root(UPSTREAMS_FILE);
     fs::remove_file(&fifo).unwrap();
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
     write(&tree.roots.proc("net/route"), "odd\n\u{0}\n");
     let seen = tree.observe();
     assert_eq!((seen.owner, seen.upstreams.as_deref()), (Owner::Resolved, None));
     assert_eq!(only_link(&seen).manager, Manager::Other);
-    // In our place is something else: it is there, and not ours.
+    // A foreign file at the agent's path: included, but not the agent's.
     assert_eq!(seen.files["/etc/systemd/resolved.conf.d/zz-virtfleet.conf"], "");
     drop(tree.dir);
 }
 
 #[test]
-fn no_resolv_conf_and_one_that_links_to_nothing() {
+fn a_missing_resolv_conf_and_a_dangling_link() {
     let seen = Tree::new().observe();
     assert_eq!(
         (seen.owner, seen.owner_because.as_str()),
@@ -389,7 +390,7 @@ fn no_resolv_conf_and_one_that_links_to_nothing() {
 }
 
 #[test]
-fn this_machine() {
+fn the_real_machine_is_observed() {
     let seen = observe(&Roots::default(), &FakeCommands::new(|_| None), "boot").unwrap();
     assert!(
         seen.locals
@@ -399,9 +400,9 @@ fn this_machine() {
     assert!(seen.links.iter().all(|link| link.name != "lo"));
 }
 
-/// As `resolvectl domain wg0 ~corp.example` and networkd's `Domains=~…` leave it behind.
+/// State after `resolvectl domain wg0 ~corp.example` and with networkd's `Domains=~…`.
 #[test]
-fn route_only_domains_of_a_link_are_seen_whoever_set_them() {
+fn route_only_domains_are_found_from_all_sources() {
     let tree = resolved("/etc/systemd/network/10-eth0.network", "[Network]\nDHCP=yes\n")
         .file(
             "/run/systemd/resolve/netif/7",

@@ -1,8 +1,8 @@
-//! `SIOCETHTOOL` (`linux/ethtool.h`): what drivers of network interfaces are asked and told. The ioctl and its buffers are here and nowhere
-//! else; what the answers mean is in the files below.
+//! `SIOCETHTOOL` (`linux/ethtool.h`): requests to drivers of network interfaces. Only this module
+//! has the ioctl and its buffers; the submodules interpret the answers.
 
+mod driver;
 mod queues;
-mod told;
 
 use std::{
     ffi::c_char,
@@ -15,13 +15,13 @@ use nix::{
     sys::socket::{AddressFamily, SockFlag, SockType, socket},
 };
 
-pub use told::{Driver, LinkModes};
+pub use driver::{Driver, LinkModes};
 
-/// Counters that a driver may have; it has tens, or a few for each queue.
-const COUNTERS: usize = 16_384;
+/// Maximum number of counters. A driver has tens, or a few per queue.
+const MAX_COUNTERS: usize = 16_384;
 /// `ETH_GSTRING_LEN`.
-const NAME: usize = 32;
-/// `ETH_SS_STATS`: the counters, among the sets of strings that a driver has.
+const NAME_BYTES: usize = 32;
+/// `ETH_SS_STATS`: the set of strings with the names of the counters.
 const STATISTICS: u32 = 1;
 /// `ETHTOOL_GSTRINGS`.
 const STRINGS: u32 = 0x1b;
@@ -34,15 +34,18 @@ mod raw {
     nix::ioctl_readwrite_bad!(ethtool, 0x8946, libc::ifreq);
 }
 
-/// A command whose structure is `N` numbers of 32 bits, the first of them the command.
+/// A command whose structure consists of `N` 32-bit numbers; the first is the command.
 #[derive(Debug, Clone, Copy)]
 struct Command<const N: usize>(u32);
 
-/// The drivers of this network namespace.
+/// The drivers in this network namespace.
 pub(super) struct Drivers(OwnedFd);
 
 impl Drivers {
-    /// A socket to ask through; any does.
+    /// Opens a socket for the ioctls; any kind of socket works.
+    ///
+    /// # Errors
+    /// The kernel refuses.
     pub(super) fn open() -> Result<Self, Errno> {
         socket(
             AddressFamily::Inet,
@@ -53,7 +56,7 @@ impl Drivers {
         .map(Self)
     }
 
-    /// Asks for a structure of numbers, or gives one.
+    /// Reads or writes a structure of numbers.
     fn numbers<const N: usize>(
         &self,
         device: &str,
@@ -72,38 +75,41 @@ impl Drivers {
         Ok(numbers)
     }
 
-    /// The driver's counters by name, in its order. There are `count` of them, as it has said; none when the set has changed since.
+    /// The driver's counters by name, in its order. `count` is the number that the driver reported.
+    /// Empty if the set has changed since.
     fn counters(&self, device: &str, count: usize) -> Result<Vec<(String, u64)>, Errno> {
-        if count == 0 || count > COUNTERS {
+        if count == 0 || count > MAX_COUNTERS {
             return Ok(Vec::new());
         }
-        // struct ethtool_gstrings and struct ethtool_stats. The kernel writes as many as there are now, whatever was said: there is room for twice as many as any
-        // device that we ask.
-        let mut names = command_of(STRINGS, STATISTICS, 12 + 2 * COUNTERS * NAME);
+        // struct ethtool_gstrings and struct ethtool_stats. The kernel writes the current number of
+        // counters, independent of the request, so the buffer has room for twice the supported
+        // maximum.
+        let mut names = command_of(STRINGS, STATISTICS, 12 + 2 * MAX_COUNTERS * NAME_BYTES);
         let mut values = command_of(
             VALUES,
             u32::try_from(count).unwrap_or_default(),
-            8 + 2 * COUNTERS * 8,
+            8 + 2 * MAX_COUNTERS * 8,
         );
         self.call(device, &mut names)?;
         self.call(device, &mut values)?;
-        // The set may have changed between the calls; then a name might stand beside another's value.
-        let told = number(&names[1].to_ne_bytes(), 0);
+        // If the set changed between the calls, names and values would not match.
+        let reported = number(&names[1].to_ne_bytes(), 0);
         let counted = number(&values[0].to_ne_bytes(), 4);
-        if told as usize != count || counted as usize != count {
+        if reported as usize != count || counted as usize != count {
             return Ok(Vec::new());
         }
-        let names = bytes(&names[..(12 + count * NAME).div_ceil(8)]);
-        let both = names[12..].chunks_exact(NAME).zip(&values[1..]).take(count);
+        let names = bytes(&names[..(12 + count * NAME_BYTES).div_ceil(8)]);
+        let both = names[12..].chunks_exact(NAME_BYTES).zip(&values[1..]).take(count);
         Ok(both
             .map(|(name, value)| (text(name).trim().to_owned(), *value))
             .collect())
     }
 
-    /// The ioctl. `words` begin with a command and are as long as its structure, or, for those commands whose answers vary, longer than any answer.
+    /// Calls the ioctl. `words` starts with a command and is as long as the command's structure or,
+    /// for commands with answers of variable length, longer than any answer.
     fn call(&self, device: &str, words: &mut [u64]) -> Result<(), Errno> {
         let name = device.as_bytes();
-        // SAFETY: ifreq holds numbers and pointers only, for all of which 0 is a value.
+        // SAFETY: ifreq consists of numbers and pointers, for which zero is a valid value.
         #[expect(unsafe_code, reason = "the kernel's structures have no constructor")]
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
         if name.is_empty() || name.len() >= request.ifr_name.len() || name.contains(&0) {
@@ -113,16 +119,17 @@ impl Drivers {
             *to = from.cast_signed() as c_char;
         }
         request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
-        // SAFETY: the descriptor is open, the name ends in a NUL, and the buffer, which is borrowed for the call, is as long as
-        // the command's structure: `numbers` takes the length from the command's type, `told` gives that of its two structures,
-        // and `counters` gives those commands whose answers vary more room than any answer takes.
+        // SAFETY: the descriptor is open, the name ends with a NUL, and the buffer, which is
+        // borrowed for the call, is as long as the command's structure: `numbers` takes the length
+        // from the command's type, `driver` and `link_modes` pass that of their structures, and
+        // `counters` has more room than any answer of variable length.
         #[expect(unsafe_code, reason = "ioctl(2) has no safe form")]
         unsafe { raw::ethtool(self.0.as_raw_fd(), &raw mut request) }?;
         Ok(())
     }
 }
 
-/// None for what a driver does not support.
+/// `None` if the driver does not support the command.
 fn supported<T>(answer: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -131,7 +138,7 @@ fn supported<T>(answer: Result<T, Errno>) -> Result<Option<T>, Errno> {
     }
 }
 
-/// A zeroed buffer of `length` bytes that begins with the command and its first number.
+/// A zeroed buffer of `length` bytes that starts with the command and its first number.
 fn command_of(command: u32, first: u32, length: usize) -> Vec<u64> {
     let mut words = vec![0; length.div_ceil(8)];
     put(&mut words, 0, command);
@@ -141,7 +148,7 @@ fn command_of(command: u32, first: u32, length: usize) -> Vec<u64> {
     words
 }
 
-/// Writes the number of 32 bits with this index.
+/// Writes the 32-bit number at this index.
 fn put(words: &mut [u64], index: usize, number: u32) {
     let Some(word) = words.get_mut(index / 2) else {
         return;
@@ -171,19 +178,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_stand_where_the_structure_has_them() {
+    fn numbers_are_at_their_offsets() {
         let mut words = command_of(0x3d, 7, 36);
         assert_eq!(words.len(), 5);
         put(&mut words, 8, 9);
         put(&mut words, 99, 1);
         let bytes = bytes(&words);
         assert_eq!([0, 4, 8, 32].map(|at| number(&bytes, at)), [0x3d, 7, 0, 9]);
-        assert_eq!(number(&bytes, 38), 0, "beyond the end");
+        assert_eq!(number(&bytes, 38), 0, "behind the end");
         assert_eq!(command_of(3, 1, 4).len(), 1);
     }
 
     #[test]
-    fn a_name_that_is_none_is_no_device() {
+    fn an_invalid_name_is_no_device() {
         let drivers = Drivers::open().unwrap();
         for name in [
             "",
@@ -198,13 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn loopback_supports_none_of_it() {
+    fn loopback_supports_no_command() {
         let drivers = Drivers::open().unwrap();
         assert_eq!(drivers.channels("lo"), Ok(None));
         assert_eq!(drivers.rings("lo"), Ok(None));
         assert_eq!(drivers.coalescing("lo"), Ok(None));
         assert_eq!(drivers.statistics("lo"), Ok(Vec::new()));
-        // Without the right to, the kernel does not come to ask the driver.
+        // Without the privilege, the kernel does not call the driver.
         let answer = drivers.set_channels("lo", 1);
         assert!(
             matches!(answer, Err(Errno::EOPNOTSUPP | Errno::EPERM)),

@@ -1,42 +1,43 @@
-//! All that a driver says, at once.
+//! Reads everything that a driver reports.
 
 use nix::errno::Errno;
 
 use super::NetworkError;
 use crate::nic::ethtool::{Driver, Drivers, LinkModes};
 
-/// What a device's driver says of it.
+/// What a device's driver reports.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ethtool {
-    /// None if the driver knows no such thing.
+    /// `None` if the driver does not support it.
     pub link: Option<LinkModes>,
-    /// None if the driver does not say.
+    /// `None` if the driver does not support it.
     pub driver: Option<Driver>,
-    /// Its counters by name, in its order.
+    /// The driver's counters by name, in its order.
     pub counters: Vec<(String, u64)>,
 }
 
-/// Asks a device's driver.
+/// Queries a device's driver. Unsupported commands give `None`.
 ///
-/// Errors: there is no such device. What a driver does not support is none.
+/// # Errors
+/// The device does not exist.
 pub(super) fn ask(device: &str) -> Result<Ethtool, NetworkError> {
     let drivers = Drivers::open()?;
     let mut found = Ethtool {
-        link: told(drivers.link_modes(device))?,
-        driver: told(drivers.driver(device))?,
+        link: optional(drivers.link_modes(device))?,
+        driver: optional(drivers.driver(device))?,
         counters: Vec::new(),
     };
     if let Some(driver) = &found.driver {
-        found.counters = told(drivers.counters_of(device, driver))?.unwrap_or_default();
+        found.counters = optional(drivers.counters_of(device, driver))?.unwrap_or_default();
     }
     Ok(found)
 }
 
-fn told<T>(answer: Result<T, Errno>) -> Result<Option<T>, NetworkError> {
+fn optional<T>(answer: Result<T, Errno>) -> Result<Option<T>, NetworkError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
         Err(Errno::ENODEV) => Err(NetworkError::from(Errno::ENODEV)),
-        // Not supported, not now, not by us: the rest may be.
+        // Not supported, temporarily unavailable or not permitted; other commands may work.
         Err(_) => Ok(None),
     }
 }

@@ -1,4 +1,4 @@
-//! A driver that answers what a test says.
+//! A driver with answers set by a test.
 
 use std::{
     collections::BTreeMap,
@@ -10,7 +10,7 @@ use virtfleet_agent_core::virtio::{Channels, Coalescing, Rings};
 
 use super::{NicCalls, QueueCounters};
 
-/// What is known of an interface. None is what its driver does not support.
+/// State of an interface. `None`: its driver does not support it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct FakeNic {
     pub(crate) index: u32,
@@ -19,11 +19,12 @@ pub(crate) struct FakeNic {
     pub(crate) coalescing: Option<Coalescing>,
     pub(crate) statistics: Vec<(String, u64)>,
     pub(crate) queue_counters: Option<Vec<QueueCounters>>,
-    /// Every question is answered so.
+    /// Error of every query.
     pub(crate) refuses: Option<Errno>,
 }
 
-/// Answers from a map by name; an interface that is not in it is gone (`ENODEV`). What is set is noted, and counts from then on.
+/// Answers from a map by name; an interface that is not in it is gone (`ENODEV`). Changes are
+/// recorded and take effect.
 #[derive(Debug, Default)]
 pub(crate) struct FakeNics {
     nics: Mutex<BTreeMap<String, FakeNic>>,
@@ -38,7 +39,8 @@ impl FakeNics {
             set: Mutex::default(),
         }
     }
-    /// What was asked to be set, in order, even if it was refused: `eth0 channels 4`, `eth0 rings 256 256`.
+    /// The requested changes in order, including rejected ones: `eth0 channels 4`, `eth0 rings 256
+    /// 256`.
     pub(crate) fn set(&self) -> Vec<String> {
         lock(&self.set).clone()
     }
@@ -102,7 +104,7 @@ fn lock<T>(what: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[test]
-fn what_is_set_counts() {
+fn changes_take_effect() {
     let channels = |current| Channels { current, possible: 4 };
     let rings = Rings {
         rx_possible: 1024,

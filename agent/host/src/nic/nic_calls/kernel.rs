@@ -43,7 +43,7 @@ impl NicCalls for Kernel {
         let Some(family) = family()? else {
             return Ok(None);
         };
-        // 0 would ask for all interfaces.
+        // 0 would request all interfaces.
         if index == 0 {
             return Err(Errno::ENODEV);
         }
@@ -59,7 +59,7 @@ impl NicCalls for Kernel {
         );
         match answer.map_err(errno) {
             Ok(queues) => Ok(Some(queues.into_iter().map(QueueCounters::from).collect())),
-            // The driver tells nothing, or the kernel is older than the question.
+            // The driver has no statistics, or the kernel is too old.
             Err(Errno::EOPNOTSUPP) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -76,7 +76,8 @@ impl From<Queue> for QueueCounters {
     }
 }
 
-/// The number of the family `netdev`. It is part of the kernel and no module, so that it neither comes nor goes nor changes while we run.
+/// Number of the family `netdev`. It is built into the kernel, so the number does not change while
+/// the agent runs.
 fn family() -> Result<Option<u16>, Errno> {
     static KNOWN: OnceLock<Option<u16>> = OnceLock::new();
     if let Some(known) = KNOWN.get() {
@@ -89,7 +90,7 @@ fn family() -> Result<Option<u16>, Errno> {
     });
     let number = match answer.map_err(errno) {
         Ok(()) => number.map(|(_, number)| number),
-        // No such family; no generic netlink.
+        // No such family, or no generic netlink.
         Err(Errno::ENOENT | Errno::EPROTONOSUPPORT) => None,
         Err(errno) => return Err(errno),
     };
@@ -112,7 +113,7 @@ mod tests {
 
     use super::*;
 
-    /// The interfaces of this machine whose driver is virtio's, with their numbers.
+    /// This machine's virtio interfaces with their index.
     fn nics() -> Vec<(String, u32)> {
         let mut found = Vec::new();
         for entry in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_has_no_queues_to_tell_of() {
+    fn loopback_has_no_queues() {
         assert_eq!(Kernel.channels("lo"), Ok(None));
         assert_eq!(Kernel.rings("lo"), Ok(None));
         assert_eq!(Kernel.coalescing("lo"), Ok(None));
@@ -149,13 +150,13 @@ mod tests {
         assert_eq!(Kernel.statistics("gone0"), Err(Errno::ENODEV));
         for index in [0, u32::MAX >> 1] {
             let answer = Kernel.queue_counters(index);
-            // A kernel without the family knows nothing of any interface.
+            // A kernel without the family has no answer for any interface.
             assert!(matches!(answer, Err(Errno::ENODEV) | Ok(None)), "{answer:?}");
         }
     }
 
     #[test]
-    fn virtio_interfaces_of_this_machine_tell_of_each_queue() {
+    fn virtio_interfaces_of_this_machine_report_each_queue() {
         for (name, index) in nics() {
             let channels = Kernel.channels(&name).unwrap().unwrap();
             assert!(

@@ -7,7 +7,7 @@ use std::{
 
 use super::*;
 
-/// A tree with one process that says to have `count` threads, all of which are listed.
+/// Writes a tree with one process that has these threads.
 fn write(root: &Path, process: u32, threads: &[u32], state: char) {
     let zeros = ["0"; 16].join(" ");
     for thread in threads {
@@ -19,7 +19,7 @@ fn write(root: &Path, process: u32, threads: &[u32], state: char) {
     }
 }
 
-/// The states of all threads of a process, sorted; none when it is gone.
+/// States of all threads of a process, sorted. `None` if it has exited.
 fn states(tasks: &mut Tasks, process: u32) -> Option<Vec<u8>> {
     tasks.processes(&mut Vec::new()).unwrap();
     let stat = tasks.process(process).unwrap()?;
@@ -30,7 +30,7 @@ fn states(tasks: &mut Tasks, process: u32) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn our_own_process_is_there_and_a_vanished_one_is_not() {
+fn this_process_is_found_and_an_exited_one_is_not() {
     let mut tasks = Tasks::new("/proc".into());
     let mut found = vec![u32::MAX];
     tasks.processes(&mut found).unwrap();
@@ -47,51 +47,53 @@ fn our_own_process_is_there_and_a_vanished_one_is_not() {
 }
 
 #[test]
-fn threads_that_come_and_go_are_counted_at_each_round() {
+fn new_and_exited_threads_are_counted_in_each_round() {
     let (mut tasks, id) = (Tasks::new("/proc".into()), std::process::id());
-    // Other tests have threads, too: ours is found by its number.
+    // Other tests have threads too; this one is found by its number.
     let kept = |tasks: &mut Tasks, thread: u32| {
         states(tasks, id).unwrap();
         tasks.kept[&id].threads.contains_key(&thread)
     };
     let barrier = Arc::new(Barrier::new(2));
-    let theirs = Arc::clone(&barrier);
-    let (tell, told) = std::sync::mpsc::channel();
+    let thread_barrier = Arc::clone(&barrier);
+    let (sender, receiver) = std::sync::mpsc::channel();
     let thread = thread::spawn(move || {
-        tell.send(nix::unistd::gettid().as_raw().cast_unsigned()).unwrap();
-        theirs.wait();
+        sender
+            .send(nix::unistd::gettid().as_raw().cast_unsigned())
+            .unwrap();
+        thread_barrier.wait();
     });
-    let number = told.recv().unwrap();
-    // The second round reads what the first has opened.
+    let number = receiver.recv().unwrap();
+    // The second round reads the files that the first one opened.
     assert!(kept(&mut tasks, number) && kept(&mut tasks, number));
     barrier.wait();
     thread.join().unwrap();
-    // The kernel lets a thread go a moment after it was joined.
+    // The kernel removes a thread shortly after it was joined.
     assert!((0..1_000_000).any(|_| !kept(&mut tasks, number)));
 }
 
 #[test]
-fn a_number_that_another_has_now_is_looked_up_anew() {
+fn a_reused_number_is_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 7, &[7, 8, 9], 'S');
     let mut tasks = Tasks::new(dir.path().into());
     assert_eq!(states(&mut tasks, 7).unwrap(), b"SSS");
     assert_eq!(tasks.kept[&7].threads.len(), 2);
-    // An open file whose task is gone fails; so does each reading of a directory.
+    // Reading an open file fails after its task has exited, as does reading a directory.
     let gone = || File::open(dir.path()).unwrap();
     write(dir.path(), 7, &[7, 8, 9], 'R');
     tasks.kept.get_mut(&7).unwrap().stat = gone();
     assert_eq!(states(&mut tasks, 7).unwrap(), b"RRR");
     tasks.kept.get_mut(&7).unwrap().threads.insert(8, gone());
     assert_eq!(states(&mut tasks, 7).unwrap(), b"RRR");
-    // As many threads as before, of which one is another.
+    // As many threads as before, but a different one among them.
     fs::remove_dir_all(dir.path().join("7/task/9")).unwrap();
     write(dir.path(), 7, &[7, 8, 10], 'D');
     tasks.kept.get_mut(&7).unwrap().threads.insert(9, gone());
     assert_eq!(states(&mut tasks, 7).unwrap(), b"DDD");
     let numbers: Vec<_> = tasks.kept[&7].threads.keys().copied().collect();
     assert_eq!(numbers, [8, 10]);
-    // Gone altogether.
+    // The process has exited.
     fs::remove_dir_all(dir.path().join("7")).unwrap();
     assert_eq!(states(&mut tasks, 7), None);
     assert!(tasks.kept.is_empty());
@@ -99,13 +101,13 @@ fn a_number_that_another_has_now_is_looked_up_anew() {
 }
 
 #[test]
-fn beyond_the_bound_files_are_opened_each_time() {
+fn files_beyond_the_bound_are_opened_each_time() {
     let dir = tempfile::tempdir().unwrap();
     for process in 1..=5 {
         write(dir.path(), process, &[process, process + 100], 'S');
     }
     let mut tasks = Tasks::new(dir.path().into());
-    (tasks.most, tasks.usual) = (3, 3);
+    (tasks.max_open, tasks.usual) = (3, 3);
     for state in ['S', 'R'] {
         for process in 1..=5 {
             write(dir.path(), process, &[process, process + 100], state);
@@ -116,18 +118,18 @@ fn beyond_the_bound_files_are_opened_each_time() {
 }
 
 #[test]
-fn of_threads_that_are_gone_nothing_stays_open() {
+fn files_of_exited_threads_are_closed() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 7, &[7, 8, 9], 'S');
     let mut tasks = Tasks::new(dir.path().into());
     states(&mut tasks, 7).unwrap();
     assert_eq!(tasks.open, 3);
     write(dir.path(), 7, &[7], 'R');
-    // Whoever has one thread is not asked for its threads.
+    // The threads of a single-threaded process are not requested.
     assert_eq!(tasks.process(7).unwrap().unwrap().threads, 1);
-    assert!(tasks.kept[&7].threads.is_empty() && !tasks.kept[&7].led);
+    assert!(tasks.kept[&7].threads.is_empty() && !tasks.kept[&7].has_main_thread);
     assert_eq!(tasks.open, 1);
-    // Two again, of which one was there before.
+    // Two threads again, one of them known.
     fs::remove_dir_all(dir.path().join("7/task/9")).unwrap();
     write(dir.path(), 7, &[7, 8], 'D');
     assert_eq!(states(&mut tasks, 7).unwrap(), b"DD");
@@ -135,25 +137,25 @@ fn of_threads_that_are_gone_nothing_stays_open() {
 }
 
 #[test]
-fn after_want_of_files_there_are_slowly_as_many_as_before() {
+fn after_the_limit_was_reached_the_number_of_open_files_recovers_slowly() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 7, &[7], 'S');
     let mut tasks = Tasks::new(dir.path().into());
-    (tasks.most, tasks.usual) = (40, 40);
+    (tasks.max_open, tasks.usual) = (40, 40);
     states(&mut tasks, 7).unwrap();
-    tasks.give_back();
+    tasks.close_kept();
     assert!(tasks.kept.is_empty());
-    let mut seen = vec![tasks.most];
+    let mut seen = vec![tasks.max_open];
     for _ in 0..4 {
         states(&mut tasks, 7).unwrap();
-        seen.push(tasks.most);
+        seen.push(tasks.max_open);
     }
     assert_eq!(seen, [20, 28, 36, 40, 40]);
     assert_eq!(tasks.kept.len(), 1);
 }
 
 #[test]
-fn a_thread_that_is_not_listed_is_not_counted() {
+fn an_unlisted_thread_is_not_counted() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), 7, &[7, 8, 9], 'S');
     fs::remove_dir_all(dir.path().join("7/task/7")).unwrap();

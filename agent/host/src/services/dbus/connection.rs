@@ -1,4 +1,5 @@
-//! A connection to the system bus (D-Bus Specification, "Authentication Protocol" and "Message Bus Specification").
+//! A connection to the system bus (D-Bus Specification, "Authentication Protocol" and "Message Bus
+//! Specification").
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -16,31 +17,34 @@ use virtfleet_agent_core::dbus::{Call, FIXED, Header, Kind};
 
 use super::{Answer, Bus, BusError};
 
-/// How long one [`Bus::ask`], or becoming known to the bus, may take.
-const DEADLINE: Duration = Duration::from_secs(2);
-/// Calls that wait for an answer at the same time: few enough that neither side's buffer fills.
-const WINDOW: usize = 32;
-/// What the bus may say before it lets us in.
-const LINE: usize = 1024;
+/// Timeout of one [`Bus::ask`], and of the authentication.
+const TIMEOUT: Duration = Duration::from_secs(2);
+/// Maximum number of outstanding calls, so that neither side's buffer fills.
+const MAX_OUTSTANDING_CALLS: usize = 32;
+/// Maximum length of a line during authentication in bytes.
+const MAX_LINE_BYTES: usize = 1024;
 
-/// A connection that has said Hello.
+/// An authenticated connection with a completed `Hello` call.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
     serial: u32,
-    /// What came in and is not read yet.
+    /// Received bytes that are not parsed yet.
     input: Vec<u8>,
     deadline: Instant,
 }
 
 impl Connection {
     /// Connects to the bus whose socket is `path`.
+    ///
+    /// # Errors
+    /// The bus is missing, does not answer in time, or rejects the authentication.
     pub fn open(path: &Path) -> Result<Self, BusError> {
         let mut connection = Self {
             stream: dial(path)?,
             serial: 0,
             input: Vec::new(),
-            deadline: Instant::now() + DEADLINE,
+            deadline: Instant::now() + TIMEOUT,
         };
         connection.authenticate()?;
         let bus = "org.freedesktop.DBus";
@@ -74,10 +78,10 @@ impl Connection {
                 self.input.drain(..end + 2);
                 return Ok(line);
             }
-            if self.input.len() > LINE {
-                return Err(BusError::Refused("too long a line".to_owned()));
+            if self.input.len() > MAX_LINE_BYTES {
+                return Err(BusError::Refused("line too long".to_owned()));
             }
-            self.receive(LINE)?;
+            self.receive(MAX_LINE_BYTES)?;
         }
     }
 
@@ -96,13 +100,13 @@ impl Connection {
             self.stream.set_write_timeout(Some(left)).map_err(BusError::Io)?;
             match self.stream.write(bytes) {
                 Ok(sent) => bytes = bytes.get(sent..).unwrap_or_default(),
-                Err(error) => again(error)?,
+                Err(error) => retry_interrupted(error)?,
             }
         }
         Ok(())
     }
 
-    /// Reads at most `most` bytes more.
+    /// Reads at most `most` bytes.
     fn receive(&mut self, most: usize) -> Result<(), BusError> {
         let left = self.left()?;
         self.stream.set_read_timeout(Some(left)).map_err(BusError::Io)?;
@@ -114,11 +118,11 @@ impl Connection {
         match read {
             Ok(0) => Err(BusError::Io(ErrorKind::UnexpectedEof.into())),
             Ok(_) => Ok(()),
-            Err(error) => again(error),
+            Err(error) => retry_interrupted(error),
         }
     }
 
-    /// The number of bytes of the next message, which is there as a whole.
+    /// Reads until the next message is complete, and returns its length in bytes.
     fn message(&mut self) -> Result<usize, BusError> {
         const CHUNK: usize = 16 << 10;
         loop {
@@ -129,7 +133,8 @@ impl Connection {
                     return Ok(needed);
                 }
             }
-            // At least a chunk, so that one call brings many small answers; a large one comes in few.
+            // At least a chunk, so that one call reads many small answers; a large answer needs few
+            // calls.
             self.receive((needed - self.input.len()).max(CHUNK))?;
         }
     }
@@ -154,7 +159,7 @@ impl Connection {
                     big: header.big,
                 }),
                 Kind::Error => Some(Answer::Error(header.error.to_owned())),
-                // NameAcquired, and whatever else is told unasked.
+                // NameAcquired and other unsolicited messages.
                 Kind::Call | Kind::Other => None,
             };
             if let (Some(answer), Some(slot @ None)) = (answer, found.get_mut(slot)) {
@@ -170,19 +175,19 @@ impl Connection {
 
 impl Bus for Connection {
     fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
-        self.deadline = Instant::now() + DEADLINE;
+        self.deadline = Instant::now() + TIMEOUT;
         if self.serial > u32::MAX / 2 {
             self.serial = 0;
         }
         let mut answers = Vec::with_capacity(calls.len());
-        for calls in calls.chunks(WINDOW) {
+        for calls in calls.chunks(MAX_OUTSTANDING_CALLS) {
             self.window(calls, &mut answers)?;
         }
         Ok(answers)
     }
 }
 
-fn again(error: io::Error) -> Result<(), BusError> {
+fn retry_interrupted(error: io::Error) -> Result<(), BusError> {
     match error.kind() {
         ErrorKind::Interrupted => Ok(()),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(BusError::TimedOut),
@@ -190,7 +195,7 @@ fn again(error: io::Error) -> Result<(), BusError> {
     }
 }
 
-/// Connects without waiting: a bus whose queue is full is one that does not answer.
+/// Connects without blocking: a bus with a full queue counts as not responding.
 fn dial(path: &Path) -> Result<UnixStream, BusError> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let error = |errno: Errno| match errno {
@@ -213,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// An answer to call `serial`.
+    /// The answer to the call `serial`.
     fn reply(serial: u32, text: &str) -> Vec<u8> {
         let mut body = Writer::default();
         body.string(text);
@@ -229,7 +234,7 @@ mod tests {
         [message.into_bytes(), body].concat()
     }
 
-    /// A bus that lets anyone in, and then says `then` and closes.
+    /// A bus that accepts every client, sends `then` and closes.
     fn bus(path: &Path, welcome: &'static str, then: Vec<u8>) -> thread::JoinHandle<()> {
         let listener = UnixListener::bind(path).unwrap();
         thread::spawn(move || {
@@ -249,17 +254,17 @@ mod tests {
     }
 
     #[test]
-    fn answers_find_their_calls_in_any_order() {
+    fn answers_are_matched_to_calls_in_any_order() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("bus");
-        let said = [
+        let answers = [
             reply(1, ":1.5"),
             reply(9, "stray"),
             reply(3, "second"),
             reply(2, "first"),
         ]
         .concat();
-        let bus = bus(&path, "OK 1234\r\n", said);
+        let bus = bus(&path, "OK 1234\r\n", answers);
         let mut connection = Connection::open(&path).unwrap();
         let call = Call::new("a.b", "/", "a.b", "C");
         let answers = connection.ask(&[call, call]).unwrap();
@@ -273,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_is_away_refuses_lies_or_hangs_is_an_error_in_time() {
+    fn a_missing_refusing_malformed_or_hanging_bus_is_an_error_in_time() {
         let dir = tempfile::tempdir().unwrap();
         let open = |name: &str| Connection::open(&dir.path().join(name)).unwrap_err();
         assert!(matches!(open("none"), BusError::NoBus));
@@ -290,7 +295,7 @@ mod tests {
         let hanging = bus(&dir.path().join("hanging"), "OK 1\r\n", Vec::new());
         let start = Instant::now();
         assert!(matches!(open("hanging"), BusError::TimedOut));
-        assert!(start.elapsed() < DEADLINE * 10);
+        assert!(start.elapsed() < TIMEOUT * 10);
         hanging.join().unwrap();
     }
 }

@@ -1,57 +1,61 @@
-//! The system bus: a connection, calls, answers, each with a deadline and a bound.
+//! The system bus: a connection, calls and answers, each with a timeout and a size limit.
 //!
 //! ```text
-//! connect ─ EXTERNAL ─ Hello ─▶ Connection ─ ask(calls) ─▶ windows of calls, answers in any order ─▶ Answer per call
+//! connect ─ EXTERNAL ─ Hello ─▶ Connection ─ call_all ─▶ windows of calls ─▶ Answer per call
 //! ```
-//! Nothing is subscribed to, so nothing but answers comes in. A connection that failed once is given up by its holder.
+//! No signals are subscribed to, so only answers arrive. The holder drops a connection after a
+//! failure.
 
 mod connection;
-mod kept;
+mod kept_bus;
 
 use virtfleet_agent_core::dbus::{Call, Reader, WireError};
 
 pub use connection::Connection;
-pub use kept::KeptBus;
+pub use kept_bus::KeptBus;
 
-/// Why the bus could not be asked. Displays without a path; there is one system bus.
+/// Why a call failed. Displays without a path, because there is one system bus.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// There is none here.
+    /// The bus does not exist.
     #[error("there is no system bus")]
     NoBus,
-    /// It did not answer in time.
+    /// The bus did not answer in time.
     #[error("the system bus did not answer in time")]
     TimedOut,
-    /// The socket.
+    /// The socket failed.
     #[error("the system bus cannot be reached: {0}")]
     Io(std::io::Error),
-    /// It does not let us in.
-    #[error("the system bus does not know us: {0}")]
+    /// The bus rejected the authentication.
+    #[error("the system bus rejected the authentication: {0}")]
     Refused(String),
-    /// What it said.
-    #[error("the system bus sent a message that is none")]
+    /// The bus sent a malformed message.
+    #[error("the system bus sent a malformed message")]
     Wire(#[from] WireError),
-    /// An answer that is an error.
+    /// The answer is an error.
     #[error("{0}")]
     Answer(String),
 }
 
-/// The answer to one call.
+/// Answer to one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The values that it gave.
+    /// The returned values.
     Body {
-        /// Their bytes.
+        /// Encoded values.
         bytes: Vec<u8>,
-        /// Their byte order.
+        /// True if the byte order is big-endian.
         big: bool,
     },
-    /// The name of an error, e.g. `org.freedesktop.DBus.Error.ServiceUnknown`.
+    /// Name of an error, e.g. `org.freedesktop.DBus.Error.ServiceUnknown`.
     Error(String),
 }
 
 impl Answer {
-    /// The values.
+    /// A reader of the returned values.
+    ///
+    /// # Errors
+    /// The answer is an error.
     pub fn reader(&self) -> Result<Reader<'_>, BusError> {
         match self {
             Self::Body { bytes, big } => Ok(Reader::new(bytes, *big)),
@@ -60,15 +64,19 @@ impl Answer {
     }
 }
 
-/// Whether the error of an [`Answer`] says that nobody has the name on the bus.
-pub fn is_away(error: &str) -> bool {
+/// True if the error of an [`Answer`] means that the bus name has no owner.
+pub fn has_no_owner(error: &str) -> bool {
     ["ServiceUnknown", "NameHasNoOwner"]
         .iter()
         .any(|name| error.strip_prefix("org.freedesktop.DBus.Error.") == Some(name))
 }
 
-/// Someone who carries calls to systemd and logind.
+/// Makes calls to systemd and logind.
 pub trait Bus: Send {
-    /// Asks all of `calls`; the answers are in their order. An error ends the connection, an [`Answer::Error`] does not.
+    /// Makes all calls; the answers are in their order. An error ends the connection, an
+    /// [`Answer::Error`] does not.
+    ///
+    /// # Errors
+    /// The connection failed or timed out.
     fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError>;
 }

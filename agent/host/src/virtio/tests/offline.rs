@@ -1,13 +1,13 @@
-//! What is not to be seen at first sight: CPUs that have gone, and who plays a device.
+//! Counts of offline CPUs, and recognition of emulated devices.
 
 use super::*;
 
 #[test]
-fn what_came_to_cpus_that_are_offline_is_not_forgotten() {
+fn interrupts_of_offline_cpus_are_counted() {
     let guest = Guest::new();
     let landed = || {
         guest
-            .look()
+            .machine()
             .device("virtio2")
             .unwrap()
             .vector(25)
@@ -19,17 +19,17 @@ fn what_came_to_cpus_that_are_offline_is_not_forgotten() {
     guest.put("sys/kernel/irq/25/per_cpu_count", "99,50,6,0,0,0,0,8\n");
     assert_eq!(landed(), [(0, 100), (1, 50), (2, 7), (7, 8)]);
     guest.put("sys/kernel/irq/25/per_cpu_count", "99,50,6,0,0\n");
-    assert_eq!(landed(), [(0, 100), (2, 7)], "a text that was cut");
+    assert_eq!(landed(), [(0, 100), (2, 7)], "a truncated text");
 }
 
 #[test]
 fn smt_and_random_numbers_of_the_cpus() {
     let guest = Guest::new();
-    let cpus = guest.look().cpus;
+    let cpus = guest.machine().cpus;
     assert_eq!((cpus.smt, cpus.random), (None, None));
     guest.put("sys/devices/system/cpu/smt/control", "forceoff\n");
     guest.put("proc/cpuinfo", "flags\t\t: fpu\n");
-    let cpus = guest.look().cpus;
+    let cpus = guest.machine().cpus;
     assert_eq!(
         (cpus.smt.as_deref(), cpus.random),
         (Some("forceoff"), Some(false))
@@ -37,7 +37,7 @@ fn smt_and_random_numbers_of_the_cpus() {
 }
 
 #[test]
-fn a_device_that_qemu_plays_is_told_by_its_subsystem() {
+fn an_emulated_device_is_recognized_by_its_subsystem_vendor() {
     let guest = Guest::new();
     let pci = |address: &str, vendor: &str, driver: &str| {
         let folder = format!("sys/devices/pci0000:00/{address}");
@@ -71,7 +71,7 @@ fn a_device_that_qemu_plays_is_told_by_its_subsystem() {
             &format!("{}/host0/target0/block/{name}", folder.replace("sys/", "../")),
         );
     }
-    let machine = guest.look();
+    let machine = guest.machine();
     let kinds: Vec<NicKind> = machine.nics.iter().take(3).map(|nic| nic.kind).collect();
     assert_eq!(kinds, [NicKind::Emulated, NicKind::Function, NicKind::Emulated]);
     let disk = |name: &str| machine.disks.iter().find(|disk| disk.name == name).unwrap().kind;

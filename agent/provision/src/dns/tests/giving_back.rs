@@ -112,7 +112,7 @@ fn what_somebody_writes_over_while_it_is_verified_is_written_again_by_the_next_p
         provisioner.run(&guest.wanted(), by_stage()).unwrap().unwrap()
     });
     let error = passed.state.error.unwrap_or_default();
-    assert!(error.contains("put back"), "{error}");
+    assert!(error.contains("restored the previous"), "{error}");
     assert_eq!((passed.state.rollbacks, passed.state.put_back), (1, Vec::new()));
     assert_eq!(guest.resolv_conf(), "nameserver 192.0.2.99\n");
     let next = guest.pass(alive, by_stage());

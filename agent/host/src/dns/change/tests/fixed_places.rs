@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// In a mount namespace of this thread's own. Without root there is none to be had.
+/// Runs in its own mount namespace, which requires root.
 #[test]
 fn tier2_a_read_only_filesystem_and_a_mounted_file_are_refused_before_anything_changes() {
     use nix::{
@@ -16,7 +16,7 @@ fn tier2_a_read_only_filesystem_and_a_mounted_file_are_refused_before_anything_c
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
     let (_dir, mut roots) = plain(false);
-    // This thread's own mounts, not those of the process's first thread.
+    // This thread's own mounts, not those of the process's main thread.
     roots.procfs = "/proc".into();
     fs::write(roots.root("/etc/elsewhere"), "nameserver 192.0.2.9\n").unwrap();
     let commands = FakeCommands::content();

@@ -1,10 +1,10 @@
 use super::*;
 
-/// systemd-resolved in front of NetworkManager: taken back by `off`, and by the undoing of a change that nobody answered.
+/// systemd-resolved in front of NetworkManager: reverted by `off` and after a failed verification.
 #[test]
-fn what_network_manager_was_given_is_told_before_ours_goes() {
+fn network_manager_announces_before_the_agents_servers_are_removed() {
     const NM: &str = "/etc/NetworkManager/conf.d/zz-virtfleet.conf";
-    let silent = format!("{}\n[main]\ndns=none\n", ours::MARK);
+    let disabled = format!("{}\n[main]\ndns=none\n", ours::MARK);
     for off in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let roots = roots_at(dir.path());
@@ -20,8 +20,8 @@ fn what_network_manager_was_given_is_told_before_ours_goes() {
             roots.root("/etc/resolv.conf"),
         )
         .unwrap();
-        let told = roots.root("/run/systemd/resolve/netif/2");
-        let (late, ours) = (told.clone(), roots.root(NM));
+        let netif = roots.root("/run/systemd/resolve/netif/2");
+        let (late, ours) = (netif.clone(), roots.root(NM));
         let commands = FakeCommands::new(move |line| {
             let late = late.clone();
             match line {
@@ -33,7 +33,7 @@ fn what_network_manager_was_given_is_told_before_ours_goes() {
                 }
                 "nmcli general reload" => fs::remove_file(late).unwrap_or_default(),
                 _ if line.contains("reset-failed") => {}
-                _ if !ours.exists() => assert!(late.exists(), "{line} before NetworkManager has told"),
+                _ if !ours.exists() => assert!(late.exists(), "{line} before NetworkManager has announced"),
                 _ => {}
             }
             Some(Done::default())
@@ -41,16 +41,12 @@ fn what_network_manager_was_given_is_told_before_ours_goes() {
         let there = [
             write("[Resolve]\nDNS=192.0.2.1\n", RESOLVED),
             reload(Service::Resolved),
-            write(&silent, NM),
+            write(&disabled, NM),
             reload(Service::NetworkManager),
         ];
-        fs::write(&told, "SERVERS=192.0.2.9\n").unwrap();
+        fs::write(&netif, "SERVERS=192.0.2.9\n").unwrap();
         let done = apply(&roots, &commands, &Unwatched, &there, &mut || {
-            if off {
-                Ok(())
-            } else {
-                Err("nobody answers".to_owned())
-            }
+            if off { Ok(()) } else { Err("no answer".to_owned()) }
         });
         assert_eq!(done.is_ok(), off, "{done:?}");
         if off {
@@ -65,8 +61,8 @@ fn what_network_manager_was_given_is_told_before_ours_goes() {
             ];
             apply(&roots, &commands, &Unwatched, &back, &mut || Ok(())).unwrap();
         }
-        // One asks whether resolved can reload.
+        // One call checks whether systemd-resolved can reload.
         assert_eq!(commands.take().len(), 7);
-        assert!(told.exists() && !roots.root(RESOLVED).exists());
+        assert!(netif.exists() && !roots.root(RESOLVED).exists());
     }
 }

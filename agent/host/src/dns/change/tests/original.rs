@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_somebody_has_written_over_ours_is_what_is_given_back() {
+fn a_file_written_over_the_agents_is_the_new_original() {
     let (_dir, roots) = plain(false);
     let commands = FakeCommands::content();
     let go = |steps: &[Step]| apply(&roots, &commands, &Unwatched, steps, &mut || Ok(())).unwrap();
@@ -14,9 +14,9 @@ fn what_somebody_has_written_over_ours_is_what_is_given_back() {
     assert_eq!(resolves(&roots), "nameserver 192.0.2.77\n");
 }
 
-/// dhcpcd writes one when it ends, over ours too.
+/// dhcpcd writes such a file when it exits, also over the agent's.
 #[test]
-fn a_file_without_nameservers_is_not_kept_in_the_place_of_one_with_some() {
+fn a_file_without_nameservers_does_not_replace_an_original_with_some() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
     fs::create_dir_all(roots.root("/etc")).unwrap();
@@ -39,7 +39,7 @@ fn a_file_without_nameservers_is_not_kept_in_the_place_of_one_with_some() {
 }
 
 #[test]
-fn the_last_good_one_is_kept_once() {
+fn the_last_good_configuration_is_saved_once() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
     assert_eq!(last_good(&roots).unwrap(), None);

@@ -2,9 +2,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 
-/// NetworkManager tells it again when all is put back.
+/// NetworkManager announces it again when the change is reverted.
 #[test]
-fn a_link_is_reverted_and_one_that_cannot_be_is_no_reason_to_put_all_back() {
+fn a_link_is_reverted_and_a_failure_to_do_so_does_not_revert_the_change() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
     let steps = [Step::Revert {
@@ -22,9 +22,9 @@ fn a_link_is_reverted_and_one_that_cannot_be_is_no_reason_to_put_all_back() {
     assert_eq!(applied.notes.len(), 1);
 }
 
-/// `off`: networkd has reloaded, and a lease comes a moment later.
+/// `off`: networkd has reloaded, and a lease arrives later.
 #[test]
-fn giving_back_waits_for_the_links_servers_too() {
+fn a_restore_waits_for_the_links_servers() {
     let guest = Guest::new();
     let (roots, commands) = (&guest.roots, &guest.commands);
     apply(roots, commands, &Unwatched, &Guest::steps(), &mut || Ok(())).unwrap();
@@ -57,13 +57,14 @@ fn giving_back_waits_for_the_links_servers_too() {
     assert_eq!(commands.take(), ["networkctl reload", FORGOTTEN, RESTARTED]);
 }
 
-/// systemd 252 may leave a link without an address that it is told to configure anew while it takes up a lease.
+/// systemd 252 may leave a link without an address if it must reconfigure it while it acquires a
+/// lease.
 #[test]
-fn networkd_is_told_once_it_is_through_with_its_links() {
+fn networkd_is_reloaded_after_it_has_configured_its_links() {
     let guest = Guest::new();
     let links = guest.roots.root("/run/systemd/netif/links");
     fs::create_dir_all(&links).unwrap();
-    // Never through, and not waited for.
+    // Never configured; the wait is bounded.
     fs::write(
         links.join("3"),
         "ADMIN_STATE=configuring\nCARRIER_STATE=no-carrier\n",
@@ -89,9 +90,10 @@ fn networkd_is_told_once_it_is_through_with_its_links() {
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
 }
 
-/// resolved of systemd 252 is restarted instead of reloaded, and systemd leaves it dead after five times in ten seconds.
+/// systemd-resolved of systemd 252 is restarted instead of reloaded, and systemd stops it after
+/// five restarts in ten seconds.
 #[test]
-fn how_often_resolved_was_restarted_is_forgotten_first_and_failing_to_is_nothing() {
+fn the_restart_counter_of_resolved_is_reset_first_and_failures_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
     let commands = FakeCommands::new(|line| {
@@ -105,12 +107,12 @@ fn how_often_resolved_was_restarted_is_forgotten_first_and_failing_to_is_nothing
     assert_eq!(commands.take(), [FORGOTTEN, RELOADED]);
 }
 
-/// A reload alone keeps our domains, and a restart leaves programs without their stub for as long as it takes.
+/// A reload alone keeps the agent's domains, and a restart interrupts the stub.
 #[test]
-fn resolved_forgets_ours_without_a_restart_where_it_can() {
+fn resolved_drops_the_agents_domains_without_a_restart_where_possible() {
     const FORGET: &str = "/run/systemd/resolved.conf.d/zz-virtfleet-forget.conf";
     const CAN: &str = "systemctl show --property=CanReload --value systemd-resolved";
-    const AGAIN: &str = "systemctl reload systemd-resolved";
+    const RELOADED_ONCE: &str = "systemctl reload systemd-resolved";
     let case = |can: &'static str, others: &str, uplinks: &str, reloads: bool, link: &str| {
         let dir = tempfile::tempdir().unwrap();
         let roots = roots_at(dir.path());
@@ -126,13 +128,13 @@ fn resolved_forgets_ours_without_a_restart_where_it_can() {
         put(FORGET, ours::MARK);
         symlink(link, roots.root("/etc/resolv.conf")).unwrap();
         let at = roots.root(FORGET);
-        let told = Mutex::new(false);
+        let reloaded_once = Mutex::new(false);
         let commands = FakeCommands::new(move |line| {
             let there = fs::read_to_string(&at).is_ok_and(|text| text.ends_with("[Resolve]\nDomains=\n"));
-            // Present in the first reload alone.
-            let first = !std::mem::replace(&mut *told.lock().unwrap(), line == AGAIN);
-            assert_eq!(there, line == AGAIN && first, "{line}");
-            if line == AGAIN && !reloads {
+            // Present in the first reload only.
+            let first = !std::mem::replace(&mut *reloaded_once.lock().unwrap(), line == RELOADED_ONCE);
+            assert_eq!(there, line == RELOADED_ONCE && first, "{line}");
+            if line == RELOADED_ONCE && !reloads {
                 return None;
             }
             let stdout = if line == CAN { can } else { "" };
@@ -157,19 +159,22 @@ fn resolved_forgets_ours_without_a_restart_where_it_can() {
     );
     let some = "nameserver 192.0.2.9\n";
     let comment = "[Resolve]\n#Domains=a.example\nDomains=\n";
-    assert_eq!(case("yes\n", comment, some, true, stub), [FORGOTTEN, CAN, AGAIN]);
+    assert_eq!(
+        case("yes\n", comment, some, true, stub),
+        [FORGOTTEN, CAN, RELOADED_ONCE]
+    );
     assert_eq!(
         case("yes\n", "[Resolve]\nDomains = a.example\n", some, true, stub),
-        [FORGOTTEN, CAN, AGAIN, AGAIN]
+        [FORGOTTEN, CAN, RELOADED_ONCE, RELOADED_ONCE]
     );
     assert_eq!(case("no\n", "", some, true, stub), [FORGOTTEN, CAN, RESTARTED]);
     assert_eq!(
         case("yes\n", "", "# none\n", true, stub),
-        [FORGOTTEN, CAN, AGAIN, RESTARTED]
+        [FORGOTTEN, CAN, RELOADED_ONCE, RESTARTED]
     );
     assert_eq!(
         case("yes\n", "", some, false, stub),
-        [FORGOTTEN, CAN, AGAIN, RESTARTED]
+        [FORGOTTEN, CAN, RELOADED_ONCE, RESTARTED]
     );
     assert_eq!(case("yes\n", "", some, true, own), [FORGOTTEN, RESTARTED]);
 }
@@ -183,11 +188,11 @@ fn quiet() -> Step {
 const QUIETED: [&str; 2] = ["resolvectl dns eth0 ", "resolvectl domain eth0 "];
 const FORGOTTEN: &str = "systemctl reset-failed systemd-resolved";
 const RELOADED: &str = "systemctl try-reload-or-restart systemd-resolved";
-/// Without a file of ours.
+/// Without a file of the agent.
 const RESTARTED: &str = "systemctl try-restart systemd-resolved";
 
 #[test]
-fn a_link_is_quieted_without_being_configured_anew_and_speaks_again_before_ours_are_gone() {
+fn announcements_stop_without_reconfiguration_and_resume_before_the_agents_servers_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
     let commands = FakeCommands::content();
@@ -232,14 +237,14 @@ fn a_link_is_quieted_without_being_configured_anew_and_speaks_again_before_ours_
     commands.take();
     recover(&roots, &commands).unwrap().unwrap();
     assert_eq!(commands.take(), ["resolvectl revert eth0", FORGOTTEN, RESTARTED]);
-    // Without a way to be quieted, all is put back.
+    // If the announcements cannot be stopped, the change is reverted.
     let none = FakeCommands::new(|line| (!line.starts_with("resolvectl d")).then(Done::default));
     apply(&roots, &none, &Unwatched, &steps, &mut || Ok(())).unwrap_err();
     assert!(!roots.root(NETWORKD).exists() && !roots.root(RESOLVED).exists());
 }
 
 #[test]
-fn a_link_that_knows_nothing_is_told_what_it_was_given() {
+fn a_link_without_settings_gets_the_platforms() {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots {
         sysfs: dir.path().join("sys"),
@@ -263,11 +268,11 @@ fn a_link_that_knows_nothing_is_told_what_it_was_given() {
         commands.take()
     };
     assert_eq!(go(Ok(())), ["resolvectl revert eth0"]);
-    let told = link.clone();
+    let file = link.clone();
     put(&link, "DNS=\n");
     let commands = FakeCommands::new(move |line| {
         if line.starts_with("resolvectl dns") {
-            fs::write(&told, "DNS=192.0.2.9\n").unwrap();
+            fs::write(&file, "DNS=192.0.2.9\n").unwrap();
         }
         Some(Done::default())
     });
@@ -291,9 +296,9 @@ fn a_link_that_knows_nothing_is_told_what_it_was_given() {
     );
 }
 
-/// The time for changing is over, that for putting back is not.
+/// The time for the change is used up, that for the restore is not.
 #[test]
-fn what_is_put_back_has_commands_of_its_own() {
+fn a_restore_has_its_own_commands() {
     let guest = Guest::new();
     let late = FakeCommands::new(|_| None);
     let error = apply_with(
@@ -309,9 +314,9 @@ fn what_is_put_back_has_commands_of_its_own() {
     assert_eq!(guest.commands.take().len(), 3);
 }
 
-/// The change was begun at boot or by a person, and cut.
+/// The change was begun at boot or by an admin, and was interrupted.
 #[test]
-fn on_a_live_node_a_change_that_was_cut_is_undone_without_configuring_links_anew() {
+fn on_a_live_node_an_interrupted_change_is_reverted_without_reconfiguring_links() {
     let guest = Guest::new();
     let roots = &guest.roots;
     let mut link = Link {
@@ -345,27 +350,31 @@ fn on_a_live_node_a_change_that_was_cut_is_undone_without_configuring_links_anew
     );
 }
 
-/// Whose files are removed may have been uninstalled before, tools and all.
+/// The service whose files are removed may have been uninstalled before.
 #[test]
-fn a_service_that_does_not_run_need_not_take_up_anything() {
+fn a_stopped_service_is_not_reloaded() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
-    let nobody = FakeCommands::new(|_| None);
+    let no_commands = FakeCommands::new(|_| None);
     for (service, id) in [
         (Service::Resolved, 1),
         (Service::Networkd, 2),
         (Service::NetworkManager, 3),
     ] {
-        let go = || apply(&roots, &nobody, &Unwatched, &[reload(service)], &mut || Ok(()));
+        let go = || {
+            apply(&roots, &no_commands, &Unwatched, &[reload(service)], &mut || {
+                Ok(())
+            })
+        };
         assert!(matches!(go().unwrap_err(), ApplyDnsError::RolledBack { .. }));
         fs::remove_dir_all(roots.proc(id.to_string())).unwrap();
         assert_eq!(go().unwrap().reloaded, [service]);
     }
 }
 
-/// After a reset networkd has started with the drop-in, or without it, and nobody remembers what it was told at run time.
+/// After a reset networkd has started with or without the drop-in, and runtime settings are lost.
 #[test]
-fn what_a_reset_cut_short_on_a_live_node_is_put_back_with_networkd_reading_its_files() {
+fn a_change_interrupted_by_a_reset_is_reverted_with_a_reload_of_networkd() {
     let forward = [
         write("[Resolve]\n", RESOLVED),
         reload(Service::Resolved),

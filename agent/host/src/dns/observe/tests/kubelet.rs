@@ -1,11 +1,11 @@
-//! Kubelet's drop-ins, its flags, and since when it runs.
+//! kubelet's drop-ins, flags and start time.
 
 use super::*;
 
 const FOLDER: &str = "--config-dir=/etc/kubernetes/kubelet.conf.d/";
 
 #[test]
-fn the_last_drop_in_counts_and_what_others_say_is_known_without_ours() {
+fn the_last_drop_in_has_precedence_and_others_are_known_without_the_agents() {
     let folder = "/etc/kubernetes/kubelet.conf.d";
     let tree = Tree::new()
         .file(
@@ -42,7 +42,7 @@ fn the_last_drop_in_counts_and_what_others_say_is_known_without_ours() {
     );
     assert_eq!(kubelet.others.as_deref(), Some("/etc/a.conf"));
     assert!(seen.files.contains_key(&ours));
-    // Kubelet is gone, what we wrote is not.
+    // kubelet is gone, but the agent's file is not.
     let left = Tree::new()
         .file(&ours, "# Written by virtfleet-agent\n")
         .observe();
@@ -50,7 +50,7 @@ fn the_last_drop_in_counts_and_what_others_say_is_known_without_ours() {
 }
 
 #[test]
-fn a_flag_is_found_where_it_stands_and_a_process_has_a_start() {
+fn the_file_of_a_flag_and_the_start_time_are_found() {
     let tree = Tree::new()
         .file(
             "/etc/default/kubelet",
@@ -63,12 +63,12 @@ fn a_flag_is_found_where_it_stands_and_a_process_has_a_start() {
     assert!(kubelet.by_flag);
     assert_eq!(kubelet.flag_in.as_deref(), Some("/etc/default/kubelet"));
     assert_eq!(kubelet.text, None);
-    // 250 ticks of a hundredth of a second.
+    // 250 ticks of 10 ms.
     assert_eq!(kubelet.started_ns, Some(2_500_000_000));
 }
 
 #[test]
-fn a_link_local_nameserver_is_one_of_its_link() {
+fn a_link_local_nameserver_has_its_link_as_zone() {
     let state =
         "ADMIN_STATE=configured\nNETWORK_FILE=/etc/systemd/network/10-eth0.network\nDNS=fe80::1 10.0.0.1\n";
     let seen = Tree::new().file("/run/systemd/netif/links/2", state).observe();
@@ -79,7 +79,7 @@ fn a_link_local_nameserver_is_one_of_its_link() {
 }
 
 #[test]
-fn kubelets_flags_win_over_its_file() {
+fn kubelets_flags_override_its_file() {
     let seen = |tree: &Tree| tree.observe().kubelet;
     let tree = Tree::new();
     assert_eq!(seen(&tree), None);
@@ -94,7 +94,7 @@ fn kubelets_flags_win_over_its_file() {
         kubelet.resolv_conf.as_deref(),
         Some("/run/systemd/resolve/resolv.conf")
     );
-    // Its unit, as long as it does not run.
+    // The unit is read while kubelet does not run.
     let tree = tree.file(
         "/etc/systemd/system/kubelet.service.d/10-extra.conf",
         "[Service]\n# --resolv-conf=/wrong\nEnvironment=\"KUBELET_EXTRA_ARGS=--resolv-conf=/etc/kubelet-resolv.conf --v 2\"\n",
@@ -123,7 +123,7 @@ fn kubelets_flags_win_over_its_file() {
 }
 
 #[test]
-fn flags_are_found_in_the_files_that_the_unit_names() {
+fn flags_are_found_in_the_environment_files_of_the_unit() {
     let tree = Tree::new()
         .file(
             "/etc/systemd/system/kubelet.service",

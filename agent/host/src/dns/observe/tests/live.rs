@@ -1,4 +1,4 @@
-//! Routes and rules of others, as iproute2 6.1 and 6.15 print them.
+//! Foreign routes and rules, as iproute2 6.1 and 6.15 print them.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn tree() -> Tree {
 }
 
 #[test]
-fn links_are_spared_where_kubelet_runs_or_networkd_would_drop_what_others_have() {
+fn links_are_not_reconfigured_if_kubelet_runs_or_networkd_would_remove_foreign_routes() {
     let seen = tree().observe_with(&[(ROUTES, OWN), (RULES, OWN_RULES)]);
     assert_eq!(seen.live, None);
     assert_eq!(
@@ -32,7 +32,7 @@ fn links_are_spared_where_kubelet_runs_or_networkd_would_drop_what_others_have()
             format!("{node} runs")
         );
     }
-    // Nothing of networkd's, nothing that it drops.
+    // If networkd manages nothing, it removes nothing.
     assert_eq!(
         Tree::new()
             .process(&["kubelet"])
@@ -41,26 +41,26 @@ fn links_are_spared_where_kubelet_runs_or_networkd_would_drop_what_others_have()
         None
     );
 
-    let said = |routes, rules| tree().observe_with(&[(ROUTES, routes), (RULES, rules)]).live;
-    assert_eq!(said(OWN, OWN_RULES), None);
-    assert!(said(BIRD, OWN_RULES).unwrap().contains("routes of protocol 80"));
-    assert!(said(OWN, A_RULE).unwrap().contains("rules of protocol unspec"));
-    assert!(said("", "nonsense").unwrap().contains("not known"));
-    assert!(said("[{", OWN_RULES).unwrap().contains("not known"));
-    // Without `ip`; but for the beginning of a boot, when nothing of a container network is there.
-    assert!(tree().observe().live.unwrap().contains("not known"));
+    let reason = |routes, rules| tree().observe_with(&[(ROUTES, routes), (RULES, rules)]).live;
+    assert_eq!(reason(OWN, OWN_RULES), None);
+    assert!(reason(BIRD, OWN_RULES).unwrap().contains("routes of protocol 80"));
+    assert!(reason(OWN, A_RULE).unwrap().contains("rules of protocol unspec"));
+    assert!(reason("", "nonsense").unwrap().contains("unknown"));
+    assert!(reason("[{", OWN_RULES).unwrap().contains("unknown"));
+    // Without `ip` the state is unknown, except in early boot, when there is no container network.
+    assert!(tree().observe().live.unwrap().contains("unknown"));
     let early = tree().file("/run/systemd/system/x", "");
     assert_eq!(early.observe().live, None);
 }
 
 #[test]
-fn networkd_that_leaves_what_is_foreign_may_configure_links_anew() {
+fn networkd_that_keeps_foreign_routes_may_reconfigure_links() {
     let keep = "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules = false\n";
     let live = |tree: Tree| tree.observe_with(&[(ROUTES, BIRD), (RULES, A_RULE)]).live;
     assert_eq!(live(tree().file("/etc/systemd/networkd.conf", keep)), None);
     let drop_in = "/usr/lib/systemd/networkd.conf.d/cni.conf";
     assert_eq!(live(tree().file(drop_in, keep)), None);
-    // Half of it is not enough, and a drop-in counts more than the file.
+    // One of the two is not sufficient, and a drop-in overrides the file.
     let half = tree().file(drop_in, "[Network]\nManageForeignRoutes=no\n");
     assert!(live(half).unwrap().contains("rules"));
     let again = tree()

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn network_manager_by_its_lease_and_by_what_it_says() {
+fn network_manager_by_its_lease_and_by_its_output() {
     let uuid = "0a1b2c3d-0000-1111-2222-333344445555";
     let tree = Tree::new()
         .file(
@@ -54,9 +54,9 @@ fn network_manager_by_its_lease_and_by_what_it_says() {
     assert_eq!(linked.observe().owner, Owner::NetworkManager);
 }
 
-/// A boot's pass sees the lease before the file.
+/// A reconcile run at boot sees the lease before the file.
 #[test]
-fn an_empty_file_is_network_managers_unless_it_is_told_to_leave_it_alone() {
+fn an_empty_file_belongs_to_network_manager_unless_it_is_configured_to_leave_it_alone() {
     let tree = || {
         Tree::new().file("/etc/resolv.conf", "").file(
             "/run/NetworkManager/devices/2",
@@ -64,8 +64,8 @@ fn an_empty_file_is_network_managers_unless_it_is_told_to_leave_it_alone() {
         )
     };
     assert_eq!(tree().observe().owner, Owner::NetworkManager);
-    let told = tree().file("/etc/NetworkManager/conf.d/10-own.conf", "[main]\ndns=none\n");
-    assert_eq!(told.observe().owner, Owner::File);
+    let disabled = tree().file("/etc/NetworkManager/conf.d/10-own.conf", "[main]\ndns=none\n");
+    assert_eq!(disabled.observe().owner, Owner::File);
     let written = tree().file("/etc/resolv.conf", "nameserver 10.96.0.10\n");
     assert_eq!(written.observe().owner, Owner::File);
 }

@@ -3,7 +3,7 @@ use std::fs;
 use super::tree::Tree;
 
 #[test]
-fn links_that_somebody_is_still_at() {
+fn links_that_are_still_being_configured() {
     let networkd = |state: &str| {
         Tree::new()
             .file("/run/systemd/netif/links/2", &format!("ADMIN_STATE={state}\n"))
@@ -16,7 +16,7 @@ fn links_that_somebody_is_still_at() {
     for state in ["configured", "failed", "unmanaged"] {
         assert!(!unsettled(&networkd(state)), "{state}");
     }
-    // The router was faster than the DHCP server.
+    // The router advertisement arrived before the DHCP answer.
     let file = "/run/systemd/network/10-eth0.network";
     let advertised = |text: &str, more: &str| {
         networkd(&format!("configured\nNETWORK_FILE={file}\n{more}")).file(file, text)
@@ -27,18 +27,18 @@ fn links_that_somebody_is_still_at() {
     assert!(!unsettled(&advertised("[Network]\nDHCP=ipv6\n", "")));
     let leased = advertised(dhcp, "").file("/run/systemd/netif/leases/2", "ADDRESS=10.0.2.15\n");
     assert!(!unsettled(&leased));
-    // Without a carrier nothing comes, whatever is tried.
+    // Without a carrier no configuration arrives.
     let cut = networkd("configuring");
     fs::write(cut.roots.sys("class/net/eth0/carrier"), "0\n").unwrap();
     assert!(!unsettled(&cut));
 
-    // A client of its own: until its link has an address.
+    // A separate DHCP client: unsettled until its link has an address.
     let dhclient = |tree: Tree| tree.process(&["dhclient", "-4", "eth0"]);
-    assert!(!unsettled(&dhclient(Tree::new())), "it has its address");
+    assert!(!unsettled(&dhclient(Tree::new())), "the link has an address");
     let bare = dhclient(Tree::new());
     fs::write(bare.roots.proc("net/fib_trie"), "Main:\n").unwrap();
     assert!(unsettled(&bare));
     let alone = Tree::new();
     fs::write(alone.roots.proc("net/fib_trie"), "Main:\n").unwrap();
-    assert!(!unsettled(&alone), "nobody is at it");
+    assert!(!unsettled(&alone), "no client configures it");
 }

@@ -1,4 +1,4 @@
-//! A guest as files, for tests.
+//! A guest's file tree, for tests.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use virtfleet_agent_core::dns::Seen;
 use super::super::observe;
 use crate::{Done, FakeCommands, Roots};
 
-/// A guest as files.
+/// A guest's file tree.
 pub(super) struct Tree {
     pub(super) dir: tempfile::TempDir,
     pub(super) roots: Roots,
@@ -19,7 +19,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// With one address, on `eth0`, which has the default route and the index 2.
+    /// A tree with one address on `eth0`, which has the default route and index 2.
     pub(super) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let at = |path: &str| dir.path().join(path);
@@ -82,11 +82,11 @@ impl Tree {
         self
     }
 
-    /// What a command prints.
-    pub(super) fn observe_with(&self, said: &[(&'static str, &'static str)]) -> Seen {
-        let said: Vec<(&str, &str)> = said.to_vec();
+    /// Observes the tree; `outputs` maps commands to their output.
+    pub(super) fn observe_with(&self, outputs: &[(&'static str, &'static str)]) -> Seen {
+        let outputs: Vec<(&str, &str)> = outputs.to_vec();
         let commands = FakeCommands::new(move |line| {
-            let stdout = said.iter().find(|(command, _)| *command == line)?.1.to_owned();
+            let stdout = outputs.iter().find(|(command, _)| *command == line)?.1.to_owned();
             Some(Done {
                 stdout,
                 ..Done::default()
@@ -106,7 +106,7 @@ impl Tree {
     }
 }
 
-/// Writes it, and makes the folders above it.
+/// Writes a file and creates its parent directories.
 pub(super) fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(path, text).unwrap();

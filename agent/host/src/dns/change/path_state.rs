@@ -1,5 +1,5 @@
-//! What is at a path: nothing, a file or a link. Looked at without following, and put there so that a reader, and a crash, meet the old or the
-//! new one whole.
+//! State of a path: absent, a file or a link. Read without following links, and written so that a
+//! reader, and a crash, see either the old or the new state.
 
 use std::{
     fs::{self, File},
@@ -12,28 +12,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::{link_atomic, read_bounded, remove_durably, write_atomic};
 
-/// More than this is no configuration of a resolver.
-const CAP: usize = 1 << 20;
+/// Maximum size of a resolver's configuration file in bytes.
+const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// One of three.
+/// State of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
-pub(super) enum There {
-    /// Nothing.
+pub(super) enum PathState {
+    /// Absent.
     Nothing,
     /// A regular file.
     File {
         content: Content,
         /// Permission bits.
         mode: u32,
-        /// The group's number.
+        /// Group id.
         group: u32,
     },
-    /// A symbolic link that says this.
+    /// A symbolic link.
     Link { target: String },
 }
 
-/// What is in a file: text for people who read the journal, bytes where it is none.
+/// Content of a file: text, so that the journal is readable, or bytes if it is not UTF-8.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Content {
@@ -50,8 +50,8 @@ impl Content {
     }
 }
 
-impl There {
-    /// A file of root's.
+impl PathState {
+    /// A file owned by root.
     pub(super) fn text(text: &str, mode: u32) -> Self {
         Self::File {
             content: Content::Text(text.to_owned()),
@@ -60,8 +60,8 @@ impl There {
         }
     }
 
-    /// What is at the path. A folder, a device or a file above 1 MiB is an error.
-    pub(super) fn look(path: &Path) -> io::Result<Self> {
+    /// Reads the state of a path. A directory, a device or a file above 1 MiB is an error.
+    pub(super) fn read(path: &Path) -> io::Result<Self> {
         let metadata = match fs::symlink_metadata(path) {
             Ok(metadata) => metadata,
             Err(error)
@@ -82,7 +82,7 @@ impl There {
                 .map_err(|_| io::Error::other("a link to a name that is not UTF-8"))?;
             return Ok(Self::Link { target });
         }
-        let bytes = read_bounded(path, CAP).map_err(io::Error::other)?;
+        let bytes = read_bounded(path, MAX_FILE_BYTES).map_err(io::Error::other)?;
         let content =
             String::from_utf8(bytes).map_or_else(|error| Content::Bytes(error.into_bytes()), Content::Text);
         Ok(Self::File {
@@ -92,13 +92,13 @@ impl There {
         })
     }
 
-    /// Puts it there in place of what is, durably.
+    /// Replaces what is at the path, durably.
     pub(super) fn put(&self, path: &Path) -> io::Result<()> {
         let folder = path.parent().unwrap_or(Path::new("/"));
         match self {
             Self::Nothing => {
                 if remove_durably(path)? && is_drop_in_folder(folder) {
-                    // Not empty, if it is another's, too.
+                    // Fails if the directory has other entries.
                     fs::remove_dir(folder).ok();
                 }
                 Ok(())
@@ -114,7 +114,7 @@ impl There {
         }
     }
 
-    /// Whether the same content is there, or the same link; who may read it does not matter.
+    /// True if the content or the link target is equal. Owner and mode are ignored.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::File { content: one, .. }, Self::File { content: two, .. }) => one == two,
@@ -123,13 +123,13 @@ impl There {
     }
 }
 
-/// A folder that is there for drop-ins alone, as `10-eth.network.d` and `resolved.conf.d`.
+/// True for a directory that only has drop-ins, such as `10-eth.network.d` and `resolved.conf.d`.
 fn is_drop_in_folder(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     name.ends_with(".network.d") || name == "resolved.conf.d"
 }
 
-/// Makes those that are not there with mode 0755, each synced with the one above it.
+/// Creates missing directories with mode 0755, each synced with its parent.
 pub(super) fn make_folders(path: &Path) -> io::Result<()> {
     let absent: Vec<&Path> = path
         .ancestors()
@@ -137,7 +137,7 @@ pub(super) fn make_folders(path: &Path) -> io::Result<()> {
         .collect();
     for folder in absent.into_iter().rev() {
         fs::DirBuilder::new().mode(0o755).create(folder)?;
-        // Whatever the umask.
+        // Independent of the umask.
         fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
         if let Some(parent) = folder.parent() {
             File::open(parent)?.sync_all()?;
@@ -153,28 +153,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_there_is_put_back_as_it_was() {
+    fn each_state_is_restored() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("etc/x.network.d/90.conf");
-        assert_eq!(There::look(&path).unwrap(), There::Nothing);
-        let ours = There::text("ours\n", 0o600);
+        assert_eq!(PathState::read(&path).unwrap(), PathState::Nothing);
+        let ours = PathState::text("ours\n", 0o600);
         ours.put(&path).unwrap();
-        assert_eq!(There::look(&path).unwrap(), ours);
-        There::Nothing.put(&path).unwrap();
+        assert_eq!(PathState::read(&path).unwrap(), ours);
+        PathState::Nothing.put(&path).unwrap();
         assert!(!path.parent().unwrap().exists() && dir.path().join("etc").exists());
 
         let path = dir.path().join("resolv.conf");
-        for odd in [&b"text\n"[..], b"\xff\xfe", b""] {
-            fs::write(&path, odd).unwrap();
-            let before = There::look(&path).unwrap();
+        for content in [&b"text\n"[..], b"\xff\xfe", b""] {
+            fs::write(&path, content).unwrap();
+            let before = PathState::read(&path).unwrap();
             let json = serde_json::to_string(&before).unwrap();
             ours.put(&path).unwrap();
-            serde_json::from_str::<There>(&json).unwrap().put(&path).unwrap();
-            assert_eq!(fs::read(&path).unwrap(), odd);
+            serde_json::from_str::<PathState>(&json)
+                .unwrap()
+                .put(&path)
+                .unwrap();
+            assert_eq!(fs::read(&path).unwrap(), content);
             fs::remove_file(&path).unwrap();
         }
         symlink("../run/stub", &path).unwrap();
-        let before = There::look(&path).unwrap();
+        let before = PathState::read(&path).unwrap();
         ours.put(&path).unwrap();
         assert!(!fs::symlink_metadata(&path).unwrap().is_symlink());
         before.put(&path).unwrap();
@@ -182,8 +185,8 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_nothing_to_be_replaced() {
+    fn a_directory_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(There::look(dir.path()).is_err());
+        assert!(PathState::read(dir.path()).is_err());
     }
 }

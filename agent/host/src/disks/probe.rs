@@ -1,4 +1,4 @@
-//! The look at a device: three answers, and blank only by proof. Nothing is written.
+//! Probes a device, with three possible answers; blank only by proof. Read-only.
 
 use std::{
     path::PathBuf,
@@ -11,26 +11,27 @@ use virtfleet_wire::settings::ProofKind;
 pub use super::reader::Limits;
 use super::{
     Disks,
-    reader::{Bytes, CHUNK, Further, Held, Order, Reader},
+    reader::{Bytes, CHUNK_BYTES, Further, Held, Order, Reader},
     signature,
     tools::blkid::{self, Known},
 };
 
-/// What a look found, with the device still held.
-pub(super) struct Looked {
+/// Result of a probe, with the device still held.
+pub(super) struct ProbedDevice {
     pub(super) probe: Probe,
     pub(super) held: Held,
 }
 
 impl Disks<'_> {
-    /// Probes a device, with the usual [`Limits`]. `progress` gets the bytes that were read, and of how many.
+    /// Probes a device with the default [`Limits`]. `progress` receives the bytes read so far and
+    /// the total.
     pub fn look(&self, device: &Device, proof: ProofKind, progress: &mut dyn FnMut(u64, u64)) -> Probe {
         self.look_within(device, proof, None, Limits::default(), progress)
     }
 
-    /// Probes a device. The MiB that holds the byte at `place` is read first, where an earlier probe has found data.
+    /// Probes a device. The MiB at `place`, where an earlier probe found data, is read first.
     ///
-    /// A device that is in use is never blank: it has what blkid(8) knows on it, or it is not known.
+    /// A device in use is never blank: the result is what blkid(8) finds on it, or unknown.
     pub fn look_within(
         &self,
         device: &Device,
@@ -42,46 +43,48 @@ impl Disks<'_> {
         if device.uses.is_empty() {
             let budget = (proof == ProofKind::Timed).then_some(limits.budget);
             return match self.prove_with(&device.id, proof, place, budget, limits, progress) {
-                Ok(looked) => looked.probe,
+                Ok(probed) => probed.probe,
                 Err(doubt) => Probe::Unknown(doubt),
             };
         }
         match self.in_use(&device.id, limits) {
             Ok(Some(content)) => Probe::HasData(content),
             Ok(None) => Probe::Unknown(Doubt {
-                reason: format!("{} is in use, and blkid knows nothing on it", device.node()),
+                reason: format!("{} is in use, and blkid finds nothing on it", device.node()),
                 passing: false,
             }),
             Err(doubt) => Probe::Unknown(doubt),
         }
     }
 
-    /// Whether a new proof finds the whole disk blank now; false when not all of it was read.
+    /// True if a new proof finds the whole disk blank. False if not all of it was read.
     pub fn is_blank(&self, id: &DeviceId, proof: ProofKind) -> bool {
-        let looked = self.prove(id, proof, Limits::default(), &mut |_, _| {});
-        looked.is_ok_and(|looked| matches!(looked.probe, Probe::Blank(blank) if blank.is_whole()))
+        let probed = self.prove(id, proof, Limits::default(), &mut |_, _| {});
+        probed.is_ok_and(|probed| matches!(probed.probe, Probe::Blank(blank) if blank.is_whole()))
     }
 
     pub(super) fn node(&self, id: &DeviceId) -> PathBuf {
         self.roots.root(format!("/dev/{}", id.name))
     }
 
-    /// Locks it, opens it exclusively and reads what every proof of the kind reads. A proof by time is not read further.
+    /// Locks the device, opens it exclusively and reads the regions of every proof of this kind. A
+    /// timed proof does not read further.
     pub(super) fn prove(
         &self,
         id: &DeviceId,
         proof: ProofKind,
         limits: Limits,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Looked, Doubt> {
+    ) -> Result<ProbedDevice, Doubt> {
         self.prove_with(id, proof, None, None, limits, progress)
     }
 
-    /// The same; the MiB that holds the byte at `place` is read first, and when all of that is zero, more of the device for as long as `budget` says, from the first
-    /// read on.
+    /// The same, but the MiB at `place` is read first. If all regions are zero, the read continues
+    /// for `budget`, measured from the first read.
     ///
-    /// Where blkid knows something, that decides, and only the first MiB is read. Else all regions of the proof are read, and blkid is asked
-    /// again: who has formatted meanwhile is seen.
+    /// If blkid finds something, that is the result, and only the first MiB is read. Otherwise all
+    /// regions of the proof are read and blkid runs again, to detect formatting by another process
+    /// meanwhile.
     pub(super) fn prove_with(
         &self,
         id: &DeviceId,
@@ -90,7 +93,7 @@ impl Disks<'_> {
         budget: Option<Duration>,
         limits: Limits,
         progress: &mut dyn FnMut(u64, u64),
-    ) -> Result<Looked, Doubt> {
+    ) -> Result<ProbedDevice, Doubt> {
         let path = self.node(id);
         let order = Order {
             path: path.clone(),
@@ -100,18 +103,18 @@ impl Disks<'_> {
         };
         let start = Region {
             offset: 0,
-            length: id.size.min(CHUNK as u64),
+            length: id.size.min(CHUNK_BYTES as u64),
         };
         let (held, bytes) = Reader::start(order, vec![start], limits)?.wait(limits.all, &mut |_| {})?;
         self.still_in_table(id)?;
         let begun = Instant::now();
         if let Some(content) = self.known(id, &bytes)? {
             let probe = Probe::HasData(content);
-            return Ok(Looked { probe, held });
+            return Ok(ProbedDevice { probe, held });
         }
         if !super::facts::partitions(self.roots, &id.name).is_empty() {
             let reason = format!(
-                "the kernel knows partitions on {}, and blkid none",
+                "the kernel has partitions on {}, but blkid finds none",
                 path.display()
             );
             return Err(Doubt {
@@ -128,7 +131,7 @@ impl Disks<'_> {
             ProofKind::Full => limits.all + Duration::from_secs(id.size >> 24),
         };
         let target = if budget.is_some() { id.size } else { all };
-        // A byte that an earlier probe has found, outside of what every proof reads.
+        // A byte that an earlier probe found outside of the regions of every proof.
         let apart = place.filter(|place| *place < id.size && !regions::holds(&regions, *place));
         let (held, remembered) = match apart {
             Some(place) => {
@@ -179,10 +182,11 @@ impl Disks<'_> {
                 writes: writes.clone(),
             }),
         };
-        Ok(Looked { probe, held })
+        Ok(ProbedDevice { probe, held })
     }
 
-    /// Reads on after `read`, all of which is zero, until the time is over or a byte is not zero, which is added to `bytes`. Gives all that was read by then.
+    /// Continues behind `read`, all of which is zero, until the budget is spent or a byte is not
+    /// zero, which is added to `bytes`. Returns all regions read by then.
     #[expect(clippy::too_many_arguments, reason = "the state of one probe")]
     fn read_on(
         &self,
@@ -205,7 +209,8 @@ impl Disks<'_> {
         let Some(place) = more.further.first else {
             return Ok((held, more.further.regions));
         };
-        // It is read once more alone, so that its digest is the one of a probe that reads it first.
+        // The MiB is read once more on its own, so that its digest equals that of a probe that
+        // reads it first.
         let (held, found) =
             Reader::again(held, &path, vec![mib(id.size, place)], limits)?.wait(limits.all, &mut |_| {})?;
         if found.first.is_none() {
@@ -218,7 +223,7 @@ impl Disks<'_> {
         Ok((held, more.further.regions))
     }
 
-    /// The held device is the one that was meant still.
+    /// Checks that the held device is still the intended one.
     pub(super) fn still(&self, held: &Held, id: &DeviceId) -> Result<(), Doubt> {
         let path = self.node(id);
         super::identity::check(&held.lock, id)
@@ -250,7 +255,8 @@ impl Disks<'_> {
         }))
     }
 
-    /// What blkid knows on a device that is in use. It is locked only for as long as that takes, and not opened exclusively.
+    /// What blkid finds on a device in use. It is locked only meanwhile and is not opened
+    /// exclusively.
     fn in_use(&self, id: &DeviceId, limits: Limits) -> Result<Option<Content>, Doubt> {
         let order = Order {
             path: self.node(id),
@@ -268,12 +274,12 @@ impl Disks<'_> {
     }
 }
 
-/// The MiB that holds a byte.
+/// The MiB that contains a byte.
 fn mib(size: u64, byte: u64) -> Region {
-    let offset = byte - byte % CHUNK as u64;
+    let offset = byte - byte % CHUNK_BYTES as u64;
     Region {
         offset,
-        length: (CHUNK as u64).min(size - offset),
+        length: (CHUNK_BYTES as u64).min(size - offset),
     }
 }
 

@@ -1,4 +1,4 @@
-//! A connection that is kept from scrape to scrape, and made anew when it broke.
+//! A bus connection that is kept between scrapes and reestablished after a failure.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -7,7 +7,7 @@ use virtfleet_agent_core::dbus::Call;
 use super::{Answer, Bus, BusError};
 use crate::ServiceCalls;
 
-/// The system bus, connected when it is asked first.
+/// The system bus, connected at the first call.
 pub struct KeptBus {
     services: Arc<dyn ServiceCalls>,
     socket: PathBuf,
@@ -15,7 +15,7 @@ pub struct KeptBus {
 }
 
 impl KeptBus {
-    /// The bus whose socket is `socket`.
+    /// Does not connect before the first call. `socket` is the path of the bus's socket.
     pub fn new(services: Arc<dyn ServiceCalls>, socket: PathBuf) -> Self {
         Self {
             services,
@@ -24,7 +24,11 @@ impl KeptBus {
         }
     }
 
-    /// Asks all of `calls`; the answers are in their order. A bus that was restarted is connected anew, once.
+    /// Makes all calls; the answers are in their order. After a restart of the bus it reconnects
+    /// once.
+    ///
+    /// # Errors
+    /// The bus is unavailable or does not answer in time.
     pub fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
         if let Some(mut bus) = self.bus.take() {
             match bus.ask(calls) {
@@ -32,7 +36,7 @@ impl KeptBus {
                     self.bus = Some(bus);
                     return Ok(answers);
                 }
-                // Another two seconds would be no better.
+                // A second attempt would take another two seconds.
                 Err(BusError::TimedOut) => return Err(BusError::TimedOut),
                 Err(_) => {}
             }

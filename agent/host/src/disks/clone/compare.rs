@@ -1,4 +1,4 @@
-//! Judges a disk as a clone. Nothing is written.
+//! Compares a disk with the root disk to decide whether it is a clone. Read-only.
 
 use std::{
     cell::Cell,
@@ -17,7 +17,7 @@ use virtfleet_wire::settings::ProofKind;
 use super::{
     super::{
         Disks,
-        reader::{Bytes, CHUNK, Failure, Held, Limits, Message, Order, Reader, chunks, doubt},
+        reader::{Bytes, CHUNK_BYTES, Failure, Held, Limits, Message, Order, Reader, chunks, doubt},
     },
     first_boot::first_boot,
     open::{Open, open_root},
@@ -25,45 +25,46 @@ use super::{
 };
 use crate::JOURNAL_DIRECTORY;
 
-/// No image is larger; it bounds the time that a comparison may take.
-const LARGEST_IMAGE: u64 = 64 << 30;
+/// Maximum size of an image. It bounds the duration of a comparison.
+const MAX_IMAGE_BYTES: u64 = 64 << 30;
 
-/// An erasure that was begun, from the journal.
+/// A begun erasure, from the journal.
 pub type Begun = (EraseRecord, Fingerprint);
 
-/// What a judgement needs besides the device.
+/// Parameters of a comparison besides the device.
 #[derive(Clone)]
-pub(super) struct Against {
+pub(super) struct ComparisonParameters {
     root: RootDisk,
     first_boot: FirstBoot,
     proof: ProofKind,
-    /// How long is read on behind the image after what every proof reads. None when it was read for the plan and nothing was
-    /// written since.
+    /// How long to read behind the image after the regions of every proof. `None` if that was read
+    /// for the plan and nothing was written since.
     budget: Option<Duration>,
     clone_block: u32,
     begun: Option<Begun>,
 }
 
-impl Against {
-    /// Without reading on behind the image.
+impl ComparisonParameters {
+    /// The same, without reading behind the image.
     pub(super) fn without_time(self) -> Self {
         Self { budget: None, ..self }
     }
 }
 
-/// What a judgement found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
-pub(super) struct Judged {
-    /// None when nothing of the image is left on the disk.
+pub(super) struct Comparison {
+    /// `None` if nothing of the image is left on the disk.
     pub(super) state: Option<CloneState>,
-    /// The digests that were asked for.
+    /// The requested digests.
     pub(super) print: Option<Fingerprint>,
 }
 
 impl Disks<'_> {
-    /// Judges a disk as a clone of the OS image. `budget` is how long a [`ProofKind::Timed`] proof reads on behind the image, and
-    /// `begun` what the journal has of an erasure of it. `progress` receives the bytes read so far, of both disks. None when
-    /// nothing of the image is left on it: then the ordinary proof decides.
+    /// Compares a disk with the OS image on the root disk. `budget`: how long a
+    /// [`ProofKind::Timed`] proof reads behind the image. `begun`: the journal's record of an
+    /// erasure of this disk. `progress` receives the bytes read so far from both disks. `None` if
+    /// nothing of the image is left on the disk; then the ordinary proof decides.
     pub fn look_clone(
         &self,
         device: &Device,
@@ -74,7 +75,7 @@ impl Disks<'_> {
     ) -> Option<CloneState> {
         let used = device.uses.iter().find(|used| !matches!(used, Use::Partition(_)));
         if let Some(used) = used {
-            // The plan refuses it as in use before anything else.
+            // The plan refuses a disk in use before any other check.
             return Some(CloneState::Unknown(doubt(
                 format!("{} is in use: {used:?}", device.node()),
                 true,
@@ -85,20 +86,20 @@ impl Disks<'_> {
                 deviations: vec![deviation],
             }),
             Ok(against) => match self.judge_clone(&device.id, against, None, progress) {
-                Ok((_, judged)) => judged.state,
+                Ok((_, compare)) => compare.state,
                 Err(doubt) => Some(CloneState::Unknown(doubt)),
             },
         }
     }
 
-    /// The root disk and its first boot, or why there is nothing to compare with.
+    /// The root disk and its first boot, or why there is no reference to compare with.
     pub(super) fn against(
         &self,
         device: &Device,
         proof: ProofKind,
         budget: Duration,
         begun: Option<Begun>,
-    ) -> Result<Against, Deviation> {
+    ) -> Result<ComparisonParameters, Deviation> {
         let missing = |field: &str, here: String, why: &str| Deviation {
             place: "root disk".to_owned(),
             field: field.to_owned(),
@@ -106,24 +107,19 @@ impl Disks<'_> {
             root: String::new(),
             why: why.to_owned(),
         };
-        let root = root_disk(self).map_err(|reason| {
-            missing(
-                "disk",
-                reason,
-                "without it there is nothing to compare the clone with",
-            )
-        })?;
+        let root = root_disk(self)
+            .map_err(|reason| missing("disk", reason, "the clone cannot be compared without it"))?;
         let first_boot = first_boot(self.roots).ok_or_else(|| {
             missing(
                 "first boot",
                 "unknown".to_owned(),
-                "neither /var/log/journal/<machine-id>, /var/lib/cloud/instances nor SSH host keys say when it was",
+                "no creation time of /var/log/journal/<machine-id>, /var/lib/cloud/instances or the SSH host keys",
             )
         })?;
         if root.name == device.id.name {
             return Err(missing("disk", device.node(), "it is the root disk itself"));
         }
-        Ok(Against {
+        Ok(ComparisonParameters {
             root,
             first_boot,
             proof,
@@ -133,17 +129,17 @@ impl Disks<'_> {
         })
     }
 
-    /// Locks it, opens it exclusively and judges it; it is held when this returns.
+    /// Locks the disk, opens it exclusively and compares it; the disk is held when this returns.
     ///
-    /// With `image` the digests of its blocks are taken first: what is written between the two is seen by the judgement, or by the
-    /// comparison with the digests before a block is erased.
+    /// With `image`, the digests of its blocks are computed first. A write between the two steps is
+    /// found by the comparison, or by the check of the digests before a block is erased.
     pub(super) fn judge_clone(
         &self,
         id: &DeviceId,
-        against: Against,
+        against: ComparisonParameters,
         image: Option<Region>,
         progress: &mut dyn FnMut(u64),
-    ) -> Result<(Held, Judged), Doubt> {
+    ) -> Result<(Held, Comparison), Doubt> {
         let limits = Limits::default();
         let path = self.node(id);
         let order = Order {
@@ -155,23 +151,23 @@ impl Disks<'_> {
         let (held, _) = Reader::start(order, Vec::new(), limits)?.wait(limits.all, &mut |_| {})?;
         let (give, take) = sync_channel(1);
         let (size, node) = (id.size, path.clone());
-        let patience = patience(size) + against.budget.unwrap_or_default();
+        let image_timeout = image_timeout(size) + against.budget.unwrap_or_default();
         let mark = held.mark.clone();
-        let reader = Reader::spawn(path, limits, limits.read, move |say| {
+        let reader = Reader::spawn(path, limits, limits.read, move |sender| {
             let file = held.exclusive.as_ref().unwrap_or(&held.lock);
             let failed = |reason| Failure::Doubt(doubt(format!("{}: {reason}", node.display()), true));
             let print = image
-                .map(|image| fingerprint(file, size, image, say))
+                .map(|image| fingerprint(file, size, image, sender))
                 .transpose()
                 .map_err(failed)?;
-            let mut state = judged(file, size, &against, say).map_err(failed)?;
+            let mut state = compare(file, size, &against, sender).map_err(failed)?;
             if let Some(CloneState::Untouched(proof) | CloneState::Interrupted { proof, .. }) = &mut state {
                 proof.writes = mark;
             }
-            give.send(Judged { state, print }).ok();
+            give.send(Comparison { state, print }).ok();
             Ok((held, Bytes::default()))
         })?;
-        let (held, _) = reader.wait(patience, progress)?;
+        let (held, _) = reader.wait(image_timeout, progress)?;
         self.still(&held, id)?;
         Ok((held, take.try_recv().unwrap_or_default()))
     }
@@ -181,10 +177,10 @@ fn fingerprint(
     file: &File,
     size: u64,
     image: Region,
-    say: &SyncSender<Message>,
+    sender: &SyncSender<Message>,
 ) -> Result<Fingerprint, String> {
     let read = Cell::new(0);
-    let mut here = Open::new(file, size, say, &read);
+    let mut here = Open::new(file, size, sender, &read);
     let mut print = Fingerprint::default();
     for (offset, length) in chunks(&[image]) {
         print.push(&here.read(offset, length)?)?;
@@ -192,19 +188,20 @@ fn fingerprint(
     Ok(print)
 }
 
-/// How long the reads and writes of a whole image may take: a second for each 16 MiB, beside the usual minute.
-pub(super) fn patience(size: u64) -> Duration {
-    Limits::default().all + Duration::from_secs(size.min(LARGEST_IMAGE) >> 24)
+/// Maximum time to read and write a whole image: one second per 16 MiB, in addition to the usual
+/// minute.
+pub(super) fn image_timeout(size: u64) -> Duration {
+    Limits::default().all + Duration::from_secs(size.min(MAX_IMAGE_BYTES) >> 24)
 }
 
-fn judged(
+fn compare(
     file: &File,
     size: u64,
-    against: &Against,
-    say: &SyncSender<Message>,
+    against: &ComparisonParameters,
+    sender: &SyncSender<Message>,
 ) -> Result<Option<CloneState>, String> {
     let read = Cell::new(0);
-    let mut here = Open::new(file, size, say, &read);
+    let mut here = Open::new(file, size, sender, &read);
     if let Some((record, print)) = &against.begun {
         match left(&mut here, print)? {
             Ok(0) => return Ok(None),
@@ -217,16 +214,16 @@ fn judged(
                 }
                 return Ok(Some(CloneState::Interrupted { proof, left }));
             }
-            // Not judged anew: what was written since could lie where a judgement does not read.
+            // Not compared again: a write since then could be where a comparison does not read.
             Err(offset) => {
                 return Ok(Some(CloneState::Refused {
                     deviations: vec![Deviation {
-                        place: "an erasure that was interrupted".to_owned(),
+                        place: "an interrupted erasure".to_owned(),
                         field: format!("the block at byte {offset}"),
                         here: "neither zero nor as recorded".to_owned(),
                         root: String::new(),
                         why: format!(
-                            "something was written to the disk after the erasure was begun. If the volume was replaced since, remove \
+                            "something was written to the disk after the erasure began. If the volume was replaced since, remove \
                              {}/{}.erasing",
                             JOURNAL_DIRECTORY, record.name
                         ),
@@ -236,7 +233,7 @@ fn judged(
         }
     }
     let root_file = open_root(&against.root)?;
-    let mut there = Open::new(&root_file, against.root.size, say, &read);
+    let mut there = Open::new(&root_file, against.root.size, sender, &read);
     let sector = Sector {
         clone: against.clone_block,
         root: against.root.logical_block,
@@ -255,14 +252,14 @@ fn judged(
     }))
 }
 
-/// Bytes of the recorded image that are left, or where something is that was not recorded.
+/// Remaining bytes of the recorded image, or the offset of the first block that was not recorded.
 fn left(here: &mut Open<'_>, print: &Fingerprint) -> Result<Result<u64, u64>, String> {
     let end = print.bytes().min(here.size());
     let mut left = 0;
     let mut at = 0;
     while at < end {
-        let length = (end - at).min(CHUNK as u64);
-        let bytes = here.read(at, usize::try_from(length).unwrap_or(CHUNK))?;
+        let length = (end - at).min(CHUNK_BYTES as u64);
+        let bytes = here.read(at, usize::try_from(length).unwrap_or(CHUNK_BYTES))?;
         match print.check(at, &bytes) {
             Ok(more) => left += more,
             Err(foreign) => return Ok(Err(foreign.offset)),
@@ -272,12 +269,12 @@ fn left(here: &mut Open<'_>, print: &Fingerprint) -> Result<Result<u64, u64>, St
     Ok(Ok(left))
 }
 
-/// Whether what lies behind the image is zero: what every proof reads there, and then, for as long as there is time, the rest in the
-/// order of a proof by time.
+/// Checks that the disk is zero behind the image: the regions of every proof first, then, until the
+/// budget is spent, the rest in the order of a timed proof.
 fn behind(
     here: &mut Open<'_>,
     proof: &mut clone::CloneProof,
-    against: &Against,
+    against: &ComparisonParameters,
 ) -> Result<Result<(), Deviation>, String> {
     let since = Instant::now();
     let size = here.size();
@@ -308,7 +305,7 @@ fn behind(
                     field: format!("byte {}", offset + place as u64),
                     here: format!("{:#04x}", bytes[place]),
                     root: String::new(),
-                    why: "a clone is followed by zeros only".to_owned(),
+                    why: "behind the image a clone has only zeros".to_owned(),
                 }));
             }
         }
@@ -316,7 +313,7 @@ fn behind(
     }
     read = regions::merged(read);
     proof.behind_read = read.iter().map(|region| region.length).sum();
-    // The image counts as read here: it was compared with the root disk's.
+    // The image counts as read: it was compared with the root disk's.
     read.push(Region {
         offset: 0,
         length: begin,
@@ -325,7 +322,7 @@ fn behind(
     Ok(Ok(()))
 }
 
-/// The whole image, in whole blocks of the fingerprint where the device has them.
+/// The whole image, in whole fingerprint blocks if the device has them.
 pub(super) fn image(size: u64, image_bytes: u64) -> Region {
     Region {
         offset: 0,

@@ -1,41 +1,41 @@
-//! Reads files on behalf of the fields of an identity, and keeps account of what was not found.
+//! Reads the files of identity fields and records why a field is missing.
 
 use std::path::PathBuf;
 
 use virtfleet_agent_host::{ReadError, Roots, read_text};
 use virtfleet_wire::identity::{Missing, Sourced};
 
-/// The most that an ordinary file may weigh.
-pub(super) const SMALL: usize = 64 * 1024;
-/// The most that cloud-init's instance data may weigh.
-pub(super) const LARGE: usize = 1 << 20;
+/// Maximum size of an ordinary file in bytes.
+pub(super) const MAX_FILE_BYTES: usize = 64 * 1024;
+/// Maximum size of cloud-init's instance data in bytes.
+pub(super) const MAX_INSTANCE_DATA_BYTES: usize = 1 << 20;
 
-/// A file, in the tree that it belongs to.
+/// A file, named relative to the root that it belongs to.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum At<'a> {
-    /// By its absolute path in the guest.
+pub(super) enum GuestFile<'a> {
+    /// Absolute path in the guest.
     Root(&'a str),
-    /// Below procfs.
+    /// Path below procfs.
     Proc(&'a str),
-    /// Below sysfs.
+    /// Path below sysfs.
     Sys(&'a str),
 }
 
-impl At<'_> {
+impl GuestFile<'_> {
     pub(super) fn path(self, roots: &Roots) -> PathBuf {
         match self {
-            At::Root(path) => roots.root(path),
-            At::Proc(path) => roots.proc(path),
-            At::Sys(path) => roots.sys(path),
+            GuestFile::Root(path) => roots.root(path),
+            GuestFile::Proc(path) => roots.proc(path),
+            GuestFile::Sys(path) => roots.sys(path),
         }
     }
 
-    /// As the report names it: the path in an ordinary guest, wherever the roots are.
+    /// The path as the report shows it: the path in an ordinary guest, independent of the roots.
     pub(super) fn source(self) -> String {
         match self {
-            At::Root(path) => path.to_owned(),
-            At::Proc(path) => format!("/proc/{path}"),
-            At::Sys(path) => format!("/sys/{path}"),
+            GuestFile::Root(path) => path.to_owned(),
+            GuestFile::Proc(path) => format!("/proc/{path}"),
+            GuestFile::Sys(path) => format!("/sys/{path}"),
         }
     }
 
@@ -44,13 +44,13 @@ impl At<'_> {
     }
 }
 
-/// Roots, and what was looked for in vain.
-pub(super) struct Look<'a> {
+/// Reads fields below the roots and collects the missing ones.
+pub(super) struct FieldReader<'a> {
     pub(super) roots: &'a Roots,
     pub(super) missing: Vec<Missing>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> FieldReader<'a> {
     pub(super) fn new(roots: &'a Roots) -> Self {
         Self {
             roots,
@@ -58,11 +58,11 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// The first of these files that has a value; a parser that finds nothing says none.
+    /// The value of the first file that has one. `parse` returns `None` if a text has no value.
     pub(super) fn value<T>(
         &mut self,
         field: &str,
-        files: &[At<'_>],
+        files: &[GuestFile<'_>],
         parse: impl Fn(&str) -> Option<T>,
     ) -> Option<Sourced<T>> {
         let mut reasons = Vec::new();
@@ -76,17 +76,17 @@ impl<'a> Look<'a> {
         None
     }
 
-    /// One file's value, or the reason why there is none, with the file's name.
+    /// The value of one file, or the reason why there is none, with the file's path.
     pub(super) fn attempt<T>(
         &self,
-        at: At<'_>,
+        at: GuestFile<'_>,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Sourced<T>, String> {
         let source = at.source();
-        let reason = match at.read(self.roots, SMALL) {
+        let reason = match at.read(self.roots, MAX_FILE_BYTES) {
             Ok(text) => match parse(&text) {
                 Some(value) => return Ok(Sourced::new(value, source)),
-                None => "says nothing".to_owned(),
+                None => "no value".to_owned(),
             },
             Err(error) => error.to_string(),
         };

@@ -1,4 +1,4 @@
-//! Who answers for interfaces of a tree of files.
+//! Selects the implementation of [`NicCalls`].
 
 use std::sync::Arc;
 
@@ -8,18 +8,23 @@ use virtfleet_agent_core::virtio::{Channels, Coalescing, Rings};
 use super::{NicCalls, QueueCounters};
 use crate::{Kernel, Roots};
 
-/// Who is asked about the interfaces below these roots: the kernel where its sysfs is there, wherever that is mounted, and else nobody. An interface of
-/// a tree of files may have the name of one of ours, of which there is nothing to be told, and nothing to be set.
+/// The implementation for these roots: the kernel if they contain the running system's sysfs
+/// (mounted anywhere), otherwise one that supports nothing. An interface in a file tree may have
+/// the name of a real one, which must neither be read nor changed.
 pub fn nic_calls(roots: &Roots) -> Arc<dyn NicCalls> {
     let real = nix::sys::statfs::statfs(&roots.sysfs)
         .is_ok_and(|found| i128::from(found.filesystem_type().0) == i128::from(libc::SYSFS_MAGIC));
-    if real { Arc::new(Kernel) } else { Arc::new(Nobody) }
+    if real {
+        Arc::new(Kernel)
+    } else {
+        Arc::new(Unsupported)
+    }
 }
 
 /// Answers that no driver supports anything.
-struct Nobody;
+struct Unsupported;
 
-impl NicCalls for Nobody {
+impl NicCalls for Unsupported {
     fn channels(&self, _: &str) -> Result<Option<Channels>, Errno> {
         Ok(None)
     }
@@ -48,8 +53,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_of_a_tree_is_not_one_of_ours() {
-        // Every kernel has it, and says ENODEV of what it does not have.
+    fn interfaces_of_a_file_tree_are_not_real_ones() {
+        // Every kernel has the loopback device, and answers ENODEV for a missing one.
         assert_eq!(
             nic_calls(&Roots::default()).channels("no-such-nic"),
             Err(Errno::ENODEV)

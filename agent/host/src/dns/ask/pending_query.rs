@@ -1,4 +1,4 @@
-//! One question under way: a socket that never blocks, and how far it has come.
+//! One DNS query in progress: its non-blocking socket and its state.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -15,19 +15,19 @@ use nix::{
 };
 use virtfleet_agent_core::dns::answers::{Answer, Outcome, Question, Transport};
 
-use super::message::{Asked, Verdict, garbled};
+use super::message::{Asked, Verdict, malformed_answer};
 
-/// The most that UDP carries.
-const DATAGRAM: usize = 65_535;
-/// Messages that are no answer and are looked at before the question is given up: a flood must not keep us busy.
-const STRANGERS: u32 = 64;
+/// Maximum size of a UDP datagram in bytes.
+const MAX_DATAGRAM_BYTES: usize = 65_535;
+/// Maximum number of unrelated messages before the query is abandoned, as a bound against floods.
+const MAX_UNRELATED_MESSAGES: u32 = 64;
 
-pub(super) struct Flight<'q> {
+pub(super) struct PendingQuery<'q> {
     question: &'q Question,
     sent: Instant,
     state: State,
-    /// What came that was no answer, if anything.
-    stranger: Option<&'static str>,
+    /// Why the last message was no answer, if there was one.
+    unrelated: Option<&'static str>,
     strangers: u32,
 }
 
@@ -38,8 +38,8 @@ enum State {
     Over(Outcome, Duration),
 }
 
-impl<'q> Flight<'q> {
-    /// Sends it, or begins to.
+impl<'q> PendingQuery<'q> {
+    /// Sends the query, or starts to.
     pub(super) fn start(question: &'q Question, port: u16, random: [u8; 8]) -> Self {
         let sent = Instant::now();
         let state = match Asked::new(question, random) {
@@ -52,18 +52,18 @@ impl<'q> Flight<'q> {
             question,
             sent,
             state,
-            stranger: None,
+            unrelated: None,
             strangers: 0,
         }
     }
 
-    /// How long it may still take; none when it is over.
+    /// Time until the timeout. `None` if the query is done.
     pub(super) fn left(&self, timeout: Duration) -> Option<Duration> {
         (!matches!(self.state, State::Over(..))).then(|| timeout.saturating_sub(self.sent.elapsed()))
     }
 
-    /// Its socket and what it waits for; none when it is over.
-    pub(super) fn waits_for(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+    /// The socket and the events it waits for. `None` if the query is done.
+    pub(super) fn poll_events(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
         match &self.state {
             State::Udp(socket, _) => Some((socket.as_fd(), PollFlags::POLLIN)),
             State::Connecting(stream, _) => Some((stream.as_fd(), PollFlags::POLLOUT)),
@@ -72,12 +72,12 @@ impl<'q> Flight<'q> {
         }
     }
 
-    /// Does what its socket is ready for.
-    pub(super) fn go_on(&mut self) {
+    /// Handles a ready socket.
+    pub(super) fn advance(&mut self) {
         let came = match &mut self.state {
             State::Udp(socket, asked) => datagram(socket, asked),
             State::Connecting(stream, asked) => match send(stream, asked) {
-                Ok(()) => return self.read_on(),
+                Ok(()) => return self.start_reading(),
                 Err(error) => Err(error),
             },
             State::Reading(stream, asked, bytes) => more(stream, asked, bytes),
@@ -85,14 +85,14 @@ impl<'q> Flight<'q> {
         };
         match came {
             Ok(Verdict::Answer(outcome)) => self.end(outcome),
-            Ok(Verdict::Other(reason)) => self.stranger(reason),
+            Ok(Verdict::Other(reason)) => self.unrelated(reason),
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
             Err(error) => self.unreachable(&error),
         }
     }
 
-    /// From writing to reading.
-    fn read_on(&mut self) {
+    /// Switches from writing to reading.
+    fn start_reading(&mut self) {
         let over = State::Over(Outcome::Timeout, Duration::ZERO);
         self.state = match std::mem::replace(&mut self.state, over) {
             State::Connecting(stream, asked) => State::Reading(stream, asked, Vec::new()),
@@ -100,19 +100,20 @@ impl<'q> Flight<'q> {
         };
     }
 
-    /// By UDP anybody may send something: the answer may come still. By TCP it is the nameserver's own word.
-    fn stranger(&mut self, reason: &'static str) {
-        self.stranger = Some(reason);
+    /// Over UDP anyone can send a message, and the answer may still arrive. Over TCP the message is
+    /// the nameserver's.
+    fn unrelated(&mut self, reason: &'static str) {
+        self.unrelated = Some(reason);
         self.strangers += 1;
-        if self.question.transport == Transport::Tcp || self.strangers >= STRANGERS {
-            self.end(garbled(reason));
+        if self.question.transport == Transport::Tcp || self.strangers >= MAX_UNRELATED_MESSAGES {
+            self.end(malformed_answer(reason));
         }
     }
 
-    /// Ends it when its time is over.
-    pub(super) fn give_up(&mut self, now: Instant, timeout: Duration) {
+    /// Ends the query if its timeout has passed.
+    pub(super) fn check_timeout(&mut self, now: Instant, timeout: Duration) {
         if now.duration_since(self.sent) >= timeout {
-            self.end(self.stranger.map_or(Outcome::Timeout, garbled));
+            self.end(self.unrelated.map_or(Outcome::Timeout, malformed_answer));
         }
     }
 
@@ -120,7 +121,7 @@ impl<'q> Flight<'q> {
         self.end(unreachable(error));
     }
 
-    /// The first end is the one that counts.
+    /// Only the first end has an effect.
     fn end(&mut self, outcome: Outcome) {
         if !matches!(self.state, State::Over(..)) {
             self.state = State::Over(outcome, self.sent.elapsed());
@@ -140,13 +141,13 @@ impl<'q> Flight<'q> {
     }
 }
 
-/// Where to, by the interface that the address is reached by.
+/// The nameserver's address, with the interface index of its zone.
 fn address(question: &Question, port: u16) -> io::Result<SocketAddr> {
     let (IpAddr::V6(ip), Some(zone)) = (question.nameserver, &question.zone) else {
         return Ok(SocketAddr::new(question.nameserver, port));
     };
     let index = if_nametoindex(zone.as_str()).or_else(|error| zone.parse().map_err(|_| error));
-    let scope = index.map_err(|_| io::Error::other(format!("there is no interface {zone}")))?;
+    let scope = index.map_err(|_| io::Error::other(format!("no such interface: {zone}")))?;
     Ok(SocketAddrV6::new(ip, port, 0, scope).into())
 }
 
@@ -159,7 +160,7 @@ fn begin(to: SocketAddr, transport: Transport, asked: Asked) -> io::Result<State
             };
             let socket = UdpSocket::bind((any, 0))?;
             socket.set_nonblocking(true)?;
-            // Connected: the kernel drops what others send, and says when nobody listens.
+            // A connected socket drops messages from other addresses and reports a closed port.
             socket.connect(to)?;
             socket.send(asked.bytes())?;
             State::Udp(socket, asked)
@@ -168,7 +169,7 @@ fn begin(to: SocketAddr, transport: Transport, asked: Asked) -> io::Result<State
     })
 }
 
-/// A connection that is being made: std's own waits for it.
+/// Starts a non-blocking TCP connection; std's connect blocks.
 fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     let family = match to {
         SocketAddr::V4(_) => AddressFamily::Inet,
@@ -186,7 +187,8 @@ fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// The length and the message (RFC 1035, 4.2.2) in one write: the first 300 bytes of a connection have room in its buffer.
+/// Sends length and message (RFC 1035, 4.2.2) in one write: the socket buffer has room for the
+/// first 300 bytes of a connection.
 fn send(stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
     if let Some(error) = stream.take_error()? {
         return Err(error);
@@ -196,12 +198,12 @@ fn send(stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
 }
 
 fn datagram(socket: &UdpSocket, asked: &Asked) -> io::Result<Verdict> {
-    let mut bytes = vec![0; DATAGRAM];
+    let mut bytes = vec![0; MAX_DATAGRAM_BYTES];
     let length = socket.recv(&mut bytes)?;
     Ok(asked.read(bytes.get(..length).unwrap_or_default()))
 }
 
-/// Reads what is there; `WouldBlock` until all of the message is.
+/// Reads the available bytes. `WouldBlock` until the message is complete.
 fn more(stream: &mut TcpStream, asked: &Asked, bytes: &mut Vec<u8>) -> io::Result<Verdict> {
     loop {
         let needed = match bytes[..] {
@@ -215,7 +217,7 @@ fn more(stream: &mut TcpStream, asked: &Asked, bytes: &mut Vec<u8>) -> io::Resul
         let length = stream.read(&mut buffer)?;
         if length == 0 {
             return Ok(Verdict::Other(
-                "the connection was closed before an answer was there",
+                "the connection was closed before the answer was complete",
             ));
         }
         bytes.extend_from_slice(buffer.get(..length).unwrap_or_default());

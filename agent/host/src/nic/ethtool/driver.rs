@@ -1,39 +1,42 @@
-//! What a driver says of itself and of its link, and its own counters.
+//! A driver's description of itself and its link, and its counters.
 
 use nix::errno::Errno;
 
 use super::{Drivers, bytes, command_of, number, supported, text};
 
-/// `ETHTOOL_GSET`: bits of `enum ethtool_link_mode_bit_indices`, the first 32.
+/// `ETHTOOL_GSET`: the first 32 bits of `enum ethtool_link_mode_bit_indices`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkModes {
-    /// What it can do.
+    /// Modes that the device supports.
     pub supported: u32,
-    /// What it offers to the other side.
+    /// Modes that it advertises to the link partner.
     pub advertised: u32,
-    /// Whether it finds its mode with the other side.
+    /// True if it negotiates its mode with the link partner.
     pub autonegotiate: bool,
 }
 
 /// `ETHTOOL_GDRVINFO`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Driver {
-    /// The driver's name.
+    /// Name of the driver.
     pub name: String,
-    /// Its version.
+    /// Version of the driver.
     pub version: String,
-    /// The firmware's version.
+    /// Version of the firmware.
     pub firmware: String,
-    /// Where the device is, e.g. `0000:01:00.0`.
+    /// Bus address of the device, e.g. `0000:01:00.0`.
     pub bus: String,
-    /// The version of the ROM on the card.
+    /// Version of the expansion ROM.
     pub rom: String,
-    /// How many counters it has.
+    /// Number of counters.
     pub counters: u32,
 }
 
 impl Drivers {
     /// `ETHTOOL_GSET`.
+    ///
+    /// # Errors
+    /// The device is gone, or the driver does not support the command.
     pub(crate) fn link_modes(&self, device: &str) -> Result<LinkModes, Errno> {
         // struct ethtool_cmd, 44 bytes.
         let mut words = command_of(0x01, 0, 44);
@@ -47,6 +50,9 @@ impl Drivers {
     }
 
     /// `ETHTOOL_GDRVINFO`.
+    ///
+    /// # Errors
+    /// The device is gone, or the driver does not support the command.
     pub(crate) fn driver(&self, device: &str) -> Result<Driver, Errno> {
         // struct ethtool_drvinfo, 196 bytes.
         let mut words = command_of(0x03, 0, 196);
@@ -62,12 +68,18 @@ impl Drivers {
         })
     }
 
-    /// The counters of a driver that has said what it has.
+    /// The counters of a driver whose description was read before.
+    ///
+    /// # Errors
+    /// The device is gone, or the kernel refuses.
     pub(crate) fn counters_of(&self, device: &str, driver: &Driver) -> Result<Vec<(String, u64)>, Errno> {
         self.counters(device, driver.counters as usize)
     }
 
-    /// The driver's own counters by name, in its order; empty when it has none.
+    /// The driver's own counters by name, in its order. Empty if it has none.
+    ///
+    /// # Errors
+    /// The device is gone, or the kernel refuses.
     pub(crate) fn statistics(&self, device: &str) -> Result<Vec<(String, u64)>, Errno> {
         let Some(driver) = supported(self.driver(device))? else {
             return Ok(Vec::new());

@@ -1,4 +1,4 @@
-//! Reading with bounds, and remembering what could not be read.
+//! Bounded reads that record what could not be read.
 
 use std::{
     fmt::Display,
@@ -13,25 +13,25 @@ use virtfleet_agent_core::virtio::Unread;
 
 use crate::{AttributeBuffer, RereadError, Roots, attribute_buffer, attribute_once};
 
-/// Entries of a folder that are looked at.
-pub(super) const ENTRIES: usize = 4096;
-/// Notes that are kept.
-const NOTES: usize = 256;
+/// Maximum number of entries per directory.
+pub(super) const MAX_ENTRIES: usize = 4096;
+/// Maximum number of recorded notes.
+const MAX_NOTES: usize = 256;
 
-/// A look at the guest's files.
-pub(super) struct Look<'a> {
+/// Reads files of the guest and records failures.
+pub(super) struct FileReader<'a> {
     pub(super) roots: &'a Roots,
     buffer: Box<AttributeBuffer>,
     unread: Vec<Unread>,
-    /// Notes beyond those that are kept.
+    /// Number of notes beyond the maximum.
     more: usize,
 }
 
-/// A place among the notes.
+/// A position in the list of notes.
 #[derive(Clone, Copy)]
 pub(super) struct Mark(usize, usize);
 
-impl<'a> Look<'a> {
+impl<'a> FileReader<'a> {
     pub(super) fn new(roots: &'a Roots) -> Self {
         Self {
             roots,
@@ -41,19 +41,19 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// What could not be read.
+    /// The recorded failures.
     pub(super) fn unread(mut self) -> Vec<Unread> {
         if self.more > 0 {
             self.unread.push(Unread {
                 what: "others".to_owned(),
-                because: format!("{} more could not be read", self.more),
+                because: format!("{} more files could not be read", self.more),
             });
         }
         self.unread
     }
 
     pub(super) fn note(&mut self, what: &Path, because: impl Display) {
-        if self.unread.len() < NOTES {
+        if self.unread.len() < MAX_NOTES {
             self.unread.push(Unread {
                 what: what.display().to_string(),
                 because: because.to_string(),
@@ -67,23 +67,23 @@ impl<'a> Look<'a> {
         Mark(self.unread.len(), self.more)
     }
 
-    /// Forgets the notes since then: they are of something that has gone.
+    /// Drops the notes since `mark`: they are about a device that is gone.
     pub(super) fn forget(&mut self, mark: Mark) {
         self.unread.truncate(mark.0);
         self.more = mark.1;
     }
 
-    /// What a file says, without blanks at either end; none when it is not there. Anything else that is in the way is noted.
+    /// The trimmed text of a file. `None` if the file is missing. Other failures are recorded.
     pub(super) fn text(&mut self, path: &Path) -> Option<String> {
         self.read(path, |error| !is_gone(error))
     }
 
-    /// The same for a file that has to be there.
+    /// Like [`Self::text`] for a mandatory file: a missing one is recorded.
     pub(super) fn needed(&mut self, path: &Path) -> Option<String> {
         self.read(path, |_| true)
     }
 
-    /// The same for a file that may refuse to say anything.
+    /// Like [`Self::text`] for a file whose read may fail regularly.
     pub(super) fn quiet(&mut self, path: &Path) -> Option<String> {
         self.read(path, |_| false)
     }
@@ -100,19 +100,19 @@ impl<'a> Look<'a> {
         None
     }
 
-    /// What has been made of a file's text; what the text is instead is noted.
+    /// The parsed value. A parse error is recorded.
     pub(super) fn parsed<T, E: Display>(&mut self, path: &Path, made: Result<T, E>) -> Option<T> {
         made.map_err(|error| self.note(path, error)).ok()
     }
 
-    /// The number that a file says; none when it is not there.
+    /// The file's number. `None` if the file is missing.
     pub(super) fn number<N: FromStr>(&mut self, path: &Path) -> Option<N> {
         let text = self.text(path)?;
         let made = text.parse().map_err(|_| not("a number", &text));
         self.parsed(path, made)
     }
 
-    /// The names in a folder, numbers in them counting as numbers; none when it is not there.
+    /// Names in a directory in natural order (`eth2` before `eth10`). Empty if it is missing.
     pub(super) fn names(&mut self, folder: &Path) -> Vec<String> {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
@@ -125,8 +125,8 @@ impl<'a> Look<'a> {
         };
         let mut names = Vec::new();
         for (count, entry) in entries.enumerate() {
-            if count >= ENTRIES {
-                self.note(folder, format_args!("more than {ENTRIES} entries"));
+            if count >= MAX_ENTRIES {
+                self.note(folder, format_args!("more than {MAX_ENTRIES} entries"));
                 break;
             }
             match entry {
@@ -144,26 +144,26 @@ impl<'a> Look<'a> {
     }
 }
 
-/// The name behind a link, e.g. that of a driver.
+/// Last component of a link's target, e.g. the name of a driver.
 pub(super) fn link_name(path: &Path) -> Option<String> {
     let target = fs::read_link(path).ok()?;
     target.file_name()?.to_str().map(str::to_owned)
 }
 
-/// Something else than what should stand there.
+/// Message for unexpected content.
 pub(super) fn not(expected: &str, found: &str) -> String {
     let found: String = found.chars().take(40).collect();
     format!("expected {expected}, found {found:?}")
 }
 
-/// Whether a file, or the device that answers behind it, is not there.
+/// True if a file, or the device behind it, is gone.
 fn is_gone(error: &io::Error) -> bool {
     let answers = [Errno::ENODEV, Errno::ENXIO, Errno::ENOTDIR, Errno::ESRCH];
     let answered = |code| answers.iter().any(|errno| *errno as i32 == code);
     error.kind() == ErrorKind::NotFound || error.raw_os_error().is_some_and(answered)
 }
 
-/// An error in the words that the rest of the agent has for it.
+/// An error in the terms of [`crate::ReadError`].
 fn plain(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::NotFound => "no such file".to_owned(),
@@ -172,7 +172,7 @@ fn plain(error: &io::Error) -> String {
     }
 }
 
-/// A key by which `eth2` stands before `eth10`.
+/// Sort key that orders `eth2` before `eth10`.
 pub(super) fn natural(name: &str) -> Vec<(&str, u64)> {
     let mut parts = Vec::new();
     let mut rest = name;

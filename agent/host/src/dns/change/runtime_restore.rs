@@ -1,12 +1,14 @@
-//! Putting back on a live node: links are not configured anew, as networkd drops what others have there. They are told at run time what the files say again.
+//! Restores DNS settings on a node in use. Links are not reconfigured, because networkd would
+//! remove what other programs configured on them. The settings from the restored files are applied
+//! at run time.
 
 use virtfleet_agent_core::dns::{ResolvConf, ours, seen::Link};
 
-use super::{CAP, journal::Undo, reload};
+use super::{MAX_RESOLV_CONF_BYTES, journal::Undo, reload};
 use crate::{CommandError, Commands, Roots, read_text};
 
-/// In the place of a reload of networkd's, once the files are back. What does not go well is returned.
-pub(super) fn instead(
+/// Replaces the reload of networkd after the files are restored. Returns descriptions of failures.
+pub(super) fn restore_at_run_time(
     roots: &Roots,
     commands: &dyn Commands,
     links: &[Link],
@@ -16,13 +18,13 @@ pub(super) fn instead(
     let touched = |link: &&Link| drop_in(link).is_some_and(|path| changed(&path));
     let result = |link: &Link| {
         if is_covered(roots, link) {
-            return reload::quiet(commands, &link.name);
+            return reload::stop_announcing(commands, &link.name);
         }
         let mut given = ResolvConf::default();
         link.given.iter().for_each(|one| given.append(&one.conf));
         let (nameservers, searches) = (given.shown_nameservers(), given.searches);
-        reload::speak(roots, commands, &link.name, &nameservers, &searches)?;
-        reload::links_have_servers(roots, commands);
+        reload::announce(roots, commands, &link.name, &nameservers, &searches)?;
+        reload::wait_until_links_have_servers(roots, commands);
         Ok(())
     };
     let touched = links.iter().filter(touched);
@@ -33,8 +35,10 @@ fn drop_in(link: &Link) -> Option<String> {
     ours::networkd_drop_in(link.profile.as_deref()?)
 }
 
-/// Whether a file of ours, as it is now, keeps what the link is given from counting.
+/// True if a file of the agent currently overrides the link's own settings.
 fn is_covered(roots: &Roots, link: &Link) -> bool {
-    let is_ours = |path: String| ours::is_ours(&read_text(&roots.root(path), CAP).unwrap_or_default());
+    let is_ours = |path: String| {
+        ours::is_ours(&read_text(&roots.root(path), MAX_RESOLV_CONF_BYTES).unwrap_or_default())
+    };
     drop_in(link).is_some_and(is_ours)
 }
