@@ -22,7 +22,7 @@ use super::{
 };
 
 /// Unit of sysfs and libblkid in bytes, independent of the disk's block size.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 
 /// A partition table entry as blkid(8) and udev print it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl TableEntry {
         let mut entry = Self::default();
         let mut gpt = false;
         for (key, value) in properties {
-            let bytes = || value.parse::<u64>().ok()?.checked_mul(SECTOR);
+            let bytes = || value.parse::<u64>().ok()?.checked_mul(SECTOR_BYTES);
             match key {
                 "SCHEME" => gpt = value == "gpt",
                 "UUID" => entry.uuid = Some(value.to_ascii_lowercase()),
@@ -252,7 +252,7 @@ impl Disks<'_> {
 
 /// Number, first byte and size in bytes of the kernel's partition.
 fn place(folder: &Path) -> Option<(u32, u64, u64)> {
-    let bytes = |file: &str| number(&folder.join(file))?.checked_mul(SECTOR);
+    let bytes = |file: &str| number(&folder.join(file))?.checked_mul(SECTOR_BYTES);
     let index = number(&folder.join("partition"))?.try_into().ok()?;
     let size = bytes("size").filter(|size| *size > 0)?;
     Some((index, bytes("start")?, size))

@@ -30,7 +30,7 @@ use super::{
 use crate::Roots;
 
 /// Alignment of buffers, offsets and lengths of direct reads; sufficient for every device.
-const ALIGNMENT: usize = 4096;
+const ALIGNMENT_BYTES: usize = 4096;
 /// Bytes per read.
 pub(super) const CHUNK_BYTES: usize = 1 << 20;
 
@@ -290,8 +290,8 @@ impl Aligned {
         Self::of(CHUNK_BYTES)
     }
     fn of(bytes: usize) -> Self {
-        let room = vec![0; bytes + ALIGNMENT];
-        let start = room.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        let room = vec![0; bytes + ALIGNMENT_BYTES];
+        let start = room.as_ptr().align_offset(ALIGNMENT_BYTES).min(ALIGNMENT_BYTES);
         Self { room, start }
     }
     pub(super) fn chunk(&mut self, length: usize) -> &mut [u8] {

@@ -37,7 +37,7 @@ const REFERENCE_DIVISOR: u64 = 1 << 14;
 const MIN_REFERENCE_BYTES: u64 = 16 << 20;
 /// Maximum time for the tool to create a reference (measured: 2 s for 16 TiB).
 const REFERENCE_TIMEOUT: Duration = Duration::from_mins(2);
-const SECTOR: usize = 512;
+const SECTOR_BYTES: usize = 512;
 
 /// A run of a tool that was begun and not recorded as ended.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +89,7 @@ impl Judge {
         if let Some((below, start)) = &self.below {
             let cipher = self.buffer.chunk(piece.len());
             read_all(below, cipher, start + offset)?;
-            for (sector, cipher) in piece.chunks_mut(SECTOR).zip(cipher.chunks(SECTOR)) {
+            for (sector, cipher) in piece.chunks_mut(SECTOR_BYTES).zip(cipher.chunks(SECTOR_BYTES)) {
                 if cipher.iter().all(|byte| *byte == 0) {
                     sector.fill(0);
                 }

@@ -17,7 +17,7 @@ use nix::{errno::Errno, libc};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
 /// Default limit of a file's size in bytes: far more than any procfs file on the largest guest.
-const DEFAULT_LIMIT: usize = 4 << 20;
+const DEFAULT_MAX_BYTES: usize = 4 << 20;
 /// Initial size of a buffer in bytes, and the size of the kernel's buffer for a text in several
 /// records.
 const INITIAL_BYTES: usize = 4096;
@@ -109,7 +109,7 @@ pub struct Reread {
 impl Reread {
     /// Does not open the file before the first read.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self::with_limit(path, DEFAULT_LIMIT)
+        Self::with_limit(path, DEFAULT_MAX_BYTES)
     }
     /// Like [`Reread::new`], with a limit of the file's size in bytes.
     pub fn with_limit(path: impl Into<PathBuf>, limit: usize) -> Self {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::{CommandError, Commands, Tool};
 
-const DEADLINE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const PROPERTIES: &str = "--property=LoadState,ActiveState,Result,ExecMainStatus,StatusText";
 
 /// State of a service (`systemctl show`).
@@ -53,7 +53,7 @@ pub struct Systemctl<C>(pub C);
 impl<C: Commands> Services for Systemctl<C> {
     fn show(&self, unit: &str) -> Result<Service, CommandError> {
         let tool = Tool::new("systemctl").args(["show", PROPERTIES, unit]);
-        let done = self.0.check(&tool.deadline(DEADLINE))?;
+        let done = self.0.check(&tool.deadline(TIMEOUT))?;
         let mut service = Service::default();
         for (key, value) in done.stdout.lines().filter_map(|line| line.split_once('=')) {
             match key {
@@ -74,7 +74,7 @@ impl<C: Commands> Services for Systemctl<C> {
             Change::Start => "start",
         };
         let tool = Tool::new("systemctl").args([verb, "--no-block", unit]);
-        self.0.check(&tool.deadline(DEADLINE)).map(drop)
+        self.0.check(&tool.deadline(TIMEOUT)).map(drop)
     }
 }
 

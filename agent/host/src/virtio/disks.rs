@@ -34,7 +34,7 @@ const EMULATED: [&str; 11] = [
 /// Subsystem vendor of VMware's controller, which QEMU emulates too.
 const VMWARE: &str = "0x15ad";
 /// The kernel's sector size in bytes, independent of the device's.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 
 /// All disks by name.
 pub(super) fn disks(reader: &mut FileReader<'_>) -> Vec<Disk> {
@@ -84,7 +84,7 @@ fn disk(reader: &mut FileReader<'_>, name: String, path: &Path, device: &Path) -
         bytes: reader
             .number::<u64>(&path.join("size"))
             .unwrap_or_default()
-            .saturating_mul(SECTOR),
+            .saturating_mul(SECTOR_BYTES),
         serial: serial(reader, path),
         queues: queues(reader, &path.join("mq")),
         requests: reader.number(&queue.join("nr_requests")),

@@ -19,7 +19,7 @@ use super::{
 use crate::{CollectError, Collector, Context, RegistryError, metric_name::sanitized};
 
 /// Converts Mbit/s to bytes per second.
-const MEGABIT: f64 = 1e6 / 8.0;
+const BYTES_PER_MEGABIT: f64 = 1e6 / 8.0;
 
 struct Ethtool {
     network: Arc<dyn NetworkCalls>,
@@ -155,7 +155,7 @@ fn write_modes(page: &mut Page, modes: &[(String, LinkModes)]) {
             for (_, speed, duplex, medium) in SPEEDS.iter().filter(|(bit, ..)| has(value(link), *bit)) {
                 let mode = format!("{speed}base{medium}");
                 let labels = [("device", device.as_str()), ("duplex", duplex), ("mode", &mode)];
-                family.sample(&labels, f64::from(*speed) * MEGABIT);
+                family.sample(&labels, f64::from(*speed) * BYTES_PER_MEGABIT);
             }
         }
         for (bit, capability) in CAPABILITIES {

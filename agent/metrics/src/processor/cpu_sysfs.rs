@@ -10,7 +10,7 @@ use virtfleet_agent_host::{Reread, exists, read_directory, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 /// Maximum size of a file with a number in bytes.
-const NUMBER_LIMIT: usize = 4096;
+const MAX_FILE_BYTES: usize = 4096;
 
 pub(super) struct CpuSysfs {
     dir: PathBuf,
@@ -167,6 +167,6 @@ fn cpus(file: &mut Reread) -> Vec<u32> {
 }
 
 fn number(path: &Path, buffer: &mut Vec<u8>) -> Option<u64> {
-    let text = str::from_utf8(read_once(path, buffer, NUMBER_LIMIT).ok()?).ok()?;
+    let text = str::from_utf8(read_once(path, buffer, MAX_FILE_BYTES).ok()?).ok()?;
     text.trim().parse().ok()
 }

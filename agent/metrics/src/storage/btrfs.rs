@@ -13,7 +13,7 @@ use crate::{CollectError, Collector, Context, RegistryError, attributes::number}
 /// Kinds of block groups: the directories below `allocation`.
 const KINDS: [&str; 3] = ["data", "metadata", "system"];
 /// Sector size in sysfs in bytes, independent of the disk.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 
 struct Btrfs {
     filesystems: Devices<Filesystem>,
@@ -278,7 +278,7 @@ impl Btrfs {
             for device in fs.devices.held() {
                 if let Some(sectors) = device.kept.now {
                     let labels = [("uuid", fs.uuid.as_str()), ("device", &device.name)];
-                    family.sample(&labels, sectors.saturating_mul(SECTOR) as f64);
+                    family.sample(&labels, sectors.saturating_mul(SECTOR_BYTES) as f64);
                 }
             }
         }

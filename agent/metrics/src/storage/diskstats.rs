@@ -20,7 +20,7 @@ use virtfleet_agent_core::settings::{NameFilter, filters};
 struct Column(&'static str, &'static str, f64, f64);
 
 /// Sector size here in bytes, independent of the disk (kernel: `Documentation/block/stat.rst`).
-const SECTOR: f64 = 512.0;
+const SECTOR_BYTES: f64 = 512.0;
 /// Times are in milliseconds.
 const MS: f64 = 1000.0;
 /// Index of the only gauge.
@@ -30,11 +30,11 @@ const IO_NOW: usize = 8;
 static COLUMNS: [Column; Disk::COLUMNS] = [
     Column("node_disk_reads_completed_total", "The total number of reads completed successfully.", 1.0, 1.0),
     Column("node_disk_reads_merged_total", "The total number of reads merged.", 1.0, 1.0),
-    Column("node_disk_read_bytes_total", "The total number of bytes read successfully.", SECTOR, 1.0),
+    Column("node_disk_read_bytes_total", "The total number of bytes read successfully.", SECTOR_BYTES, 1.0),
     Column("node_disk_read_time_seconds_total", "The total number of seconds spent by all reads.", 1.0, MS),
     Column("node_disk_writes_completed_total", "The total number of writes completed successfully.", 1.0, 1.0),
     Column("node_disk_writes_merged_total", "The total number of writes merged.", 1.0, 1.0),
-    Column("node_disk_written_bytes_total", "The total number of bytes written successfully.", SECTOR, 1.0),
+    Column("node_disk_written_bytes_total", "The total number of bytes written successfully.", SECTOR_BYTES, 1.0),
     Column("node_disk_write_time_seconds_total", "The total number of seconds spent by all writes.", 1.0, MS),
     Column("node_disk_io_now", "The number of I/Os in progress.", 1.0, 1.0),
     Column("node_disk_io_time_seconds_total", "The total number of seconds spent doing I/Os.", 1.0, MS),

@@ -8,7 +8,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
 
 /// Sector size in sysfs in bytes, independent of the disk.
-const SECTOR: u64 = 512;
+const SECTOR_BYTES: u64 = 512;
 
 /// Computes a value from a device's state and its numbers of paths.
 type Value = fn((bool, u64), (usize, usize)) -> f64;
@@ -87,7 +87,7 @@ impl DeviceMapperDevice {
         for path in self.paths.all() {
             path.kept.state = path.kept.state_file.read(buffer).ok().map(Cow::into_owned);
         }
-        self.now = Some((suspended == 1, sectors.saturating_mul(SECTOR)));
+        self.now = Some((suspended == 1, sectors.saturating_mul(SECTOR_BYTES)));
         Ok(())
     }
 

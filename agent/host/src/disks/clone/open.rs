@@ -21,7 +21,7 @@ use super::{
 };
 
 /// Direct reads start and end at multiples of this, or at the end of the device.
-const ALIGN: u64 = 4096;
+const ALIGNMENT_BYTES: u64 = 4096;
 
 /// An open device. Each read is reported to the caller, which detects a device that does not
 /// respond.
@@ -58,11 +58,11 @@ impl Source for Open<'_> {
 
     fn read(&mut self, offset: u64, length: usize) -> Result<Vec<u8>, String> {
         let end = offset + length as u64;
-        let mut at = offset - offset % ALIGN;
+        let mut at = offset - offset % ALIGNMENT_BYTES;
         let mut bytes = Vec::with_capacity(length);
         while at < end {
             let stop = (at + CHUNK_BYTES as u64)
-                .min(end.next_multiple_of(ALIGN))
+                .min(end.next_multiple_of(ALIGNMENT_BYTES))
                 .min(self.size);
             let room = usize::try_from(stop.saturating_sub(at))
                 .unwrap_or(CHUNK_BYTES)

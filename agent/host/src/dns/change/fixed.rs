@@ -13,7 +13,7 @@ use virtfleet_agent_core::{dns::seen::Obstacle, procfs::mountinfo};
 use crate::{Roots, read_bounded};
 
 /// Maximum size of `mountinfo` in bytes. A node with thousands of pods has a few MiB.
-const MAX_MOUNTINFO: usize = 64 << 20;
+const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
 
 /// Why the file at `path` cannot be replaced, created or removed, with the remedy. `None` if it
 /// can.
@@ -55,7 +55,7 @@ struct Mounted {
 /// The mount that covers a path: among those with the longest mount point, the last one, which
 /// hides the others.
 fn covering(roots: &Roots, path: &Path) -> Option<Mounted> {
-    let text = read_bounded(&roots.proc("thread-self/mountinfo"), MAX_MOUNTINFO).ok()?;
+    let text = read_bounded(&roots.proc("thread-self/mountinfo"), MAX_MOUNTINFO_BYTES).ok()?;
     let path = match (path.parent().map(Path::canonicalize), path.file_name()) {
         (Some(Ok(folder)), Some(name)) => folder.join(name),
         _ => path.to_owned(),

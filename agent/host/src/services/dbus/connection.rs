@@ -124,7 +124,7 @@ impl Connection {
 
     /// Reads until the next message is complete, and returns its length in bytes.
     fn message(&mut self) -> Result<usize, BusError> {
-        const CHUNK: usize = 16 << 10;
+        const CHUNK_BYTES: usize = 16 << 10;
         loop {
             let mut needed = FIXED;
             if self.input.len() >= FIXED {
@@ -135,7 +135,7 @@ impl Connection {
             }
             // At least a chunk, so that one call reads many small answers; a large answer needs few
             // calls.
-            self.receive((needed - self.input.len()).max(CHUNK))?;
+            self.receive((needed - self.input.len()).max(CHUNK_BYTES))?;
         }
     }
 
