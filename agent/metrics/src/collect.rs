@@ -30,7 +30,7 @@ pub trait Collector: Send {
 
     /// Called before each collection with the page of the preceding collectors. Implementations
     /// only read it.
-    fn behind(&mut self, _page: &Page) {}
+    fn before_collect(&mut self, _page: &Page) {}
 }
 
 /// Why a collector wrote nothing, or not everything.

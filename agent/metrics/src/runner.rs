@@ -220,7 +220,7 @@ fn work(shared: &Shared, number: u64) {
         };
         let begun = Instant::now();
         state.current = Some((job.index, begun));
-        let prepared = catch_unwind(AssertUnwindSafe(|| job.collector.behind(&state.page)));
+        let prepared = catch_unwind(AssertUnwindSafe(|| job.collector.before_collect(&state.page)));
         drop(state);
         let mut finished = match prepared {
             Ok(()) => run(job, &mut scratch),

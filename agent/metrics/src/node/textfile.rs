@@ -84,7 +84,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 }
 
 impl Collector for Textfile {
-    fn behind(&mut self, page: &Page) {
+    fn before_collect(&mut self, page: &Page) {
         self.written_families.clear();
         if !self.folders.is_empty() {
             let text = str::from_utf8(page.as_bytes()).unwrap_or_default();

@@ -78,7 +78,7 @@ pub(super) fn reload(roots: &Roots, commands: &dyn Commands, service: Service) -
     }
     match request_reload(roots, commands, service, runs) {
         Err(error) if !runs => {
-            tracing::debug!(%error, "it does not run");
+            tracing::debug!(%error, "service is not running; not reloaded");
             Ok(())
         }
         result => result,
@@ -107,13 +107,13 @@ fn wait_until_links_are_configured(roots: &Roots, commands: &dyn Commands) {
     wait_until(commands, || {
         let names = list(&folder).unwrap_or_default();
         let text = |name: &String| read_text(&folder.join(name), 1 << 20).unwrap_or_default();
-        let through = |name| {
+        let settled = |name| {
             let state = networkd_link_state(&text(name));
             // Without a carrier no lease arrives.
             ["off", "no-carrier"].contains(&state.carrier_state.as_str())
                 || ["configured", "failed", "unmanaged", "linger"].contains(&state.admin_state.as_str())
         };
-        names.iter().all(through)
+        names.iter().all(settled)
     });
 }
 
