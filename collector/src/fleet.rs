@@ -231,9 +231,9 @@ mod tests {
         assert!(!revisions.has_changed().unwrap());
         fleet.apply(cluster("a"));
         assert!(revisions.has_changed().unwrap());
-        let told = *revisions.borrow_and_update();
+        let reported = *revisions.borrow_and_update();
         let first = fleet.snapshot();
-        assert_eq!((first.clusters.len(), first.revision), (1, told));
+        assert_eq!((first.clusters.len(), first.revision), (1, reported));
         assert!(Arc::ptr_eq(&first, &fleet.snapshot()));
         fleet.apply(cluster("a"));
         assert!(!revisions.has_changed().unwrap(), "an equal event is no change");

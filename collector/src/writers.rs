@@ -20,7 +20,7 @@ use crate::{
     health::{self, KubeHealth},
     labels::{
         self, Clients, ConfirmationDelays, KubeNodes, LabelMetrics, LabelReconciler, LabelStatusStore,
-        SenderSettings,
+        ReconcilerSettings,
     },
     leader::{self, Candidate, ElectionTiming, KubeLease, WriteAccess},
     objects::publish::{Sources, publish},
@@ -48,6 +48,9 @@ pub struct Writers {
 impl Writers {
     /// Starts all tasks in `parts`, until `stop`. `changes` has the VMs whose labels may have to
     /// change.
+    ///
+    /// # Errors
+    /// A name in `inventory.cluster.namespaces` is not a valid namespace.
     pub fn start(
         config: &CollectorConfig,
         fleet: &Arc<Fleet>,
@@ -83,7 +86,7 @@ impl Writers {
 
         let (events, queued_events) = EventRecorder::channel(Some(&mut *registry));
         let statuses = Arc::<LabelStatusStore>::default();
-        let settings = SenderSettings {
+        let settings = ReconcilerSettings {
             write: config.labels.write,
             per_second: config.labels.requests_per_second,
             parallel: config.labels.parallel as usize,
@@ -93,7 +96,7 @@ impl Writers {
                 change: config.labels.confirm_change.0,
             },
         };
-        let shared = LabelReconciler::new(
+        let reconciler = LabelReconciler::new(
             Arc::clone(fleet),
             KubeNodes::new(Arc::clone(tenants)),
             write_access.clone(),
@@ -103,7 +106,7 @@ impl Writers {
             settings,
             plan,
         );
-        parts.spawn(forever(labels::run(shared, changes, stop.clone())));
+        parts.spawn(forever(labels::run(reconciler, changes, stop.clone())));
         if let Some(client) = infra {
             let namespaces = config
                 .inventory

@@ -307,7 +307,10 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
     assert!(found.contains("inventory.cluster.namespaces"), "{found}");
     let elsewhere = collector.cluster("elsewhere").unwrap();
     let message = elsewhere["message"].as_str().unwrap();
-    assert!(message.contains("none of its VMs is seen"), "{message}");
+    assert!(
+        message.contains("none of its VMs is in the inventory"),
+        "{message}"
+    );
 
     infra
         .grant("kubevirt", &user, Some("more"), &reads("kubevirt.io", &kinds))

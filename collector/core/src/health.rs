@@ -254,11 +254,12 @@ mod tests {
 
     #[test]
     fn each_state_has_its_reason() {
-        let said = |vm: &VmDetail, silent| conditions(vm, None, silent).map(|one| (one.state, one.reason));
+        let described =
+            |vm: &VmDetail, silent| conditions(vm, None, silent).map(|one| (one.state, one.reason));
         let mut vm = detail(VmState::Running, AgentStatus::Up);
         let planned = (ConditionState::Unchanged, "NotPlanned");
         assert_eq!(
-            said(&vm, 0),
+            described(&vm, 0),
             [
                 (ConditionState::True, "Placed"),
                 (ConditionState::True, "Up"),
@@ -266,17 +267,17 @@ mod tests {
             ]
         );
         vm.vm.agent.status = AgentStatus::Silent;
-        assert_eq!(said(&vm, 89_999)[1], (ConditionState::Unchanged, "Waiting"));
-        assert_eq!(said(&vm, 90_000)[1], (ConditionState::False, "Silent"));
+        assert_eq!(described(&vm, 89_999)[1], (ConditionState::Unchanged, "Waiting"));
+        assert_eq!(described(&vm, 90_000)[1], (ConditionState::False, "Silent"));
         assert!(!conditions(&vm, None, 90_000)[1].message.contains("41234"));
         vm.vm.infra_node = None;
         vm.vm.user_node = None;
         vm.vm.state = VmState::Starting;
-        assert_eq!(said(&vm, 0)[0], (ConditionState::False, "NotScheduled"));
-        assert_eq!(said(&vm, 0)[2], (ConditionState::Unknown, "NoNode"));
+        assert_eq!(described(&vm, 0)[0], (ConditionState::False, "NotScheduled"));
+        assert_eq!(described(&vm, 0)[2], (ConditionState::Unknown, "NoNode"));
         let stopped = detail(VmState::Stopped, AgentStatus::Off);
         assert_eq!(
-            said(&stopped, 0)[..2],
+            described(&stopped, 0)[..2],
             [
                 (ConditionState::False, "Stopped"),
                 (ConditionState::False, "NotRunning")
@@ -303,14 +304,14 @@ mod tests {
             decisions: vec![one(Action::Keep, false), one(Action::Set, true)],
             ..NodePlan::default()
         };
-        let said = |plan: &NodePlan| {
+        let described = |plan: &NodePlan| {
             let [_, _, labels] = conditions(&vm, Some(LabelPlanStatus { plan, error: None }), 0);
             (labels.state, labels.reason, labels.message)
         };
-        assert_eq!(said(&plan).0, ConditionState::True);
+        assert_eq!(described(&plan).0, ConditionState::True);
         plan.decisions.push(one(Action::Report, false));
         assert_eq!(
-            said(&plan),
+            described(&plan),
             (ConditionState::False, "Unsafe", "zone: a volume is bound".into())
         );
     }

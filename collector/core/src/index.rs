@@ -108,7 +108,7 @@ impl FleetIndex {
                 }
             }
         }
-        self.settle(touched)
+        self.update_affected(touched)
     }
 
     /// Records the result of a pull. A result for a VM without VMI is dropped. Returns whether it
@@ -140,7 +140,7 @@ impl FleetIndex {
         self.revision += 1;
         let mut touched = Touched::default();
         touched.views.insert(pull.vm);
-        self.settle(touched);
+        self.update_affected(touched);
         true
     }
 

@@ -156,12 +156,12 @@ fn items(report: &GuestReport, name: &str) -> Option<usize> {
     (section.status != SectionStatus::Failed && !section.truncated).then_some(section.items.len())
 }
 
-fn identity(said: &Identity) -> Identity {
+fn identity(described: &Identity) -> Identity {
     Identity {
-        smbios_uuid: said.smbios_uuid.as_ref().map(bounded),
-        machine_id: said.machine_id.as_ref().map(bounded),
-        hostname: said.hostname.as_ref().map(bounded),
-        interfaces: said.interfaces.as_ref().map(|interfaces| Sourced {
+        smbios_uuid: described.smbios_uuid.as_ref().map(bounded),
+        machine_id: described.machine_id.as_ref().map(bounded),
+        hostname: described.hostname.as_ref().map(bounded),
+        interfaces: described.interfaces.as_ref().map(|interfaces| Sourced {
             value: macs(&interfaces.value),
             source: cut(&interfaces.source),
         }),
@@ -185,23 +185,23 @@ fn macs(interfaces: &[Interface]) -> Vec<Interface> {
     .collect()
 }
 
-fn claims(said: &Claims) -> Claims {
+fn claims(described: &Claims) -> Claims {
     let labels = COMPARED_LABELS.into_iter().filter_map(|key| {
-        let claim = said.kubelet_labels.get(key)?;
+        let claim = described.kubelet_labels.get(key)?;
         Some((key.to_owned(), bounded(claim)))
     });
     Claims {
         kubelet_labels: labels.collect(),
-        infra_node: said.infra_node.as_ref().map(bounded),
-        vm: said.vm.as_ref().map(bounded),
+        infra_node: described.infra_node.as_ref().map(bounded),
+        vm: described.vm.as_ref().map(bounded),
         ..Claims::default()
     }
 }
 
-fn bounded(said: &Sourced<String>) -> Sourced<String> {
+fn bounded(described: &Sourced<String>) -> Sourced<String> {
     Sourced {
-        value: cut(&said.value),
-        source: cut(&said.source),
+        value: cut(&described.value),
+        source: cut(&described.source),
     }
 }
 
@@ -261,8 +261,8 @@ mod tests {
         let kept = KeptReport::read(&json).unwrap();
         assert!(matches!(kept.document, Document::TooLarge(_)));
         assert_eq!((kept.kept_bytes(), kept.whole()), (0, None));
-        let said = format!("{kept:?}").len();
-        assert!(said < 40_000, "{said} bytes");
+        let described = format!("{kept:?}").len();
+        assert!(described < 40_000, "{described} bytes");
         assert!(kept.dropped_findings > 100, "{}", kept.dropped_findings);
     }
 

@@ -53,9 +53,8 @@ fn empty_host(store: &Store, name: &NodeName) -> HostView {
     }
 }
 
-/// Every user cluster, by name: those that have a `UserCluster`, and those that VMs cluster_label
-/// for which no `UserCluster` selects. `statuses`: see
-/// [`crate::index::FleetIndex::set_cluster_statuses`].
+/// Every user cluster, by name: those with a `UserCluster`, and those that only labels of VMs name.
+/// `statuses`: see [`crate::index::FleetIndex::set_cluster_statuses`].
 pub(crate) fn clusters(
     store: &Store,
     statuses: Option<&BTreeMap<ClusterName, ClusterStatus>>,

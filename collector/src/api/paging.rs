@@ -96,7 +96,7 @@ mod tests {
 
     use super::{super::param, *};
 
-    fn ask(limit: usize, token: Option<&str>) -> Query {
+    fn query_for(limit: usize, token: Option<&str>) -> Query {
         let mut uri = format!("/x?limit={limit}");
         if let Some(token) = token {
             uri.push_str("&continue=");
@@ -112,7 +112,7 @@ mod tests {
             let list = page(
                 none,
                 |&(a, b)| [a, b],
-                &ask(1, Some(bad)),
+                &query_for(1, Some(bad)),
                 &FleetSnapshot::default(),
             );
             assert_eq!(list.unwrap_err().code, "invalid_parameter", "{bad}");
@@ -161,7 +161,7 @@ mod tests {
             let mut seen = Vec::new();
             let mut next: Option<String> = None;
             loop {
-                let list = page(keys.iter(), |(a, b)| [a, b], &ask(limit, next.as_deref()), &snapshot).unwrap();
+                let list = page(keys.iter(), |(a, b)| [a, b], &query_for(limit, next.as_deref()), &snapshot).unwrap();
                 prop_assert!(list.items.len() <= limit);
                 seen.extend(list.items.into_iter().cloned());
                 match list.continue_token {

@@ -238,9 +238,9 @@ mod tests {
                 (StatusCode::BAD_REQUEST, code),
                 "{query}"
             );
-            let said = format!("{}: {}", error.message, error.remedy);
+            let described = format!("{}: {}", error.message, error.remedy);
             for part in parts {
-                assert!(said.contains(part), "{query}: {said}");
+                assert!(described.contains(part), "{query}: {described}");
             }
         }
     }

@@ -125,7 +125,7 @@ fn query(filters: &[(&'static str, &Vec<String>)]) -> Vec<(&'static str, String)
 }
 
 fn vm_query(filters: &VmFilters) -> Vec<(&'static str, String)> {
-    let mut asked = query(&[
+    let mut requested = query(&[
         ("namespace", &filters.namespace),
         ("cluster", &filters.cluster),
         ("node", &filters.node),
@@ -134,8 +134,8 @@ fn vm_query(filters: &VmFilters) -> Vec<(&'static str, String)> {
         ("state", &filters.state),
         ("agent", &filters.agent),
     ]);
-    asked.extend(filters.q.clone().map(|text| ("q", text)));
-    asked
+    requested.extend(filters.q.clone().map(|text| ("q", text)));
+    requested
 }
 
 /// The path of the VM in `text`.

@@ -104,7 +104,7 @@ async fn request(
     terminal: bool,
 ) -> Result<(ApiResponse, Option<String>), Fail> {
     let (client, target) = (client.clone(), target.clone());
-    let asked = tokio::task::spawn_blocking(move || {
+    let requested = tokio::task::spawn_blocking(move || {
         let mut query = target.query.clone();
         let mut extra_timeout = Duration::ZERO;
         if let Some(known) = known {
@@ -120,7 +120,7 @@ async fn request(
         let line = summary(&client, &target, &answer);
         Ok((answer, line))
     });
-    asked.await.map_err(|error| Fail::Start(error.to_string()))?
+    requested.await.map_err(|error| Fail::Start(error.to_string()))?
 }
 
 /// Prints changed rows, and the names of removed items.

@@ -247,10 +247,10 @@ pub(super) async fn check(
 ) -> Vec<CheckResult> {
     let rights = rights(config, lease);
     let count = rights.len();
-    let asked = stream::iter(rights)
+    let requested = stream::iter(rights)
         .map(|right| review(client, right))
         .buffered(MAX_CONCURRENT_REVIEWS);
-    let missing: Vec<CheckResult> = asked.filter_map(std::future::ready).collect().await;
+    let missing: Vec<CheckResult> = requested.filter_map(std::future::ready).collect().await;
     if missing.is_empty() {
         return vec![CheckResult::ok("rights", format!("all {count} are granted"))];
     }

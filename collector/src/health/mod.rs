@@ -149,7 +149,7 @@ impl<S: HealthStore> GuestHealthWriter<S> {
         let first = due.partition_point(|(key, ..)| self.ended_at.as_ref().is_some_and(|last| *key <= last));
         due.rotate_left(first);
         self.ended_at = None;
-        let begun = now();
+        let started = now();
         for (key, digest, silent_ms) in due {
             match self.sync_vm(key, silent_ms).await {
                 Ok(SyncResult::Written) => {
@@ -162,7 +162,7 @@ impl<S: HealthStore> GuestHealthWriter<S> {
                     return Err(error);
                 }
             }
-            if now() - begun >= SYNC_INTERVAL {
+            if now() - started >= SYNC_INTERVAL {
                 self.ended_at = Some(key.clone());
                 break;
             }

@@ -35,7 +35,7 @@ pub struct Stored {
     /// Its own UID.
     pub uid: Option<String>,
     /// Its status as JSON; empty without a status.
-    said: Box<[u8]>,
+    described: Box<[u8]>,
 }
 
 impl Stored {
@@ -47,18 +47,18 @@ impl Stored {
         status: &GuestHealthStatus,
     ) -> Self {
         // Only strings, lists and flags, which JSON can always represent.
-        let said = serde_json::to_vec(status).unwrap_or_default().into();
+        let described = serde_json::to_vec(status).unwrap_or_default().into();
         Self {
             owner,
             cluster,
             uid,
-            said,
+            described,
         }
     }
 
     /// The status.
     pub fn status(&self) -> GuestHealthStatus {
-        serde_json::from_slice(&self.said).unwrap_or_default()
+        serde_json::from_slice(&self.described).unwrap_or_default()
     }
 }
 

@@ -32,13 +32,13 @@ impl Fake {
         *self.writes.lock().unwrap()
     }
     fn placement(&self) -> String {
-        let said = self.stored.lock().unwrap()[&key()].status();
-        said.placement.unwrap().infra_node.unwrap()
+        let described = self.stored.lock().unwrap()[&key()].status();
+        described.placement.unwrap().infra_node.unwrap()
     }
     fn condition(&self, key: &VmKey, kind: &str) -> (ConditionStatus, String) {
         let stored = self.stored.lock().unwrap();
-        let said = stored[key].status().conditions;
-        let found = said.into_iter().find(|one| one.kind == kind).unwrap();
+        let described = stored[key].status().conditions;
+        let found = described.into_iter().find(|one| one.kind == kind).unwrap();
         (found.status, found.reason)
     }
 }
@@ -232,7 +232,7 @@ async fn a_restart_keeps_the_status_of_a_failing_agent() {
         })));
         (fleet, stop)
     };
-    let said = || {
+    let described = || {
         let found = fake.stored.lock().unwrap()[&key()].status().findings;
         found.into_iter().map(|one| one.id).collect::<Vec<_>>()
     };
@@ -241,7 +241,7 @@ async fn a_restart_keeps_the_status_of_a_failing_agent() {
         silence(&fleet, pull);
         seconds(30).await;
     }
-    let before = said();
+    let before = described();
     assert!(before.contains(&"agent-timeout".to_owned()), "{before:?}");
     stop.cancel();
     let writes = fake.writes();
@@ -249,12 +249,16 @@ async fn a_restart_keeps_the_status_of_a_failing_agent() {
     for pull in 0..5 {
         silence(&fleet, pull);
         seconds(30).await;
-        assert_eq!((said(), fake.writes()), (before.clone(), writes), "pull {pull}");
+        assert_eq!(
+            (described(), fake.writes()),
+            (before.clone(), writes),
+            "pull {pull}"
+        );
     }
     fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
     seconds(6).await;
     assert!(
-        !said().contains(&"agent-timeout".to_owned()),
+        !described().contains(&"agent-timeout".to_owned()),
         "a stopped VM has none"
     );
 }
@@ -313,8 +317,8 @@ async fn a_migration_is_written_during_the_first_writes_of_a_large_fleet() {
         fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(other))));
     }
     seconds(10).await;
-    let begun = fake.stored.lock().unwrap().len();
-    assert!((2..MANY / 2).contains(&begun), "{begun} of {MANY}");
+    let started = fake.stored.lock().unwrap().len();
+    assert!((2..MANY / 2).contains(&started), "{started} of {MANY}");
     let before = fake.writes();
     fleet.apply(vmi("h2"));
     seconds(60).await;

@@ -41,7 +41,7 @@ use self::{cluster_worker::ClusterWorker, work_queue::WorkQueue};
 pub use self::{
     confirmation::ConfirmationDelays,
     metrics::{LabelMetrics, drift_series},
-    reconciler::{LabelReconciler, PlanFn, SenderSettings},
+    reconciler::{LabelReconciler, PlanFn, ReconcilerSettings},
     status_store::{Drift, LabelStatus, LabelStatusStore, PolicyTally},
     writer::{Clients, FIELD_MANAGER, KubeNodes, NodeMetadata, NodeWriter, SendError, TargetedPatch},
 };
@@ -61,7 +61,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         statuses: Arc<LabelStatusStore>,
         events: EventRecorder,
         metrics: LabelMetrics,
-        settings: SenderSettings,
+        settings: ReconcilerSettings,
         plan: PlanFn,
     ) -> Arc<Self> {
         Arc::new(Self {

@@ -35,7 +35,7 @@ const MAX_CONFLICT_RETRIES: u32 = 3;
 
 /// Settings of the label writer.
 #[derive(Debug, Clone, Copy)]
-pub struct SenderSettings {
+pub struct ReconcilerSettings {
     /// Whether Nodes are patched at all.
     pub write: bool,
     /// Maximum requests to one user cluster per second.
@@ -67,7 +67,7 @@ pub struct LabelReconciler<W> {
     /// Counts requests.
     pub metrics: LabelMetrics,
     /// Settings.
-    pub settings: SenderSettings,
+    pub settings: ReconcilerSettings,
     /// Plans the labels of one Node.
     pub plan: PlanFn,
     pub(super) log_once: LogOnce,

@@ -230,7 +230,7 @@ async fn rate_limit_and_parallelism_hold() {
         takes: Duration::from_millis(100),
         ..FakeNodeWriter::default()
     };
-    let limited = SenderSettings {
+    let limited = ReconcilerSettings {
         per_second: 10,
         parallel: 4,
         ..settings()
@@ -377,7 +377,7 @@ async fn a_standby_plans_and_sends_no_request() {
         harness.statuses.drift().is_empty(),
         "only the leader exports drift"
     );
-    let off = SenderSettings {
+    let off = ReconcilerSettings {
         write: false,
         ..settings()
     };

@@ -117,8 +117,8 @@ impl Election {
         let ours = found.holder.as_ref() == Some(&self.identity);
         let free = found.holder.as_deref().is_none_or(str::is_empty);
         // The duration that the holder requested; the own duration if it requested none.
-        let asked = found.seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let term = asked.map_or(self.timing.lease, Duration::from_secs);
+        let requested = found.seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        let term = requested.map_or(self.timing.lease, Duration::from_secs);
         if !ours {
             // Another process has taken the Lease since the last write, so this process does not
             // hold it any more.

@@ -156,7 +156,7 @@ impl WriteAccess {
                     }
                     Leadership::Leader { until: Some(until) } => tokio::select! {
                         () = tokio::time::sleep_until(until.into()) => return,
-                        told = leadership.changed() => if told.is_err() { return },
+                        reported = leadership.changed() => if reported.is_err() { return },
                     },
                 }
             }

@@ -53,7 +53,10 @@ impl LeaseStore for SharedLease {
     }
 }
 
-fn begin(store: &SharedLease, who: &str) -> (WriteAccess, CancellationToken, tokio::task::JoinHandle<()>) {
+fn start_candidate(
+    store: &SharedLease,
+    who: &str,
+) -> (WriteAccess, CancellationToken, tokio::task::JoinHandle<()>) {
     let stop = CancellationToken::new();
     let (candidate, write_access) =
         Candidate::new(store.clone(), "l".into(), who.into(), TIMING, Gauge::default());
@@ -68,9 +71,9 @@ async fn seconds(seconds: u64) {
 #[tokio::test(start_paused = true)]
 async fn a_clean_shutdown_hands_over_within_a_retry() {
     let lease = SharedLease::default();
-    let (first, stop, task) = begin(&lease, "a");
+    let (first, stop, task) = start_candidate(&lease, "a");
     seconds(1).await;
-    let (second, ..) = begin(&lease.another_connection(), "b");
+    let (second, ..) = start_candidate(&lease.another_connection(), "b");
     seconds(60).await;
     assert!(first.leads() && !second.leads());
     assert_eq!(first.standby(), None);
@@ -96,9 +99,9 @@ async fn a_clean_shutdown_hands_over_within_a_retry() {
 #[tokio::test(start_paused = true)]
 async fn a_disconnected_leader_stops_before_the_next_starts() {
     let lease = SharedLease::default();
-    let (first, ..) = begin(&lease, "a");
+    let (first, ..) = start_candidate(&lease, "a");
     seconds(1).await;
-    let (second, ..) = begin(&lease.another_connection(), "b");
+    let (second, ..) = start_candidate(&lease.another_connection(), "b");
     seconds(30).await;
     lease.cut.store(true, Ordering::Relaxed);
     let mut alone = 0;
@@ -113,7 +116,7 @@ async fn a_disconnected_leader_stops_before_the_next_starts() {
 #[tokio::test(start_paused = true)]
 async fn requests_end_with_the_term_but_not_at_a_renewal() {
     let lease = SharedLease::default();
-    let (write_access, ..) = begin(&lease, "a");
+    let (write_access, ..) = start_candidate(&lease, "a");
     seconds(1).await;
     let long = write_access.within(Duration::from_secs(1), seconds(40)).await;
     assert!(long.is_some(), "renewals extend the term");
@@ -128,7 +131,7 @@ async fn requests_end_with_the_term_but_not_at_a_renewal() {
 #[tokio::test(start_paused = true)]
 async fn the_lease_is_not_released_while_a_request_is_in_flight() {
     let lease = SharedLease::default();
-    let (write_access, stop, task) = begin(&lease, "a");
+    let (write_access, stop, task) = start_candidate(&lease, "a");
     seconds(1).await;
     let permit = write_access.permit(Duration::from_secs(1)).unwrap();
     stop.cancel();

@@ -14,9 +14,29 @@ pub fn crds() -> Vec<CustomResourceDefinition> {
 
 fn values() -> Vec<Value> {
     let crds = crds();
-    crds.iter()
-        .filter_map(|crd| serde_json::to_value(crd).ok())
-        .collect()
+    let values = crds.iter().filter_map(|crd| serde_json::to_value(crd).ok());
+    values.map(with_single_line_descriptions).collect()
+}
+
+/// Joins the lines of descriptions: the docstrings are wrapped at the width of the source.
+fn with_single_line_descriptions(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(map) => {
+            for (key, value) in map.iter_mut() {
+                match value {
+                    Value::String(text) if key == "description" => *text = text.replace('\n', " "),
+                    _ => *value = with_single_line_descriptions(value.take()),
+                }
+            }
+        }
+        Value::Array(items) => {
+            for item in items {
+                *item = with_single_line_descriptions(item.take());
+            }
+        }
+        _ => {}
+    }
+    value
 }
 
 /// All definitions as one `List`, in JSON.

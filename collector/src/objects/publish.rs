@@ -198,11 +198,11 @@ impl StatusPublisher {
             };
             let before = before(published, name, uid.as_ref());
             let status = status::label_propagation(&before, &facts, &now());
-            let said = before
+            let described = before
                 .conditions
                 .iter()
                 .any(|one| one.reason == status::PROTECTED_TARGET);
-            if let Some(why) = status::useless_rule(facts.rules).filter(|_| !said) {
+            if let Some(why) = status::useless_rule(facts.rules).filter(|_| !described) {
                 let about = EventObject::Policy(name.to_owned());
                 self.sources
                     .events

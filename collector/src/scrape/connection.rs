@@ -71,7 +71,7 @@ impl AgentConnection {
         })?;
         drop(stream.set_nodelay(true));
         let meter = Meter::default();
-        meter.begin(0);
+        meter.start_exchange(0);
         let stream = Metered::new(stream, meter.clone());
         let name = ServerName::try_from(AGENT_DNS_NAME)
             .map_err(|error| fail(FailureClass::Tls, error.to_string()))?;
@@ -145,7 +145,7 @@ impl AgentConnection {
     /// Sends a request for `path` and waits for the response head, which must have status 200. The
     /// whole response may have `body` bytes plus some overhead.
     pub(super) async fn get(&mut self, path: &str, body: usize) -> Result<Response<Incoming>, Failure> {
-        self.meter.begin(body);
+        self.meter.start_exchange(body);
         if let Err(error) = self.sender.ready().await {
             return Err(self.lost(path, Some(&error)));
         }

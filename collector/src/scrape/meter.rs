@@ -29,7 +29,7 @@ struct Inner {
 impl Meter {
     /// Starts an exchange whose body may have `body` bytes, plus an eighth for TLS records and
     /// chunks.
-    pub(super) fn begin(&self, body: usize) {
+    pub(super) fn start_exchange(&self, body: usize) {
         let body = body as u64;
         self.0.left.store(
             body.saturating_add(body / 8).saturating_add(OVERHEAD_BYTES),
@@ -103,9 +103,9 @@ mod tests {
         let sent = vec![0_u8; 400 * 1024];
         let mut stream = Metered::new(&sent[..], meter.clone());
         let mut buffer = vec![0; 64 * 1024];
-        meter.begin(8 * 1024);
+        meter.start_exchange(8 * 1024);
         stream.read_exact(&mut buffer).await.unwrap();
-        meter.begin(0);
+        meter.start_exchange(0);
         stream.read_exact(&mut buffer).await.unwrap();
         assert!(!meter.is_spent());
         stream.read_exact(&mut buffer).await.unwrap_err();

@@ -69,7 +69,7 @@ impl PullMetrics {
         self.pulls.get_or_create(&ResultLabel { result: label }).inc();
     }
 
-    pub(super) fn begun(&self, late_seconds: f64) {
+    pub(super) fn started(&self, late_seconds: f64) {
         self.late.observe(late_seconds);
     }
 }

@@ -102,12 +102,12 @@ impl PageProxy {
         vm: &VmKey,
     ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, Failure> {
         let deadline = Instant::now() + self.timeout;
-        let begun = timeout_at(deadline, self.begin(vm, deadline)).await;
-        let begun = begun.unwrap_or_else(|_| {
+        let started = timeout_at(deadline, self.open_page(vm, deadline)).await;
+        let started = started.unwrap_or_else(|_| {
             let message = format!("{vm} sent no page within {:?}", self.timeout);
             Err(Failure::new(FailureClass::Timeout, message))
         });
-        match begun {
+        match started {
             Ok(page) => Ok(futures_util::stream::unfold(page, ProxiedPage::next)),
             Err(failure) => {
                 self.metrics.ended(Err(failure.class));
@@ -116,7 +116,7 @@ impl PageProxy {
         }
     }
 
-    async fn begin(self: &Arc<Self>, vm: &VmKey, deadline: Instant) -> Result<ProxiedPage, Failure> {
+    async fn open_page(self: &Arc<Self>, vm: &VmKey, deadline: Instant) -> Result<ProxiedPage, Failure> {
         let target = self.fleet.dial(vm)?;
         let place = {
             let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);

@@ -63,11 +63,11 @@ impl Puller {
         target: &DialTarget,
         kept: KeptConnection,
     ) -> (Result<Answer, Failure>, KeptConnection) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mut stage = PullStage::Connecting;
         match tokio::time::timeout(self.limits.timeout, self.attempt(target, kept, &mut stage)).await {
             Ok(Ok((mut answer, connection))) => {
-                answer.took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+                answer.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 (Ok(answer), Some(connection))
             }
             Ok(Err(failure)) => (Err(failure), None),

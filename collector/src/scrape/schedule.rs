@@ -166,14 +166,14 @@ mod tests {
         length: Duration,
         took: Duration,
     ) -> Vec<(VmKey, Duration)> {
-        let mut begun = Vec::new();
+        let mut started = Vec::new();
         while let Some(at) = schedule.next().filter(|at| *at < start + length) {
             while let Some((key, _)) = schedule.take(at) {
-                begun.push((key.clone(), at - start));
+                started.push((key.clone(), at - start));
                 schedule.done(&key, at + took);
             }
         }
-        begun
+        started
     }
 
     #[test]
@@ -181,13 +181,13 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(INTERVAL, start);
         (0..1000).for_each(|n| schedule.soon(&key(n), start));
-        let begun = run(&mut schedule, start, INTERVAL * 11, Duration::from_millis(300));
-        let first: Vec<_> = begun.iter().take(1000).collect();
+        let started = run(&mut schedule, start, INTERVAL * 11, Duration::from_millis(300));
+        let first: Vec<_> = started.iter().take(1000).collect();
         assert!(
             first.iter().all(|(_, at)| *at < Duration::from_secs(2)),
             "all within two seconds"
         );
-        let of_one: Vec<_> = begun
+        let of_one: Vec<_> = started
             .iter()
             .filter(|(k, _)| *k == key(7))
             .map(|(_, at)| *at)
@@ -198,7 +198,7 @@ mod tests {
             "at the fixed interval: {of_one:?}"
         );
         let busiest = (60..300)
-            .map(|second| begun.iter().filter(|(_, at)| at.as_secs() == second).count())
+            .map(|second| started.iter().filter(|(_, at)| at.as_secs() == second).count())
             .max()
             .unwrap_or(0);
         assert!(busiest < 70, "{busiest} in one second, where the average is 33");

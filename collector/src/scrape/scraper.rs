@@ -68,7 +68,7 @@ pub async fn run(
             Some(ended) = scraper.running.join_next_with_id() => scraper.joined(ended),
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
                 while let Some((key, due)) = scraper.schedule.take(Instant::now()) {
-                    scraper.begin(key, due);
+                    scraper.start_pull(key, due);
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Scraper {
             .set(i64::try_from(self.schedule.len()).unwrap_or(i64::MAX));
     }
 
-    fn begin(&mut self, key: VmKey, due: Instant) {
+    fn start_pull(&mut self, key: VmKey, due: Instant) {
         // Inserted at the first attempt, so that failures of a VM that could never be dialled are
         // logged, too.
         let states = self.states.entry(key.clone()).or_default();
@@ -151,7 +151,7 @@ impl Scraper {
         let running_vms = key.clone();
         let pull = self.running.spawn(async move {
             let permits = place.acquire().await;
-            metrics.begun(due.elapsed().as_secs_f64());
+            metrics.started(due.elapsed().as_secs_f64());
             let (outcome, connection) = puller.pull(&target, kept).await;
             drop(permits);
             let result = PullResult {

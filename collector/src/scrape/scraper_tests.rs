@@ -74,7 +74,7 @@ async fn a_vm_that_cannot_be_dialled_is_silent_and_retried() {
     let mut scraper = scraper();
     scraper.update_target(&key());
     let due = take(&mut scraper);
-    scraper.begin(key(), due);
+    scraper.start_pull(key(), due);
     assert!(scraper.states[&key()].silent, "so that it is logged once");
     assert!(scraper.schedule.next().is_some());
 }

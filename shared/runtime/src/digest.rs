@@ -41,6 +41,9 @@ impl Sha256 {
 }
 
 /// SHA-256 of a file's content in hexadecimal digits.
+///
+/// # Errors
+/// The file cannot be read.
 pub fn sha256_file(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let mut digest = Sha256::default();

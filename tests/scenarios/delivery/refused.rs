@@ -124,5 +124,5 @@ fn broken_user_data_is_named_with_its_line() {
     }
     let (code, out, err) = render(&input, &["cloud-init", "--with", "-"]);
     assert_eq!((code, out.as_str()), (2, ""), "{err}");
-    assert!(err.contains("standard input can be read once"), "{err}");
+    assert!(err.contains("standard input can be read only once"), "{err}");
 }

@@ -253,14 +253,14 @@ impl FleetIndex {
 
     /// Updates keys, then views, of the affected VMs. Returns all VMs that may have changed,
     /// sorted.
-    pub(super) fn settle(&mut self, touched: Touched) -> Vec<VmKey> {
+    pub(super) fn update_affected(&mut self, touched: Touched) -> Vec<VmKey> {
         let Touched {
             keys,
             mut views,
             labels,
         } = touched;
         for vm in keys.union(&views).cloned().collect::<Vec<_>>() {
-            self.settle_keys(&vm, &mut views);
+            self.update_keys(&vm, &mut views);
         }
         let over: Vec<_> = views.iter().flat_map(|vm| self.update_budget(vm)).collect();
         views.extend(over);
@@ -301,7 +301,7 @@ impl FleetIndex {
 
     /// Updates one VM's keys, and adds to `views` all VMs whose view depends on the change. Removes
     /// a VM that has neither VMI nor VirtualMachine.
-    fn settle_keys(&mut self, vm: &VmKey, views: &mut BTreeSet<VmKey>) {
+    fn update_keys(&mut self, vm: &VmKey, views: &mut BTreeSet<VmKey>) {
         let Some(entry) = self.store.vms.get(vm) else {
             return;
         };

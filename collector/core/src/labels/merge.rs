@@ -100,16 +100,16 @@ pub fn merge<'a>(
     }
     let mut only_dry = forward(&dry, host);
     only_dry.retain(|key, _| !desired_keys.contains_key(key));
-    let settle = |requests: RuleRequests<'_>| {
-        let settled = requests.into_iter().map(|(target, by)| {
-            let desired_keys = settle(&target, &by, host);
-            (target, desired_keys)
+    let resolve_all = |requests: RuleRequests<'_>| {
+        let rules = requests.into_iter().map(|(target, by)| {
+            let rule = resolve(&target, &by, host);
+            (target, rule)
         });
-        settled.collect()
+        rules.collect()
     };
     Merged {
-        real: settle(desired_keys),
-        dry: settle(only_dry),
+        real: resolve_all(desired_keys),
+        dry: resolve_all(only_dry),
     }
 }
 
@@ -205,7 +205,7 @@ fn request(rule: &Rule, source: &str, target: &str) -> RuleRequest {
     }
 }
 
-fn settle(target: &str, by: &BTreeMap<&str, BTreeSet<RuleRequest>>, host: &Labels) -> MergedRule {
+fn resolve(target: &str, by: &BTreeMap<&str, BTreeSet<RuleRequest>>, host: &Labels) -> MergedRule {
     let policies = by.keys().map(|name| (*name).to_owned()).collect();
     let requests: BTreeSet<&RuleRequest> = by.values().flatten().collect();
     match requests.iter().next() {

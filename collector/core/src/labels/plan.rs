@@ -242,10 +242,10 @@ pub fn plan(input: &LabelInput, evidence: Option<&Evidence>) -> NodePlan {
         owned: &owned,
     };
     let (mut real, mut dry) = (context.real(&merged), context.dry(&merged));
-    let asked = safety::apply(&mut real, &mut dry, &input.labels, evidence);
+    let requested = safety::apply(&mut real, &mut dry, &input.labels, evidence);
     NodePlan {
         patch: patch(input, &owned, &real).filter(|_| !input.suspended),
-        needs_evidence: asked && !input.suspended,
+        needs_evidence: requested && !input.suspended,
         decisions: decisions(real, dry, input.suspended),
     }
 }

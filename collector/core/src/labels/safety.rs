@@ -25,7 +25,7 @@ pub(super) fn apply(
     }
     let mut open: Vec<&mut LabelGroup> = real.iter_mut().filter(|group| needs_check(group)).collect();
     let Some(evidence) = evidence else {
-        let asked = !open.is_empty();
+        let requested = !open.is_empty();
         let waiting = open
             .into_iter()
             .chain(dry.iter_mut().filter(|group| needs_check(group)));
@@ -33,7 +33,7 @@ pub(super) fn apply(
             let message = "it follows if that is safe, and the objects that depend on the Node's labels have not been read yet";
             hold(group, Reason::SafetyUnknown, message);
         }
-        return asked;
+        return requested;
     };
     loop {
         let all = open

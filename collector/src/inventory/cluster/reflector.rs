@@ -182,8 +182,8 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
                 sleep_until(until).await;
                 self.wait_until = None;
             }
-            if let Some(said) = self.step().await {
-                return said;
+            if let Some(described) = self.step().await {
+                return described;
             }
         }
     }
@@ -320,12 +320,12 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
                     self.relist();
                     return None;
                 }
-                let said = self.fail(code, message);
+                let described = self.fail(code, message);
                 // A server that lost its data would reject a version from its future for ever.
                 if code.is_some() && self.failures >= MAX_VERSION_REJECTIONS {
                     self.state = ReflectorState::Start;
                 }
-                Some(said)
+                Some(described)
             }
             Err(_) => Some(self.fail(None, timed_out("the watch"))),
         }
@@ -342,7 +342,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
         };
         let event = timeout(WATCH_IDLE_TIMEOUT, events.next()).await;
         let held = since.elapsed() >= STABLE_AFTER;
-        let said = match event {
+        let described = match event {
             Ok(Some(Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)))) => {
                 seen(version, &object);
                 ReflectorEvent::Applied(object)
@@ -387,7 +387,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
             let next = Instant::from_std(limits.pace.take(now.into_std()));
             self.wait_until = Some(next).filter(|next| *next > now);
         }
-        Some(said)
+        Some(described)
     }
 
     /// Handles an error in the stream of a watch.

@@ -135,12 +135,12 @@ fn both_readers_give_the_same_fact() {
             assert!(node.system_uuid.is_some());
         }
         if let Fact::LauncherPod(pod) = &live {
-            let said = (
+            let described = (
                 pod.vm.as_ref().unwrap().as_str(),
                 pod.addresses.len(),
                 pod.running,
             );
-            assert_eq!(said, ("vm-1", 2, true));
+            assert_eq!(described, ("vm-1", 2, true));
             let kept = format!("{:?}", object(&value));
             assert!(!kept.contains("token") && !kept.contains("compute"), "{kept}");
         }
@@ -201,7 +201,7 @@ fn only_a_complete_list_or_a_deletion_removes_objects() {
     let good = |name: &str| object(&vmi(name, &json!("host-1")));
     let odd = |name: &str| object(&vmi(name, &json!("no node")));
     let mut cache = ResourceCache::new(Kind::Vmi, None);
-    let mut say = |said: ReflectorEvent<Object>| cache.take(&said);
+    let mut say = |described: ReflectorEvent<Object>| cache.take(&described);
     say(ReflectorEvent::ListStarted);
     for name in ["a", "b", "c"] {
         assert_eq!(say(ReflectorEvent::Listed(good(name))).len(), 1);

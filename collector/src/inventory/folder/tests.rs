@@ -32,13 +32,13 @@ pub(super) fn vmi(name: &str, node: &str) -> String {
 /// Updates a file and summarizes the events.
 fn update(state: &mut FolderState, path: &str, text: Option<&str>) -> Vec<String> {
     let events = state.update(Path::new(path), text);
-    let told = events.iter().map(|event| match event {
+    let reported = events.iter().map(|event| match event {
         InventoryEvent::Apply(Fact::Vmi(vmi)) => format!("+{} {}", vmi.key.name, vmi.node.as_ref().unwrap()),
         InventoryEvent::Apply(fact) => format!("+{:?}", fact.key()),
         InventoryEvent::Delete(FactKey::Vmi(key)) => format!("-{}", key.name),
         other => format!("{other:?}"),
     });
-    told.collect()
+    reported.collect()
 }
 
 fn messages(state: &FolderState) -> Vec<String> {

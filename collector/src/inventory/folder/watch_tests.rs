@@ -32,9 +32,9 @@ impl Followed {
     fn start(folder: &Path) -> Self {
         let fleet = Arc::new(Fleet::new(DialRules::default(), jiff::Timestamp::now));
         let (sender, mut events) = mpsc::channel(16);
-        let (told, problems) = channel::channel(Vec::new());
+        let (reported, problems) = channel::channel(Vec::new());
         let stop = CancellationToken::new();
-        let watching = watch(folder.to_owned(), sender, told, stop.clone());
+        let watching = watch(folder.to_owned(), sender, reported, stop.clone());
         let taking = Arc::clone(&fleet);
         let tasks = vec![
             tokio::spawn(async move { watching.await.unwrap() }),

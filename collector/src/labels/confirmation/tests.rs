@@ -50,8 +50,8 @@ proptest! {
         /// label has had it for the whole delay.
     #[test]
     fn only_a_stable_value_is_written(steps in prop::collection::vec((0..4_usize, 1..40_u64), 1..60)) {
-        let begun = Instant::now();
-        let (mut now, mut on_node, mut since) = (begun, "a", begun);
+        let started = Instant::now();
+        let (mut now, mut on_node, mut since) = (started, "a", started);
         let mut last = "a";
         let mut unconfirmed = UnconfirmedChanges::default();
         let on = input("h1", None);

@@ -202,8 +202,8 @@ pub(super) struct Harness {
     pub(super) events: mpsc::Receiver<NewEvent>,
 }
 
-pub(super) fn settings() -> SenderSettings {
-    SenderSettings {
+pub(super) fn settings() -> ReconcilerSettings {
+    ReconcilerSettings {
         write: true,
         per_second: 50,
         parallel: 8,
@@ -216,12 +216,16 @@ pub(super) fn settings() -> SenderSettings {
 }
 
 impl Harness {
-    pub(super) fn new(write_access: WriteAccess, settings: SenderSettings) -> Self {
+    pub(super) fn new(write_access: WriteAccess, settings: ReconcilerSettings) -> Self {
         Self::with(FakeNodeWriter::default(), write_access, settings)
     }
 
     /// A writer with an empty inventory that is not synced.
-    pub(super) fn with(fake: FakeNodeWriter, write_access: WriteAccess, settings: SenderSettings) -> Self {
+    pub(super) fn with(
+        fake: FakeNodeWriter,
+        write_access: WriteAccess,
+        settings: ReconcilerSettings,
+    ) -> Self {
         let fleet = Arc::new(Fleet::new(DialRules::default(), || Timestamp::UNIX_EPOCH));
         let statuses = Arc::<LabelStatusStore>::default();
         let (sender, events) = EventRecorder::channel(None);

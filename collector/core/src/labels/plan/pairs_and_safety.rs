@@ -2,7 +2,7 @@
 //! follow only if that is safe.
 
 use super::{
-    tests::{BETA, ZONE, decision, entry, input, owning, pod, policy, rule, settle},
+    tests::{BETA, ZONE, decision, entry, input, owning, plan_and_apply, pod, policy, rule},
     *,
 };
 use crate::{
@@ -22,7 +22,7 @@ use Takeover::{Always, IfPlacementMatches, Never};
 fn topology_labels_change_with_their_beta_names() {
     let host = [(ZONE, "b")];
     let pair = |node: &[(&str, &str)], owned: &Owned, takeover, mode| {
-        let (plan, after) = settle(
+        let (plan, after) = plan_and_apply(
             &input(&host, node, owned, &[rule(ZONE, mode, takeover)]),
             Some(&Evidence::default()),
         );
@@ -85,20 +85,20 @@ fn pairs_are_reverted_unless_the_kubelet_imposes_them() {
     let owned_pair = owning(&[(ZONE, "a", Some("f")), (BETA, "a", None)]);
     let node = [(ZONE, "a"), (BETA, "a")];
     for rules in [&[][..], &[rule(ZONE, Follow, Never)]] {
-        let (_, after) = settle(&input(&[], &node, &owned_pair, rules), None);
+        let (_, after) = plan_and_apply(&input(&[], &node, &owned_pair, rules), None);
         assert_eq!(after.labels, labels(&[(ZONE, "f")]));
         assert_eq!(after.owned, None);
     }
     let rules = [rule(ZONE, Follow, Always)];
     let mut imposed = input(&[(ZONE, "b")], &[(ZONE, "k"), (BETA, "a")], &owned_pair, &rules);
     imposed.kubelet_labels.insert(ZONE.into());
-    let (plan, after) = settle(&imposed, None);
+    let (plan, after) = plan_and_apply(&imposed, None);
     assert_eq!(after.labels, imposed.labels);
     for key in [ZONE, BETA] {
         assert_eq!(decision(&plan, key).reason, Reason::KubeletImposes);
     }
     let rules = [rule(BETA, Follow, Never)];
-    let (_, after) = settle(&input(&[(ZONE, "b")], &[], &Owned::new(), &rules), None);
+    let (_, after) = plan_and_apply(&input(&[(ZONE, "b")], &[], &Owned::new(), &rules), None);
     assert_eq!(
         after.labels,
         labels(&[(ZONE, "b"), (BETA, "b")]),
@@ -131,7 +131,7 @@ fn topology_labels_follow_if_safe_and_name_the_obstacle() {
     );
     assert_eq!(decision(&blind, ZONE).reason, Reason::SafetyUnknown);
 
-    let after = |evidence: &Evidence| settle(&now, Some(evidence)).1.labels;
+    let after = |evidence: &Evidence| plan_and_apply(&now, Some(evidence)).1.labels;
     let free = after(&Evidence::default());
     assert_eq!((&free[ZONE], &free[BETA], &free[region]), ("b", "b", "s"));
     let zone_stays = after(&pod(&[(BETA, "a")]));
@@ -149,7 +149,7 @@ fn topology_labels_follow_if_safe_and_name_the_obstacle() {
         "the zone may change although another key may not"
     );
 
-    let message = settle(&now, Some(&pod(&[(ZONE, "a")]))).0;
+    let message = plan_and_apply(&now, Some(&pod(&[(ZONE, "a")]))).0;
     assert!(decision(&message, ZONE).message.contains("pod shop/db-0"));
     let csi = Evidence {
         csi: vec![("csi.example.com".into(), vec![ZONE.into()])],
@@ -166,7 +166,7 @@ fn safety_is_checked_for_all_changes_together() {
     let owned = owning(&[(ZONE, "a", None), (BETA, "a", None), (region, "r", None)]);
     let node = [(ZONE, "a"), (BETA, "a"), (region, "r")];
     let now = input(&[(ZONE, "b"), (region, "s")], &node, &owned, &rules);
-    let after = |evidence: &Evidence| settle(&now, Some(evidence)).1.labels;
+    let after = |evidence: &Evidence| plan_and_apply(&now, Some(evidence)).1.labels;
     // The volume matches by either of two keys: each may change alone, but not both.
     let either = |key: &str, value: &str| Term {
         expressions: vec![NodeRequirement {
@@ -219,7 +219,7 @@ fn cloud_node_controller_copies_cause_no_update_loop() {
     let mut now = input(&[(ZONE, "b")], &copied, &Owned::new(), &rules);
     now.stood_on = vec![labels(&[(ZONE, "a")])];
     let evidence = Evidence::default();
-    let (first, mut now) = settle(&now, Some(&evidence));
+    let (first, mut now) = plan_and_apply(&now, Some(&evidence));
     assert_eq!(decision(&first, ZONE).reason, Reason::TakenOver);
     let beta = now.labels[BETA].to_owned();
     now.labels.insert(ZONE.into(), beta);
@@ -235,7 +235,7 @@ fn cloud_node_controller_copies_cause_no_update_loop() {
         }
     );
     now.policies.clear();
-    let (_, after) = settle(&now, Some(&evidence));
+    let (_, after) = plan_and_apply(&now, Some(&evidence));
     assert_eq!(after.labels, labels(&copied), "the copied value is restored");
 }
 
@@ -247,7 +247,7 @@ fn labels_written_if_safe_are_reverted_only_if_safe() {
     let rules = [ZONE, region].map(|key| rule(key, FollowIfSafe, Never));
     let host = [(ZONE, "b"), (region, "s")];
     let free = Evidence::default();
-    let (_, mut now) = settle(
+    let (_, mut now) = plan_and_apply(
         &input(&host, &[(BETA, "b")], &owning(&[(BETA, "b", None)]), &rules),
         Some(&free),
     );
@@ -260,21 +260,21 @@ fn labels_written_if_safe_are_reverted_only_if_safe() {
     let blind = plan(&now, None);
     assert_eq!((blind.patch.is_none(), blind.needs_evidence), (true, true));
     assert_eq!(decision(&blind, ZONE).reason, Reason::SafetyUnknown);
-    let (held, after) = settle(&now, Some(&pod(&[(BETA, "b")])));
+    let (held, after) = plan_and_apply(&now, Some(&pod(&[(BETA, "b")])));
     assert_eq!(
         after.labels,
         labels(&[(ZONE, "b"), (BETA, "b")]),
         "both members of the pair are kept, the region is removed"
     );
     assert!(decision(&held, ZONE).message.contains("pod shop/db-0"));
-    let (_, after) = settle(&after, Some(&free));
+    let (_, after) = plan_and_apply(&after, Some(&free));
     assert_eq!((after.labels, after.owned), (Labels::new(), None));
 
     // The mode that applied last decides: only labels written under FollowIfSafe are kept.
     now.policies = vec![policy("p", &[ZONE, region].map(|key| rule(key, Follow, Never)))];
-    let (changed, mut now) = settle(&now, None);
+    let (changed, mut now) = plan_and_apply(&now, None);
     assert_eq!(changed.patch.unwrap().labels, BTreeMap::new());
     now.policies.clear();
-    let (plan, after) = settle(&now, None);
+    let (plan, after) = plan_and_apply(&now, None);
     assert_eq!((after.labels, plan.needs_evidence), (Labels::new(), false));
 }

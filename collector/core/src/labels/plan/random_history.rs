@@ -338,8 +338,8 @@ proptest! {
 
         for key in ["rack", ROW, SHELF, ZONE, BETA, "mine", HOSTNAME] {
             // The beta name is selected by the other name.
-            let asked = if key == BETA { ZONE } else { key };
-            let mut real = last.decisions.iter().filter(|decision| !decision.dry_run && decision.key == asked);
+            let requested = if key == BETA { ZONE } else { key };
+            let mut real = last.decisions.iter().filter(|decision| !decision.dry_run && decision.key == requested);
             let decision = real.next();
             let depends_on_history = decision.is_some_and(|decision| {
                 decision.reason == Reason::Conflict

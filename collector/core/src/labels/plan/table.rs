@@ -1,7 +1,7 @@
 //! Every branch of the outcome of one key.
 
 use super::{
-    tests::{BETA, RESTRICTED, ZONE, decision, input, owning, policy, rule, settle},
+    tests::{BETA, RESTRICTED, ZONE, decision, input, owning, plan_and_apply, policy, rule},
     *,
 };
 use crate::{
@@ -42,7 +42,7 @@ fn outcome_of(
         .collect();
     let mut input = input(&host, &node, &owning(&owned), &[rule(key, mode, takeover)]);
     change(&mut input);
-    let (plan, after) = settle(&input, Some(&Evidence::default()));
+    let (plan, after) = plan_and_apply(&input, Some(&Evidence::default()));
     let owned = owned::read(after.owned.as_deref()).unwrap();
     let decision = decision(&plan, key);
     (
@@ -352,7 +352,7 @@ fn a_conflict_changes_nothing() {
             rule(BETA, Mode::Follow, Takeover::Always),
         ];
         now.policies.push(policy("q", &other));
-        let (plan, after) = settle(&now, Some(&Evidence::default()));
+        let (plan, after) = plan_and_apply(&now, Some(&Evidence::default()));
         assert_eq!((plan.patch.as_ref(), &after), (None, &now));
         for key in ["k", ZONE, BETA] {
             let decision = decision(&plan, key);

@@ -152,7 +152,7 @@ pub(super) fn decision<'a>(plan: &'a NodePlan, key: &str) -> &'a Decision {
 }
 
 /// Plans, applies the patch and plans again, which must give no patch.
-pub(super) fn settle(input: &LabelInput, evidence: Option<&Evidence>) -> (NodePlan, LabelInput) {
+pub(super) fn plan_and_apply(input: &LabelInput, evidence: Option<&Evidence>) -> (NodePlan, LabelInput) {
     let plan = plan(input, evidence);
     let after = plan
         .patch
@@ -195,7 +195,7 @@ fn all_changes_and_the_annotation_are_one_patch() {
     ];
     let owned = owning(&[("row", "1", None), ("gone", "g", None)]);
     let node = [("row", "1"), ("gone", "g"), ("mine", "m")];
-    let (plan, after) = settle(
+    let (plan, after) = plan_and_apply(
         &input(&[("rack", "r"), ("row", "2")], &node, &owned, &rules),
         None,
     );
@@ -219,7 +219,7 @@ fn all_changes_and_the_annotation_are_one_patch() {
 #[test]
 fn changed_uid_or_formatting_alone_causes_no_patch() {
     let rules = [rule("rack", Mode::Follow, Takeover::Never)];
-    let (_, mut steady) = settle(&input(&[("rack", "r")], &[], &Owned::new(), &rules), None);
+    let (_, mut steady) = plan_and_apply(&input(&[("rack", "r")], &[], &Owned::new(), &rules), None);
     steady.vmi_uid = Some("another".parse().unwrap());
     steady.host.as_mut().unwrap().uid = None;
     steady.policies[0].name = "renamed".into();
@@ -238,7 +238,7 @@ fn a_patch_of_labels_alone_keeps_the_annotation_text() {
     // changes.
     let rules = [rule(RESTRICTED, Mode::Follow, Takeover::Always)];
     let host = [(RESTRICTED, "7")];
-    let (_, mut now) = settle(&input(&host, &[], &Owned::new(), &rules), None);
+    let (_, mut now) = plan_and_apply(&input(&host, &[], &Owned::new(), &rules), None);
     now.labels.insert(RESTRICTED.into(), "forged".into());
     let spelled = now.owned.clone();
     let patch = plan(&now, None).patch.unwrap();
@@ -353,7 +353,7 @@ fn a_dry_run_is_shown_and_never_sent() {
         ],
         "a dry run delays nothing"
     );
-    let (_, after) = settle(&now, Some(&pod(&[(ZONE, "a")])));
+    let (_, after) = plan_and_apply(&now, Some(&pod(&[(ZONE, "a")])));
     assert_eq!(after.labels, labels(&[(ZONE, "a")]));
     let zone = |evidence: &Evidence| decision(&plan(&now, Some(evidence)), ZONE).reason;
     assert_eq!(zone(&pod(&[(ZONE, "a")])), Reason::Unsafe);

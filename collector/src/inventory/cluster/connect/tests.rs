@@ -77,12 +77,12 @@ async fn failure(clients: ClusterClients) -> WatchFailure {
     let mut follower: Reflector<Object> = Reflector::tenant(api, 100);
     let mut cache = ResourceCache::new(Kind::UserNode, Some(cluster));
     loop {
-        let said = follower.next().await;
-        if let Some(why) = cache.exceeds(&said, 100) {
+        let described = follower.next().await;
+        if let Some(why) = cache.exceeds(&described, 100) {
             return follower.reject(why);
         }
-        cache.take(&said);
-        if let ReflectorEvent::Failed(failure) = said {
+        cache.take(&described);
+        if let ReflectorEvent::Failed(failure) = described {
             return failure;
         }
     }
@@ -220,10 +220,10 @@ async fn one_large_node_is_named_and_the_others_are_read() {
     let mut follower: Reflector<Object> = Reflector::tenant(api, 100);
     let mut cache = ResourceCache::new(Kind::UserNode, Some(cluster));
     loop {
-        let said = follower.next().await;
-        assert_eq!(cache.exceeds(&said, 100), None);
-        cache.take(&said);
-        if matches!(said, ReflectorEvent::Complete) {
+        let described = follower.next().await;
+        assert_eq!(cache.exceeds(&described, 100), None);
+        cache.take(&described);
+        if matches!(described, ReflectorEvent::Complete) {
             break;
         }
     }
