@@ -177,11 +177,11 @@ pub(super) enum QueryCommand {
     /// Labels of user-cluster Nodes: pending changes, the source of a value, the effect of another
     /// policy
     #[command(subcommand)]
-    Labels(Labels),
+    Labels(LabelsCommand),
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Labels {
+pub(super) enum LabelsCommand {
     /// List labels that differ from their desired values, and the actions
     Diff {
         /// Only Nodes of these user clusters
@@ -212,11 +212,11 @@ pub(super) enum Labels {
     },
     /// Test a LabelPropagation without applying it
     #[command(subcommand)]
-    Policy(Policy),
+    Policy(PolicyCommand),
 }
 
 #[derive(Debug, Subcommand)]
-pub(super) enum Policy {
+pub(super) enum PolicyCommand {
     /// List the changes that LabelPropagation objects in a file would cause in the live fleet; an
     /// object of the same name is replaced
     #[command(group(clap::ArgGroup::new("what").args(["file", "delete", "delete_all"]).multiple(true).required(true)))]

@@ -7,7 +7,7 @@ use virtfleet_collector_core::view::List;
 use virtfleet_wire::{finding::Severity, layered::to_yaml};
 
 use super::{
-    cli::{Cli, Labels, Output, OutputOptions, Policy, Program, QueryCommand, TopLevelCommand},
+    cli::{Cli, LabelsCommand, Output, OutputOptions, PolicyCommand, Program, QueryCommand, TopLevelCommand},
     client::{ApiResponse, Client},
     console::Console,
     explain::explain,
@@ -55,7 +55,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
     let done = if target::show(&cli.command).watch {
-        if matches!(cli.command, QueryCommand::Labels(Labels::Policy(_))) {
+        if matches!(cli.command, QueryCommand::Labels(LabelsCommand::Policy(_))) {
             let once = "labels policy test does not support --watch".to_owned();
             return report(&Fail::Usage(once), console);
         }
@@ -86,7 +86,7 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     let client = Client::new(&cli.connection)?;
     let target = Target::of(&cli.command, &client)?;
     let answer = match &cli.command {
-        QueryCommand::Labels(Labels::Policy(Policy::Test {
+        QueryCommand::Labels(LabelsCommand::Policy(PolicyCommand::Test {
             file,
             delete,
             delete_all,

@@ -4,7 +4,7 @@ use virtfleet_collector_core::view::{List, VmView};
 use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
 
 use super::{
-    cli::{Labels, OutputOptions, Policy, QueryCommand, VmFilters},
+    cli::{LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, VmFilters},
     client::{ApiResponse, Client},
     fail::Fail,
     view::{self, ViewOptions},
@@ -57,9 +57,9 @@ impl Target {
         })
     }
 
-    fn labels(command: &Labels) -> Self {
+    fn labels(command: &LabelsCommand) -> Self {
         match command {
-            Labels::Diff {
+            LabelsCommand::Diff {
                 cluster,
                 namespace,
                 label,
@@ -73,7 +73,7 @@ impl Target {
                 }
                 Self::list("/api/v1/labels", query, view::labels)
             }
-            Labels::Why { node, label, .. } => {
+            LabelsCommand::Why { node, label, .. } => {
                 let (cluster, node) = match node.split_once('/') {
                     Some((cluster, node)) => (Some(cluster), node),
                     None => (None, node.as_str()),
@@ -85,7 +85,7 @@ impl Target {
                     ..Self::list("/api/v1/labels", query, view::label)
                 }
             }
-            Labels::Policy(_) => Self::list("/api/v1/labels/inputs", Vec::new(), view::label_changes),
+            LabelsCommand::Policy(_) => Self::list("/api/v1/labels/inputs", Vec::new(), view::label_changes),
         }
     }
 
@@ -112,7 +112,9 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
         | QueryCommand::Clusters { show }
         | QueryCommand::Findings { show, .. }
         | QueryCommand::Labels(
-            Labels::Diff { show, .. } | Labels::Why { show, .. } | Labels::Policy(Policy::Test { show, .. }),
+            LabelsCommand::Diff { show, .. }
+            | LabelsCommand::Why { show, .. }
+            | LabelsCommand::Policy(PolicyCommand::Test { show, .. }),
         ) => show,
     }
 }

@@ -1,8 +1,9 @@
-//! The server on a real loopback socket: who gets in, what is refused, and that stopping under load loses no answer.
+//! Tests of the server on a real loopback socket: authorization, limits, and that a shutdown under
+//! load loses no response.
 
 #![expect(
     clippy::unwrap_used,
-    reason = "what fails here fails the test, with its message"
+    reason = "a failure here fails the test with its message"
 )]
 
 use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
@@ -87,7 +88,7 @@ struct Running {
     shutdown: Shutdown,
     metrics: ServerMetrics,
     task: JoinHandle<usize>,
-    /// Lets `/slow` answer.
+    /// Lets `/slow` respond.
     release: Arc<Notify>,
 }
 
@@ -123,8 +124,9 @@ async fn start(limits: Limits, transport: Transport) -> Running {
     }
 }
 
-/// Whether nothing came back: an error, or silence. hyper's client sometimes never ends a request whose connection was
-/// closed at the moment of its sending (seen with 1.12, once in some hundred tries), so silence is bounded here.
+/// Whether there is no response: an error or silence. With hyper 1.12 a client's request sometimes
+/// never ends if its connection is closed while it is being sent (once in some hundred tries), so
+/// silence is limited here.
 async fn refused<T, E>(answer: impl Future<Output = Result<T, E>>) -> bool {
     !matches!(
         tokio::time::timeout(Duration::from_secs(3), answer).await,
@@ -132,7 +134,7 @@ async fn refused<T, E>(answer: impl Future<Output = Result<T, E>>) -> bool {
     )
 }
 
-/// Fails instead of waiting for ever.
+/// Fails instead of waiting forever.
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(20), future)
         .await
@@ -208,11 +210,11 @@ async fn stopping_under_load_finishes_every_running_request_and_takes_no_new_one
     for client in clients {
         assert_eq!(client.await.unwrap(), (StatusCode::OK, 3));
     }
-    assert_eq!(running.task.await.unwrap(), 0, "no connection was cut");
+    assert_eq!(running.task.await.unwrap(), 0, "no connection was aborted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_end_is_cut_after_the_grace() {
+async fn unfinished_requests_are_aborted_after_the_grace_period() {
     let limits = Limits {
         shutdown_grace: Duration::from_millis(50),
         ..Limits::default()
@@ -251,7 +253,7 @@ async fn too_many_requests_get_503_and_slow_ones_504() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_does_not_read_is_dropped() {
+async fn a_client_that_does_not_read_is_disconnected() {
     let limits = Limits {
         write_timeout: Duration::from_millis(100),
         ..Limits::default()
@@ -269,11 +271,11 @@ async fn a_client_that_does_not_read_is_dropped() {
     .await;
     let mut rest = Vec::new();
     let read = stream.read_to_end(&mut rest).await;
-    assert!(read.is_err() || rest.len() < 64 << 20, "the answer was cut");
+    assert!(read.is_err() || rest.len() < 64 << 20, "the response was aborted");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn only_a_verified_client_that_is_no_agent_gets_in() {
+async fn only_verified_clients_except_agents_are_authorized() {
     let (dir, _ca) = pki();
     let running = start(Limits::default(), Transport::Tls(Arc::new(acceptor(dir.path())))).await;
     let (status, names) = tls_client(dir.path(), "collector", running.address)
@@ -301,7 +303,7 @@ async fn only_a_verified_client_that_is_no_agent_gets_in() {
 }
 
 #[test]
-fn changed_certificates_are_read_again_and_broken_ones_leave_the_last_good() {
+fn changed_certificates_are_reloaded_and_invalid_ones_ignored() {
     let (dir, ca) = pki();
     let acceptor = acceptor(dir.path());
     let now = std::time::Instant::now();
@@ -309,7 +311,7 @@ fn changed_certificates_are_read_again_and_broken_ones_leave_the_last_good() {
     ca.issue(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
     assert!(
         Arc::ptr_eq(&first, &acceptor.config(now)),
-        "not looked at again so soon"
+        "not checked again so soon"
     );
     let second = acceptor.config(now + Duration::from_mins(1));
     assert!(!Arc::ptr_eq(&first, &second));
@@ -344,7 +346,7 @@ fn each_unusable_file_is_named() {
 }
 
 #[test]
-fn a_pem_says_from_when_to_when_it_is_valid() {
+fn validity_period_of_pem_certificates() {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.not_before = rcgen::date_time_ymd(2020, 1, 2);
     params.not_after = rcgen::date_time_ymd(2031, 3, 4);
@@ -387,9 +389,9 @@ async fn idle(count: usize, to: SocketAddr, from: &str) -> Vec<TcpStream> {
     held
 }
 
-/// From another address, and from the same, as all clients have behind KubeVirt's masquerade binding.
+/// From another address, and from the same, like all clients behind KubeVirt's masquerade binding.
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_connections_keep_nobody_out() {
+async fn idle_connections_do_not_block_other_clients() {
     let (dir, _ca) = pki();
     for transport in [Transport::Plain, Transport::Tls(Arc::new(acceptor(dir.path())))] {
         let tls = matches!(transport, Transport::Tls(_));
@@ -420,7 +422,7 @@ async fn idle_connections_keep_nobody_out() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_sends_nothing_or_half_a_request_is_closed_soon() {
+async fn connections_without_a_complete_request_are_closed() {
     let limits = Limits {
         first_byte_timeout: Duration::from_millis(50),
         handshake_timeout: Duration::from_millis(100),
@@ -441,7 +443,7 @@ async fn who_sends_nothing_or_half_a_request_is_closed_soon() {
     }
     let failures = running.metrics.handshake_failures.clone();
     until("both are counted", || failures.get() == 2).await;
-    // Who has asked once may be quiet for longer.
+    // After its first request a client may be idle for longer.
     kept.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
         .await
         .unwrap();
@@ -453,7 +455,7 @@ async fn who_sends_nothing_or_half_a_request_is_closed_soon() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_listener_holds_no_place_of_another() {
+async fn listeners_share_the_connection_limit_without_blocking() {
     let limits = Limits {
         connections: 1,
         ..Limits::default()
@@ -477,7 +479,7 @@ async fn a_listener_holds_no_place_of_another() {
 }
 
 #[test]
-fn a_certificate_without_the_agents_names_is_told_before_a_collector_refuses_it() {
+fn a_certificate_without_the_agents_names_is_detected() {
     let (dir, ca) = pki();
     let pem = |name: &str| std::fs::read(dir.path().join(format!("{name}.crt"))).unwrap();
     check_agent_names(&pem("agent")).unwrap();
