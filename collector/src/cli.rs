@@ -1,5 +1,6 @@
 //! Command line of virtfleet-collector.
 
+pub(crate) use super::print::print_error;
 use std::{io::Write as _, path::PathBuf};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
@@ -218,10 +219,6 @@ fn load(file: &ConfigFile) -> Result<CollectorConfig, Code> {
 
 fn print(text: &str) {
     drop(writeln!(std::io::stdout().lock(), "{text}"));
-}
-
-pub(crate) fn print_error(text: &str) {
-    drop(writeln!(std::io::stderr().lock(), "virtfleet-collector: {text}"));
 }
 
 #[cfg(test)]

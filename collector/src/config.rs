@@ -5,15 +5,17 @@
 
 mod check;
 mod kubernetes;
+mod load;
+mod service_networks;
 #[cfg(test)]
 mod tests;
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_collector_core::dial::{DEFAULT_ALLOW, DEFAULT_SERVICE, DialRules};
+use service_networks::with_service;
+use virtfleet_collector_core::dial::{DEFAULT_ALLOW, DialRules};
 use virtfleet_wire::{
-    layered::{Expect, Fragment, Loaded, load},
     report::MAX_REPORT_BYTES,
     settings::{AGENT_PORT, CONFIG_API_VERSION, LogSettings, Span},
 };
@@ -194,20 +196,6 @@ pub struct ScrapeTls {
 }
 
 impl CollectorConfig {
-    /// Loads settings files, lowest precedence first, and validates them. Each problem has file and
-    /// line; without problems all keys were applied.
-    pub fn load(fragments: &[Fragment]) -> Loaded<Self> {
-        let expect = Expect {
-            api_version: CONFIG_API_VERSION,
-            kind: COLLECTOR_CONFIG_KIND,
-        };
-        let mut loaded = load::<Self>(fragments, expect, &[]);
-        loaded
-            .problems
-            .extend(check::check(&loaded.value, &loaded.origins));
-        loaded
-    }
-
     /// Rules for dialling agents.
     pub fn dial_rules(&self) -> DialRules {
         let scrape = &self.scrape;
@@ -231,14 +219,6 @@ impl CollectorConfig {
     /// The JSON Schema (2020-12).
     pub fn schema() -> serde_json::Value {
         schemars::schema_for!(Self).to_value()
-    }
-}
-
-/// Dial rules with the service networks of the settings, else with the default ones.
-fn with_service(allow: Vec<IpNet>, service: Option<&[IpNet]>, port: u16) -> DialRules {
-    match service {
-        Some(service) => DialRules::new(allow, service.to_vec(), port),
-        None => DialRules::new(allow, DEFAULT_SERVICE.to_vec(), port).with_default_service_networks(),
     }
 }
 

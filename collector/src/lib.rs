@@ -26,6 +26,7 @@ pub mod labels;
 pub mod leader;
 pub mod objects;
 mod page;
+mod print;
 pub mod scrape;
 pub mod serve;
 pub mod tenants;

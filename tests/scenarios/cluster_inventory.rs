@@ -356,7 +356,7 @@ fn is_pending_by_its_label(collector: &Collector) {
     let words: Vec<_> = row.split_whitespace().collect();
     assert_eq!(words[..4], ["prod", "vms", "Pending", "1"], "{table}");
     let found = collector.finding("tenant-pending", "vms/vm-1").unwrap();
-    assert!(found.contains("make a UserCluster named prod with"), "{found}");
+    assert!(found.contains("create a UserCluster named prod with"), "{found}");
     // A label assigns nothing.
     let vm = collector.json("/api/v1/vms/vms/vm-1").unwrap();
     assert!(vm["cluster"].is_null(), "{vm:#}");

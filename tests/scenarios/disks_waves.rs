@@ -89,7 +89,7 @@ fn tier2_units_are_read_again_once_in_a_pass() {
         first.state
     );
     let why = first.error("on-bad");
-    assert!(why.contains("is on the disk \"bad\""), "{why}");
+    assert!(why.contains("lies on the disk \"bad\""), "{why}");
     let asked = stage.asked();
     let count = |what: &str| asked.iter().filter(|line| *line == what).count();
     // Once for the gate, which is queued before anything takes long, once for all that is made, once for what is filled: little time passes after its copy.

@@ -262,7 +262,7 @@ fn tier4_a_clock_that_jumps_is_told_and_heals() {
         stage.take_collector()?.terminate(PATIENCE)?;
         stage.start_collector(Beat::default())?;
         let vm = stage.until_vm_within(SOON, &who, "the handshake fails", |vm| {
-            vm["agent"]["status"] != "up" && vm["agent"].to_string().contains("TLS")
+            vm["agent"]["status"] != "up" && vm["agent"]["failure"]["class"] == "tls"
         })?;
         println!("{:#}", vm["agent"]);
         let told = vm["agent"].to_string();

@@ -85,7 +85,7 @@ fn the_packaged_api_asks_every_client_for_a_certificate() {
     assert!(
         without.problems[0]
             .to_string()
-            .contains("clients must show a certificate"),
+            .contains("client certificates are required"),
         "{:?}",
         without.problems
     );

@@ -1,13 +1,9 @@
 //! Error responses: a code for programs, a message and a remedy for users.
 
-use axum::{
-    http::StatusCode,
-    response::{IntoResponse, Response},
-};
+use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::reply::Reply;
 use crate::leader::LeaseView;
 
 /// The body of every response with a status of 400 or above.
@@ -122,23 +118,5 @@ impl ApiError {
             message,
             "this is a bug in virtfleet-collector: please report it with the collector's log",
         )
-    }
-}
-
-impl IntoResponse for ApiError {
-    fn into_response(self) -> Response {
-        let body = ErrorBody {
-            error: ErrorDetail {
-                code: self.code.to_owned(),
-                message: self.message,
-                remedy: self.remedy,
-            },
-        };
-        let mut response = match Reply::json(&body) {
-            Ok(reply) => reply.into_response(),
-            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-        };
-        *response.status_mut() = self.status;
-        response
     }
 }

@@ -2,12 +2,7 @@
 
 use virtfleet_collector_core::findings::leaves_gaps;
 
-use super::{
-    error::ApiError,
-    reply::Reply,
-    router::ApiRequest,
-    routes::{ROUTES, Route},
-};
+use super::{error::ApiError, reply::Reply, route::Route, router::ApiRequest};
 
 /// Liveness: the process serves requests.
 #[expect(clippy::unnecessary_wraps, reason = "all handlers have the same signature")]
@@ -30,10 +25,15 @@ pub(super) fn ready(request: &ApiRequest) -> Result<Reply, ApiError> {
 
 /// The list of paths, for a browser or curl.
 #[expect(clippy::unnecessary_wraps, reason = "all handlers have the same signature")]
-pub(super) fn index(_: &ApiRequest) -> Result<Reply, ApiError> {
-    let width = ROUTES.iter().map(|route| route.path.len()).max().unwrap_or(0);
+pub(super) fn index(request: &ApiRequest) -> Result<Reply, ApiError> {
+    let width = request
+        .routes
+        .iter()
+        .map(|route| route.path.len())
+        .max()
+        .unwrap_or(0);
     let title = format!("virtfleet-collector {}\n\n", env!("CARGO_PKG_VERSION"));
     let line = |route: &Route| format!("{:width$}  {}\n", route.path, route.summary);
-    let text = title + &ROUTES.iter().map(line).collect::<String>();
+    let text = title + &request.routes.iter().map(line).collect::<String>();
     Ok(Reply::text(text))
 }

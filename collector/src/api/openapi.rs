@@ -8,12 +8,12 @@ use super::{
     REVISION_HEADER,
     error::{ApiError, ErrorBody},
     reply::Reply,
+    route::{Body, Route},
     router::ApiRequest,
-    routes::{Body, ROUTES, Route},
 };
 
-pub(super) fn answer(_: &ApiRequest) -> Result<Reply, ApiError> {
-    Reply::json(&document())
+pub(super) fn answer(request: &ApiRequest) -> Result<Reply, ApiError> {
+    Reply::json(&document(request.routes))
 }
 
 /// The schema of the document itself.
@@ -23,14 +23,14 @@ pub(super) fn any_object(_: &mut SchemaGenerator) -> Schema {
 
 /// The document. OpenAPI 3.1 uses JSON Schema 2020-12; only the location of the definitions
 /// differs.
-pub fn document() -> Value {
+pub(super) fn document(routes: &[Route]) -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .for_serialize()
         .with(|settings| settings.definitions_path = "/components/schemas".into())
         .into_generator();
     let error = generator.subschema_for::<ErrorBody>();
     let mut paths = Map::new();
-    for route in ROUTES {
+    for route in routes {
         paths.insert(
             route.path.to_owned(),
             json!({ "get": operation(route, &mut generator) }),

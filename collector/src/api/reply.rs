@@ -1,13 +1,13 @@
 //! A complete response body with its content type.
 
 use axum::{
-    http::{HeaderValue, header::CONTENT_TYPE},
+    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 use virtfleet_wire::exposition::{self, Page};
 
-use super::error::ApiError;
+use super::error::{ApiError, ErrorBody, ErrorDetail};
 
 /// A body with its content type, for status 200.
 #[derive(Debug)]
@@ -52,6 +52,24 @@ impl IntoResponse for Reply {
         let mut response = self.body.into_response();
         let content_type = HeaderValue::from_static(self.content_type);
         response.headers_mut().insert(CONTENT_TYPE, content_type);
+        response
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let body = ErrorBody {
+            error: ErrorDetail {
+                code: self.code.to_owned(),
+                message: self.message,
+                remedy: self.remedy,
+            },
+        };
+        let mut response = match Reply::json(&body) {
+            Ok(reply) => reply.into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        };
+        *response.status_mut() = self.status;
         response
     }
 }

@@ -1,7 +1,7 @@
 //! Router: checks parameters, waits for a long poll, calls the handler with one snapshot, and adds
 //! the revision to its reply.
 
-use std::sync::Arc;
+pub(super) use super::route::ApiRequest;
 
 use axum::{
     Router,
@@ -11,7 +11,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::get,
 };
-use virtfleet_collector_core::view::FleetSnapshot;
 
 use super::{
     ApiState, REVISION_HEADER,
@@ -21,25 +20,6 @@ use super::{
     routes::{Handler, ROUTES, Route},
     vm_page,
 };
-
-/// The input of a handler.
-pub(super) struct ApiRequest {
-    pub(super) api: ApiState,
-    /// The snapshot of the fleet for this response.
-    pub(super) snapshot: Arc<FleetSnapshot>,
-    pub(super) query: Query,
-    path: Vec<(String, String)>,
-}
-
-impl ApiRequest {
-    /// The decoded value of `{name}` in the route's path; empty if the path has no such part.
-    pub(super) fn path(&self, name: &str) -> &str {
-        self.path
-            .iter()
-            .find(|(known, _)| known == name)
-            .map_or("", |(_, value)| value)
-    }
-}
 
 /// The whole API, for the collector's port.
 pub fn router(state: ApiState) -> Router {
@@ -87,6 +67,7 @@ async fn answer(
     let snapshot = long_poll::snapshot(&api, &query).await?;
     if !route.has_revision() {
         let request = ApiRequest {
+            routes: ROUTES,
             api,
             snapshot,
             query,
@@ -100,6 +81,7 @@ async fn answer(
         StatusCode::NOT_MODIFIED.into_response()
     } else {
         let request = ApiRequest {
+            routes: ROUTES,
             api,
             snapshot,
             query,

@@ -1,73 +1,22 @@
 //! Table of routes. The router, the OpenAPI document, the index and the error for an unknown path
 //! are generated from it, so they always agree.
 
-use schemars::{Schema, SchemaGenerator};
+pub(super) use super::route::{Body, Handler, Route};
+use schemars::SchemaGenerator;
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
 use super::{
     clusters, collector_metrics,
-    error::ApiError,
     findings::{self, FindingView},
     fleet_page, health, hosts,
     label_inputs::{self, LabelInputs},
     labels::{self, LabelView},
     openapi,
-    param::{FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, Param, VM_FILTERS, WAIT},
-    reply::Reply,
-    router::ApiRequest,
+    param::{FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, VM_FILTERS, WAIT},
     sd::{self, TargetGroup},
     vm, vms,
 };
-
-/// One path, for GET and HEAD.
-pub(super) struct Route {
-    /// The path; `{x}` is a parameter.
-    pub(super) path: &'static str,
-    /// Unique name of the operation.
-    pub(super) id: &'static str,
-    /// Description, one sentence.
-    pub(super) summary: &'static str,
-    /// Its query parameters.
-    pub(super) params: &'static [&'static [Param]],
-    /// Whether unknown parameters are an error. Scrapers and probes may add their own.
-    pub(super) strict: bool,
-    /// Type of the response.
-    pub(super) body: Body,
-    /// Error statuses of the route besides 400 and 500.
-    pub(super) errors: &'static [u16],
-    /// The handler.
-    pub(super) answer: Handler,
-}
-
-/// Handler of a route.
-#[derive(Clone, Copy)]
-pub(super) enum Handler {
-    /// A function of the fleet's snapshot.
-    Snapshot(fn(&ApiRequest) -> Result<Reply, ApiError>),
-    /// Proxies the page of a VM's agent.
-    Agent,
-}
-
-/// Type of a response.
-pub(super) enum Body {
-    /// JSON with this schema.
-    Json(fn(&mut SchemaGenerator) -> Schema),
-    /// Text with this media type.
-    Text(&'static str),
-}
-
-impl Route {
-    /// Whether its response depends on the fleet's revision only, so that it has an `ETag` and
-    /// supports long polls.
-    pub(super) fn has_revision(&self) -> bool {
-        self.params
-            .iter()
-            .copied()
-            .flatten()
-            .any(|param| param.name == "wait")
-    }
-}
 
 const PLAIN: Body = Body::Text("text/plain; charset=utf-8");
 const METRICS: Body = Body::Text(exposition::CONTENT_TYPE);

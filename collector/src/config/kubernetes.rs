@@ -1,5 +1,6 @@
 //! Settings that apply only to live clusters.
 
+use super::service_networks::with_service;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -59,7 +60,7 @@ impl UserClusterSettings {
     /// the settings.
     pub fn dial_rules(&self, service: Option<&[IpNet]>) -> DialRules {
         // The kubeconfig has the port.
-        super::with_service(self.allow_cidrs.clone(), service, 0)
+        with_service(self.allow_cidrs.clone(), service, 0)
     }
 }
 

@@ -1,3 +1,5 @@
+use virtfleet_wire::layered::Fragment;
+
 use super::*;
 
 const VALID: &str = "apiVersion: virtfleet.io/v1alpha1

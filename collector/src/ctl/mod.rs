@@ -16,6 +16,7 @@ mod fail;
 mod input;
 mod policy;
 mod render;
+mod rendered;
 mod run;
 mod table;
 mod target;

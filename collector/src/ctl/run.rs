@@ -1,22 +1,21 @@
 //! Runs the program: from arguments to an exit code.
 
+pub(super) use super::rendered::render;
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::Parser as _;
 use virtfleet_collector_core::view::List;
-use virtfleet_wire::{finding::Severity, layered::to_yaml};
+use virtfleet_wire::finding::Severity;
 
 use super::{
-    cli::{Cli, LabelsCommand, Output, OutputOptions, PolicyCommand, Program, QueryCommand, TopLevelCommand},
+    cli::{Cli, LabelsCommand, PolicyCommand, Program, QueryCommand, TopLevelCommand},
     client::{ApiResponse, Client},
     console::Console,
     explain::explain,
     fail::Fail,
     policy, render as files,
-    table::MAX_CELL_CHARS,
     target::{self, Target},
-    text::{count, safe_json},
-    view::ViewOptions,
+    text::count,
     watch,
 };
 use crate::api::FindingView;
@@ -109,32 +108,6 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
         console.note(&line);
     }
     Ok(())
-}
-
-/// The response in the format of `-o`.
-pub(super) fn render(
-    show: &OutputOptions,
-    target: &Target,
-    answer: &ApiResponse,
-    console: &Console<'_>,
-) -> Result<String, Fail> {
-    match show.output {
-        Some(Output::Json) => Ok(safe_json(&format!("{:#}\n", answer.body))),
-        Some(Output::Yaml) => Ok(to_yaml(&answer.body)),
-        None | Some(Output::Wide) => {
-            let wide = show.output == Some(Output::Wide);
-            // A terminal shows truncated texts; a pipe gets all of them.
-            let whole = wide && !console.terminal;
-            let options = ViewOptions {
-                wide,
-                headers: !show.no_headers,
-                colour: console.colour,
-                max_chars: if whole { usize::MAX } else { MAX_CELL_CHARS },
-                now: (console.now)(),
-            };
-            (target.view)(answer, &options)
-        }
-    }
 }
 
 /// The line after a list: whether the list is complete, and findings about the inventory. It is

@@ -7,6 +7,7 @@
 //! Only the leader sends patches, of metadata only, and only for the Node UID and version of the
 //! plan. Each user cluster has its own worker, so that a slow or dead cluster delays no other.
 
+mod clock;
 mod cluster_limits;
 mod cluster_worker;
 mod confirmation;
@@ -18,6 +19,7 @@ mod ownership_conflicts;
 mod rate_limit;
 mod reconcile_state;
 mod reconciler;
+mod send_error;
 mod status_store;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,12 @@
 //! Reconciles one VM's labels: plans, patches the Node, and decides when to run again.
 
+pub(super) use super::clock::now;
 use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use virtfleet_collector_core::labels::{
@@ -263,9 +264,4 @@ impl<W: NodeWriter> LabelReconciler<W> {
         };
         Requeue::After(state.next_pause(min, max))
     }
-}
-
-/// Time of tokio's clock, which tests can pause.
-pub(super) fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
 }

@@ -1,5 +1,6 @@
 //! Requests of the label writer to user clusters, behind a trait so that tests can inject faults.
 
+pub use super::send_error::SendError;
 use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -15,15 +16,12 @@ use virtfleet_collector_core::{
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
 
 use super::evidence_reader::{VolumeCache, read};
-use crate::{bounded::bounded, page::not_kubernetes};
 
 /// Field manager of everything that the collector writes.
 pub const FIELD_MANAGER: &str = "virtfleet";
 
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum characters kept of an API server's message.
-const MAX_MESSAGE: usize = 512;
 
 /// A Node's metadata in the API server's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,79 +34,6 @@ pub struct NodeMetadata {
     pub labels: Labels,
     /// Text of its ownership annotation.
     pub owned: Option<String>,
-}
-
-/// Why a request failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SendError {
-    /// 409: the Node has changed since, or was created anew.
-    #[error("the Node has changed since it was read")]
-    Conflict,
-    /// 404: the Node does not exist.
-    #[error("there is no such Node")]
-    Gone,
-    /// 401, 403, with the server's message.
-    #[error("not allowed: {0}; check the RBAC of the user cluster's kubeconfig")]
-    Denied(String),
-    /// The server rejected the request itself (400, 422), with its message.
-    #[error("refused: {0}")]
-    Refused(String),
-    /// 429, 5xx, timeout or no connection.
-    #[error("{0}")]
-    Unreachable(String),
-    /// There is no client for this cluster.
-    #[error("the user cluster has no usable kubeconfig")]
-    NoClient,
-}
-
-impl SendError {
-    /// The class as the value of a metric's label.
-    pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::Gone => "gone",
-            Self::Denied(_) => "denied",
-            Self::Refused(_) => "refused",
-            Self::Unreachable(_) => "unreachable",
-            Self::NoClient => "no_client",
-        }
-    }
-
-    /// Every class, and `ok`.
-    pub const ALL: [&'static str; 7] = [
-        "ok",
-        "conflict",
-        "gone",
-        "denied",
-        "refused",
-        "unreachable",
-        "no_client",
-    ];
-
-    /// Whether the failure concerns the whole cluster rather than one Node.
-    pub fn is_cluster_failure(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::NoClient | Self::Denied(_))
-    }
-}
-
-impl From<kube::Error> for SendError {
-    fn from(error: kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => {
-                let message = bounded(&status.message, MAX_MESSAGE);
-                match status.code {
-                    404 => Self::Gone,
-                    409 => Self::Conflict,
-                    401 | 403 => Self::Denied(message),
-                    400 | 405..=428 => Self::Refused(message),
-                    code => Self::Unreachable(format!("{code} {message}")),
-                }
-            }
-            // Its text would repeat the server's answer.
-            kube::Error::SerdeError(error) => Self::Unreachable(not_kubernetes(&error)),
-            other => Self::Unreachable(bounded(&other.to_string(), MAX_MESSAGE)),
-        }
-    }
 }
 
 /// A patch for one Node, valid only for that UID and version.

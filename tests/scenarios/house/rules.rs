@@ -114,7 +114,7 @@ pub(crate) const CIRCLES: &[(&str, usize)] = &[
     ("agent/host/", 5),
     ("agent/metrics/", 3),
     ("agent/state/", 1),
-    ("collector/", 9),
+    ("collector/", 2),
     ("collector/core/", 1),
 ];
 

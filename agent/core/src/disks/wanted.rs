@@ -43,7 +43,8 @@ impl fmt::Display for Key {
             Self::Path(path) => write!(f, "path {path}"),
             Self::PartUuid(uuid) => write!(f, "PARTUUID {uuid}"),
             Self::PartLabel(label) => write!(f, "PARTLABEL {label}"),
-            Self::Uuid(uuid) => write!(f, "UUID {uuid}, assigned by the agent"),
+            // The evidence hash of an approval contains this text: another text voids approvals.
+            Self::Uuid(uuid) => write!(f, "UUID {uuid}, which we gave it"),
             Self::Position { size, order } => write!(f, "disk {order} of {size} bytes"),
         }
     }

@@ -14,6 +14,7 @@ mod action;
 mod decide;
 pub mod evidence;
 pub mod guard;
+mod input;
 pub mod merge;
 mod outcome;
 pub mod owned;

@@ -1,61 +1,22 @@
 //! Plans one Node: compares desired and actual labels key by key, and builds the patch.
 
 pub use super::action::Action;
-use std::collections::{BTreeMap, BTreeSet};
+pub use super::input::{LabelInput, Reason};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
-use virtfleet_wire::ids::{ClusterName, NodeName, Uid, VmKey};
 
 use super::{
     evidence::Evidence,
     merge::{Merged, merge},
     owned::{self, ANNOTATION, Owned},
-    policy::{LabelPolicy, Mode},
+    policy::Mode,
     safety,
     steps::{self, LabelGroup, NodeContext},
 };
-use crate::facts::{InfraNode, Labels};
-
-/// Input of the plan for one VM's Node; see [`crate::index::FleetIndex::label_input`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LabelInput {
-    /// The VM.
-    pub vm: VmKey,
-    /// UID of its VMI.
-    pub vmi_uid: Option<Uid>,
-    /// Its user cluster.
-    pub cluster: ClusterName,
-    /// The labels of its `UserCluster`, which policies select by.
-    pub cluster_labels: Labels,
-    /// Whether the `UserCluster` is suspended: labels are planned and shown, never written.
-    pub suspended: bool,
-    /// The user cluster's Node.
-    pub node: NodeName,
-    /// Its UID.
-    pub node_uid: Option<Uid>,
-    /// Its labels.
-    pub labels: Labels,
-    /// The text of its ownership annotation ([`super::owned::ANNOTATION`]).
-    pub owned: Option<String>,
-    /// Keys of its labels that its kubelet wrote last (`metadata.managedFields`).
-    pub kubelet_labels: BTreeSet<String>,
-    /// Its `metadata.resourceVersion`; none in a manifest folder.
-    pub resource_version: Option<String>,
-    /// The infra node on which the VM runs (`vmi.status.nodeName`). None if the VM is not scheduled
-    /// or the node is not in the inventory: then nothing changes.
-    pub host: Option<InfraNode>,
-    /// Keys that the infra node lost or changed so recently that the change is not confirmed: the
-    /// Node keeps its value (`labels.confirmRemoval`, `labels.confirmChange`).
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub unconfirmed: BTreeSet<String>,
-    /// Current labels of the infra nodes on which the VM ran before.
-    pub stood_on: Vec<Labels>,
-    /// The policies whose cluster selector matches, by name.
-    pub policies: Vec<LabelPolicy>,
-}
+use crate::facts::Labels;
 
 /// Plan for one Node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
@@ -94,77 +55,6 @@ pub struct Decision {
     pub message: String,
     /// Only a policy with `dryRun` selects it: shown, not sent.
     pub dry_run: bool,
-}
-
-/// Reason of a decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
-pub enum Reason {
-    /// It has the desired value.
-    InLine,
-    /// The Node does not have the label.
-    Missing,
-    /// The infra node's value changed, or the VM moved.
-    Moved,
-    /// The takeover rule allows to replace the value of another writer.
-    TakenOver,
-    /// The collector wrote it, another writer removed it, and the label follows.
-    Repaired,
-    /// No policy selects it any more.
-    Withdrawn,
-    /// The infra node has no such label any more.
-    SourceGone,
-    /// Mode `InitialOnly`: the label has a value.
-    Initial,
-    /// Mode `ReportDrift`: the value differs.
-    Drift,
-    /// Mode `FollowIfSafe`: an object on the Node depends on the old value.
-    Unsafe,
-    /// Mode `FollowIfSafe`: the safety is unknown, because the evidence was not read or could not
-    /// be read.
-    SafetyUnknown,
-    /// Another writer set it, and the takeover rule does not allow to replace the value.
-    Foreign,
-    /// The Node's kubelet sets it at every start.
-    KubeletImposes,
-    /// Policies contradict each other.
-    Conflict,
-    /// The key is protected.
-    Protected,
-    /// The value is not a valid label value.
-    InvalidValue,
-    /// The infra node is unknown, or the VM is not scheduled: nothing changes.
-    PlacementUnknown,
-    /// The ownership annotation cannot be read: nothing changes.
-    AnnotationBroken,
-    /// The `UserCluster` is suspended.
-    Suspended,
-}
-
-impl Reason {
-    /// The name in JSON, metrics and Events.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InLine => "InLine",
-            Self::Missing => "Missing",
-            Self::Moved => "Moved",
-            Self::TakenOver => "TakenOver",
-            Self::Repaired => "Repaired",
-            Self::Withdrawn => "Withdrawn",
-            Self::SourceGone => "SourceGone",
-            Self::Initial => "Initial",
-            Self::Drift => "Drift",
-            Self::Unsafe => "Unsafe",
-            Self::SafetyUnknown => "SafetyUnknown",
-            Self::Foreign => "Foreign",
-            Self::KubeletImposes => "KubeletImposes",
-            Self::Conflict => "Conflict",
-            Self::Protected => "Protected",
-            Self::InvalidValue => "InvalidValue",
-            Self::PlacementUnknown => "PlacementUnknown",
-            Self::AnnotationBroken => "AnnotationBroken",
-            Self::Suspended => "Suspended",
-        }
-    }
 }
 
 /// A change of one Node's metadata.

@@ -9,6 +9,7 @@
 
 mod dial;
 mod endpoints;
+mod host_port;
 mod kubeconfig;
 mod limit;
 mod services;

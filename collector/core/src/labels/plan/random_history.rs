@@ -6,6 +6,8 @@
 //! controllers do; takeover is fixed for each source. So the end state is a function of the last
 //! facts: each key's policy, the last host's value, and the last action of other writers.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::{

@@ -1,7 +1,10 @@
 //! Shared helpers of the planner's tests, and tests of whole plans: patch, order, placement,
 //! annotation.
 
+use std::collections::BTreeSet;
+
 use super::*;
+use crate::labels::policy::LabelPolicy;
 use crate::{
     facts::Selector,
     labels::{

@@ -2,6 +2,7 @@
 //! API server: no programs, no files, no proxy, no HTTP, no unverified TLS, no path under which
 //! another service could answer.
 
+pub(super) use super::host_port::host_and_port;
 use std::net::IpAddr;
 
 use http::{Uri, uri::Scheme};
@@ -119,16 +120,6 @@ fn origin(server: &str) -> Result<(String, u16), String> {
         return refuse("has no host or an invalid port");
     }
     Ok((host, port))
-}
-
-/// Host without brackets, and port, by default 443.
-pub(super) fn host_and_port(uri: &Uri) -> (String, u16) {
-    let host = uri.host().unwrap_or_default();
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    (host.to_owned(), uri.port_u16().unwrap_or(443))
 }
 
 #[cfg(test)]

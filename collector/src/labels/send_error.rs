@@ -1,0 +1,79 @@
+//! Why a request was not answered.
+
+use crate::{bounded::bounded, page::not_kubernetes};
+
+/// Why a request failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// 409: the Node has changed since, or was created anew.
+    #[error("the Node has changed since it was read")]
+    Conflict,
+    /// 404: the Node does not exist.
+    #[error("there is no such Node")]
+    Gone,
+    /// 401, 403, with the server's message.
+    #[error("not allowed: {0}; check the RBAC of the user cluster's kubeconfig")]
+    Denied(String),
+    /// The server rejected the request itself (400, 422), with its message.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// 429, 5xx, timeout or no connection.
+    #[error("{0}")]
+    Unreachable(String),
+    /// There is no client for this cluster.
+    #[error("the user cluster has no usable kubeconfig")]
+    NoClient,
+}
+
+impl SendError {
+    /// The class as the value of a metric's label.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::Gone => "gone",
+            Self::Denied(_) => "denied",
+            Self::Refused(_) => "refused",
+            Self::Unreachable(_) => "unreachable",
+            Self::NoClient => "no_client",
+        }
+    }
+
+    /// Every class, and `ok`.
+    pub const ALL: [&'static str; 7] = [
+        "ok",
+        "conflict",
+        "gone",
+        "denied",
+        "refused",
+        "unreachable",
+        "no_client",
+    ];
+
+    /// Whether the failure concerns the whole cluster rather than one Node.
+    pub fn is_cluster_failure(&self) -> bool {
+        matches!(self, Self::Unreachable(_) | Self::NoClient | Self::Denied(_))
+    }
+}
+
+impl From<kube::Error> for SendError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => {
+                let message = bounded(&status.message, MAX_MESSAGE);
+                match status.code {
+                    404 => Self::Gone,
+                    409 => Self::Conflict,
+                    401 | 403 => Self::Denied(message),
+                    400 | 405..=428 => Self::Refused(message),
+                    code => Self::Unreachable(format!("{code} {message}")),
+                }
+            }
+            // Its text would repeat the server's answer.
+            kube::Error::SerdeError(error) => Self::Unreachable(not_kubernetes(&error)),
+            other => Self::Unreachable(bounded(&other.to_string(), MAX_MESSAGE)),
+        }
+    }
+}
+
+/// Maximum characters kept of an API server's message.
+pub(super) const MAX_MESSAGE: usize = 512;
