@@ -81,7 +81,7 @@ fn user_data_without_tls_is_refused() {
         let (code, out, err) = render(input, &["cloud-init"]);
         assert_eq!((code, out.as_str()), (1, ""), "{input}: {err}");
         assert!(
-            err.contains(": settings.server.tls: no certificate is named") && err.contains("--without-tls"),
+            err.contains(": settings.server.tls: no certificate is set") && err.contains("--without-tls"),
             "{err}"
         );
         let (code, out, err) = render(input, &["cloud-init", "--without-tls"]);
