@@ -148,7 +148,7 @@ async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown)
     ready.store(true, Ordering::Release);
     notify(NotifyState::Ready);
     // What runs from now on has run once; the rest was for the start.
-    virtfleet_agent_host::give_back();
+    virtfleet_agent_host::release_memory();
     tokio::select! {
         () = shutdown.graceful.cancelled() => Ok(()),
         gone = worker.gone() => Err(gone),

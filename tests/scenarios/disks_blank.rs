@@ -138,7 +138,7 @@ fn format(device: &Loop, filesystem: DiskFilesystem, uuid: &str) -> Result<Forma
 
 fn content(device: &Loop) -> Result<Content> {
     let roots = Roots::default();
-    match disks(&roots).look(&device.device()?, ProofKind::Sampled, &mut |_, _| {}) {
+    match disks(&roots).probe(&device.device()?, ProofKind::Sampled, &mut |_, _| {}) {
         Probe::HasData(content) => Ok(content),
         other => anyhow::bail!("{other:?}"),
     }
@@ -162,7 +162,7 @@ fn tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again() {
                     "{found:?}"
                 );
                 ensure!(
-                    check::is_content(&SystemCommands, word, device.node())?,
+                    check::is_intact(&SystemCommands, word, device.node())?,
                     "{word}: its checker is not content"
                 );
                 let bytes = match filesystem {
@@ -261,7 +261,7 @@ fn tier2_a_device_in_use_is_never_blank() {
             .read(true)
             .custom_flags(libc::O_EXCL)
             .open(device.node())?;
-        let probe = disks(&roots).look(&seen, ProofKind::Sampled, &mut |_, _| {});
+        let probe = disks(&roots).probe(&seen, ProofKind::Sampled, &mut |_, _| {});
         ensure!(
             matches!(&probe, Probe::Unknown(doubt) if doubt.passing),
             "{probe:?}"

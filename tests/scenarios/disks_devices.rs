@@ -98,7 +98,7 @@ fn tier2_partitions_swap_and_mounts_of_other_namespaces_are_uses() {
             let there = format!("{} (process {})", place.display(), other.id());
             ensure!(seen.uses == [Use::Mounted(there)], "{:?}", seen.uses);
             // What is on it is known, although nobody else may have it now.
-            let probe = disks(&roots).look(&seen, ProofKind::Sampled, &mut |_, _| {});
+            let probe = disks(&roots).probe(&seen, ProofKind::Sampled, &mut |_, _| {});
             ensure!(
                 matches!(&probe, Probe::HasData(content) if content.kind == "ext4"),
                 "{probe:?}"

@@ -81,7 +81,7 @@ fn look(device: &Loop) -> Result<(Probe, Duration)> {
     let roots = Roots::default();
     let device = device.device()?;
     let begun = Instant::now();
-    let probe = disks(&roots).look_within(&device, ProofKind::Sampled, None, LIMITS, &mut |_, _| {});
+    let probe = disks(&roots).probe_within(&device, ProofKind::Sampled, None, LIMITS, &mut |_, _| {});
     Ok((probe, begun.elapsed()))
 }
 
@@ -201,7 +201,7 @@ fn tier2_a_disk_that_goes_away_in_between_is_unknown() {
             let device = Loop::attach(&image)?;
             let roots = Roots::default();
             let seen = device.device()?;
-            let probe = disks(&roots).look_within(
+            let probe = disks(&roots).probe_within(
                 &seen,
                 ProofKind::Sampled,
                 None,
@@ -242,7 +242,7 @@ fn tier2_a_disk_that_ends_before_it_should_is_unknown() {
             // In the middle of a look.
             image.set_len(300 * MIB)?;
             let probe =
-                disks(&roots).look_within(&seen, ProofKind::Sampled, None, LIMITS, &mut |done, all| {
+                disks(&roots).probe_within(&seen, ProofKind::Sampled, None, LIMITS, &mut |done, all| {
                     if done > all / 2 {
                         image.set_len(0).unwrap();
                     }

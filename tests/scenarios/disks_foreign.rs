@@ -29,7 +29,7 @@ fn needs() -> Result<()> {
 /// What the agent finds on it.
 fn look(device: &Loop, proof: ProofKind) -> Result<Probe> {
     let roots = Roots::default();
-    Ok(disks(&roots).look(&device.device()?, proof, &mut |_, _| {}))
+    Ok(disks(&roots).probe(&device.device()?, proof, &mut |_, _| {}))
 }
 
 fn data(probe: Probe) -> Result<Content> {

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use nix::libc;
 use virtfleet_agent_core::disks::{Device, Probe};
 use virtfleet_agent_host::{
-    CommandError, Commands, Done, Roots, SystemCommands, Tool,
+    CommandError, CommandOutput, Commands, Roots, SystemCommands, Tool,
     disks::{ClaimError, Disks, Kinds, Limits},
 };
 use virtfleet_tests::{
@@ -48,11 +48,11 @@ fn now() -> Duration {
 struct Watched(Mutex<Option<Duration>>);
 
 impl Commands for Watched {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         SystemCommands.run(tool)
     }
 
-    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<CommandOutput, CommandError> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(now());
         SystemCommands.run_with_lock(tool, lock)
     }
@@ -60,7 +60,7 @@ impl Commands for Watched {
 
 fn uuid(device: &Device) -> Option<String> {
     let roots = Roots::default();
-    match disks(&roots).look(device, ProofKind::Sampled, &mut |_, _| {}) {
+    match disks(&roots).probe(device, ProofKind::Sampled, &mut |_, _| {}) {
         Probe::HasData(content) => content.uuid,
         _ => None,
     }

@@ -14,7 +14,7 @@ use std::{
 
 /// What the targets play of the agent.
 mod agent {
-    pub(crate) use virtfleet_agent_host::dns::{AskedMessage, Verdict};
+    pub(crate) use virtfleet_agent_host::dns::{QueryMessage, Verdict};
     pub(crate) use virtfleet_agent_service::server::filter_of_query;
 }
 #[path = "../fuzz/src/targets/mod.rs"]

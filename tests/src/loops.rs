@@ -206,7 +206,7 @@ fn wanted(filesystem: DiskFilesystem) -> Wanted {
 /// What a look at it must give: the proof that it is blank.
 pub fn blankness(device: &Device, proof: ProofKind) -> Result<Blankness> {
     let roots = Roots::default();
-    match disks(&roots).look(device, proof, &mut |_, _| {}) {
+    match disks(&roots).probe(device, proof, &mut |_, _| {}) {
         Probe::Blank(blank) => Ok(blank),
         other => anyhow::bail!("{} is not blank: {other:?}", device.node()),
     }

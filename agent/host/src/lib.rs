@@ -17,14 +17,15 @@ pub mod virtio;
 
 #[cfg(any(test, feature = "fakes"))]
 pub use command::fake::FakeCommands;
-pub use command::{CommandError, Commands, Done, SystemCommands, Tool, find_program, own_program};
+pub use command::{CommandError, CommandOutput, Commands, SystemCommands, Tool, find_program, own_program};
 pub use disks::{
     btrfs_calls::{BtrfsDevice, BtrfsFilesystem, btrfs_devices},
     busy::{busy_below, entries_in},
     directory::{
-        DirectoryError, DirectoryState, directory_state, make_afresh, rename_directory, stranger_in,
+        DirectoryError, DirectoryState, directory_state, recreate_directory, rename_directory,
+        unexpected_entry,
     },
-    fail_point::{Unwatched, Witness},
+    fail_point::{FailPoints, NoFailPoints},
     health::{Asked, DiskHealth},
     identifiers::{identified, references},
     journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore, UNDO_DIRECTORY},
@@ -67,8 +68,8 @@ pub use nix::errno::Errno;
 pub use proc::{
     clock::{clock, clock_sample, is_root},
     clock_calls::{ClockCalls, ClockState},
-    kernel::{FsSpace, Kernel, Machine, Statfs, Uname, page_size},
-    memory::give_back,
+    kernel::{FsSpace, Kernel, MachineCalls, Statfs, Uname, page_size},
+    memory::release_memory,
     tasks::{TaskError, Tasks},
 };
 pub use requests::{
@@ -76,7 +77,7 @@ pub use requests::{
     withdraw_request,
 };
 pub use services::{
-    bus_calls::{BUS_SOCKET, Reach, ServiceCalls},
+    bus_calls::{BUS_SOCKET, ServiceCalls, SocketState},
     dbus,
     service::{Change, Service, Services, Systemctl},
 };

@@ -9,7 +9,8 @@ use std::{
 
 use virtfleet_agent_core::procfs::ParseError;
 use virtfleet_agent_host::{
-    ClockCalls, Kernel, Machine, NetworkCalls, NicCalls, RereadError, Roots, ServiceCalls, Statfs, nic_calls,
+    ClockCalls, Kernel, MachineCalls, NetworkCalls, NicCalls, RereadError, Roots, ServiceCalls, Statfs,
+    nic_calls,
 };
 use virtfleet_agent_state::{CachedStateError, DnsHistory};
 use virtfleet_wire::{
@@ -110,7 +111,7 @@ pub struct Context {
     /// Filesystem usage (statfs) provider.
     pub statfs: Arc<dyn Statfs>,
     /// Machine queries (uname, wall clock).
-    pub machine: Arc<dyn Machine>,
+    pub machine: Arc<dyn MachineCalls>,
     /// Network queries over netlink and ioctl.
     pub network: Arc<dyn NetworkCalls>,
     /// Queries of the queues of network interfaces.

@@ -53,7 +53,7 @@ pub(super) fn apply(args: &Args, options: &ApplyOptions) -> Result<Code, Failure
             // Read under the lock: the settings may have changed while another run was waited for.
             let (declared, unusable) = declared(args);
             let provisioner = DiskProvisioner {
-                witness: lock,
+                fail_points: lock,
                 ..DiskProvisioner::of_guest(&args.roots, &boot, unusable.as_deref())
             };
             provisioner.run(&declared, mode)

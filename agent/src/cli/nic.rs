@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use virtfleet_agent_core::nic::{Plan, mask, state::NicState};
-use virtfleet_agent_host::{Unwatched, nic_calls};
+use virtfleet_agent_host::{NoFailPoints, nic_calls};
 use virtfleet_agent_provision::{
     BootIdentity,
     nic::{NicProvisioner, Wanted, failed, real, wanted},
@@ -53,7 +53,7 @@ fn with_provisioner<T>(args: &Args, run: impl FnOnce(&NicProvisioner<'_>) -> T) 
         roots: &args.roots,
         world: &real(&args.roots, &*calls),
         calls: &*calls,
-        witness: &Unwatched,
+        fail_points: &NoFailPoints,
         boot_id: &boot.boot_id,
     })
 }

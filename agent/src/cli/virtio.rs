@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use virtfleet_agent_core::virtio::{Device, Machine, status};
 use virtfleet_agent_host::is_root;
-use virtfleet_agent_state::{identity::observe, settings, virtio::look};
+use virtfleet_agent_state::{identity::observe, settings, virtio::inspect};
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::finding::{Finding, Severity};
 
@@ -50,7 +50,7 @@ pub(super) fn show(args: &Args, all: bool, output: Output) -> Result<Code, Failu
     let settings = settings::load(&args.roots, args.config.as_deref());
     let boot_id = observe(&args.roots).boot_id;
     let root = is_root();
-    let seen = look(&args.roots, &boot_id, &settings.config.nic, root);
+    let seen = inspect(&args.roots, &boot_id, &settings.config.nic, root);
     let document = Document {
         machine: named(&seen.machine)?,
         findings: &seen.findings,

@@ -190,7 +190,7 @@ fn stale(commands: &dyn Commands) -> bool {
 mod tests {
     use super::*;
 
-    use virtfleet_agent_host::{Done, FakeCommands};
+    use virtfleet_agent_host::{CommandOutput, FakeCommands};
 
     fn lines(plan: &Plan, systemd: bool, start: bool, commands: &FakeCommands) -> (Vec<String>, Outcome) {
         let options = Options {
@@ -241,9 +241,9 @@ mod tests {
     fn what_does_not_start_is_said_and_the_rest_is_started() {
         let fails = |line: &str| {
             let code = i32::from(line == "systemctl start virtfleet-provision.service");
-            Some(Done {
+            Some(CommandOutput {
                 code,
-                ..Done::default()
+                ..CommandOutput::default()
             })
         };
         let (_, outcome) = lines(&fresh(), true, true, &FakeCommands::new(fails));
@@ -272,9 +272,9 @@ mod tests {
         );
         assert!(!calm.iter().any(|line| line.contains("restart")), "{calm:?}");
         let stale = |_: &str| {
-            Some(Done {
+            Some(CommandOutput {
                 stdout: "NeedDaemonReload=no\n\nNeedDaemonReload=yes\n".to_owned(),
-                ..Done::default()
+                ..CommandOutput::default()
             })
         };
         let (lines_, _) = lines(&nothing(), true, true, &FakeCommands::new(stale));

@@ -3,7 +3,7 @@ use std::{
     os::unix::fs::{PermissionsExt as _, symlink},
 };
 
-use virtfleet_agent_host::{Done, FakeCommands};
+use virtfleet_agent_host::{CommandOutput, FakeCommands};
 use virtfleet_delivery::{INSTALLED, WANTED, guest};
 
 use super::*;
@@ -184,7 +184,7 @@ fn the_user_is_made_by_whatever_tool_is_there() {
         [format!("systemd-sysusers --root={root} virtfleet.conf")]
     );
 
-    let commands = FakeCommands::new(|line| line.starts_with("useradd").then(Done::default));
+    let commands = FakeCommands::new(|line| line.starts_with("useradd").then(CommandOutput::default));
     apply(&image.options, &image.plan(), &commands).unwrap();
     let lines = commands.take();
     assert!(

@@ -14,11 +14,11 @@ const MAX_ANSWERS: usize = 10;
 /// Probe results, shared between the nameserver watch (writer) and the report and metrics
 /// (readers).
 #[derive(Debug, Clone, Default)]
-pub struct DnsHistory(Arc<Mutex<Vec<Heard>>>);
+pub struct DnsHistory(Arc<Mutex<Vec<NameserverHistory>>>);
 
 /// Probe results of one nameserver.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Heard {
+pub struct NameserverHistory {
     /// Address of the nameserver.
     pub nameserver: IpAddr,
     /// The last ten results, newest last.
@@ -40,7 +40,7 @@ pub struct RecordedAnswer {
     pub micros: Option<u64>,
 }
 
-impl Heard {
+impl NameserverHistory {
     /// The newest result.
     pub fn last(&self) -> Option<&RecordedAnswer> {
         self.answers.last()
@@ -57,7 +57,7 @@ pub fn is_good(outcome: &Outcome) -> bool {
 
 impl DnsHistory {
     /// A copy of the history of all nameservers.
-    pub fn heard(&self) -> Vec<Heard> {
+    pub fn snapshot(&self) -> Vec<NameserverHistory> {
         self.lock().clone()
     }
 
@@ -76,7 +76,7 @@ impl DnsHistory {
             .iter()
             .position(|history| history.nameserver == nameserver)
             .unwrap_or_else(|| {
-                all.push(Heard {
+                all.push(NameserverHistory {
                     nameserver,
                     answers: Vec::new(),
                     outcomes: BTreeMap::new(),
@@ -97,7 +97,7 @@ impl DnsHistory {
             .retain(|history| nameservers.contains(&history.nameserver));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Heard>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<NameserverHistory>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub enum Severity {
     /// Worth knowing; nothing is wrong.
     Info,
-    /// Wrong, and it will hurt later or hurts a little now. Also what an unknown, newer severity is read as.
+    /// Wrong, and it will hurt later or hurts a little now. Also what an unknown, newer severity is
+    /// read as.
     Warning,
     /// Wrong now, and somebody should act.
     Critical,
@@ -36,7 +37,8 @@ pub struct Subject {
     pub name: String,
 }
 
-/// One finding. Its `id` and `subject` together identify it: the same two mean the same finding, seen again.
+/// One finding. Its `id` and `subject` together identify it: the same two mean the same finding,
+/// seen again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
@@ -62,7 +64,8 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// A finding without evidence, remedy and time; add them with [`Finding::with`], [`Finding::remedy`].
+    /// A finding without evidence, remedy and time; add them with [`Finding::with`],
+    /// [`Finding::remedy`].
     pub fn new(
         id: &str,
         severity: Severity,

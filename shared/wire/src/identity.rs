@@ -1,7 +1,8 @@
-//! Who a guest says it is, each field with the place where it was read, and what it believes of its topology.
+//! Who a guest says it is, each field with the place where it was read, and what it believes of its
+//! topology.
 //!
-//! None of this decides anything: the collector knows a VM by the address it dialled and by the certificate, and uses
-//! these words to confirm, or to find that two of them disagree.
+//! None of this decides anything: the collector knows a VM by the address it dialled and by the
+//! certificate, and uses these words to confirm, or to find that two of them disagree.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +16,8 @@ use crate::ids::MacAddr;
 pub struct Sourced<T> {
     /// What was read.
     pub value: T,
-    /// Where: a path under the guest's root (`/sys/class/dmi/id/product_uuid`), `state:<file>`, a system call's name.
+    /// Where: a path under the guest's root (`/sys/class/dmi/id/product_uuid`), `state:<file>`, a
+    /// system call's name.
     pub source: String,
 }
 
@@ -34,7 +36,8 @@ impl<T> Sourced<T> {
 pub struct Missing {
     /// The field's name as in the report, e.g. `smbiosUuid`.
     pub field: String,
-    /// Where it was looked for and what came back, e.g. `/sys/class/dmi/id/product_uuid: permission denied`.
+    /// Where it was looked for and what came back, e.g. `/sys/class/dmi/id/product_uuid: permission
+    /// denied`.
     pub reason: String,
 }
 
@@ -49,7 +52,8 @@ pub struct Interface {
     /// Addresses with prefix length, e.g. `10.0.2.15/24`; link-local ones too.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Whether it stands for a device of the VM (PCI or another bus) and not for a bridge, tunnel or veth.
+    /// Whether it stands for a device of the VM (PCI or another bus) and not for a bridge, tunnel
+    /// or veth.
     #[serde(default)]
     pub physical: bool,
 }
@@ -73,7 +77,8 @@ pub struct Identity {
     /// Chassis asset tag, which the VMI's author may set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asset_tag: Option<Sourced<String>>,
-    /// Instance id of cloud-init's data source (NoCloud: the firmware UUID; ConfigDrive: `name.namespace`).
+    /// Instance id of cloud-init's data source (NoCloud: the firmware UUID; ConfigDrive:
+    /// `name.namespace`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_id: Option<Sourced<String>>,
     /// Host name that the data source asked for.
@@ -112,7 +117,8 @@ pub struct Claims {
     /// kubelet's `--provider-id`, when it is set, e.g. `kubevirt://worker-0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<Sourced<String>>,
-    /// The infra node's name from KubeVirt's downwardMetrics (`HostName`); it follows a live migration.
+    /// The infra node's name from KubeVirt's downwardMetrics (`HostName`); it follows a live
+    /// migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infra_node: Option<Sourced<String>>,
     /// `namespace/name`, when the chassis asset tag has that form.

@@ -1,7 +1,8 @@
 //! Identifiers as types, so that a name is never passed where a UID is meant.
 //!
-//! Each parses from text, checks the rule of the system that issues it, prints as it was written, and serialises as a
-//! plain string. A copy shares the text: a fleet names each VM in a dozen places.
+//! Each parses from text, checks the rule of the system that issues it, prints as it was written,
+//! and serialises as a plain string. A copy shares the text: a fleet names each VM in a dozen
+//! places.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
@@ -20,7 +21,8 @@ pub struct InvalidId {
     pub rule: &'static str,
 }
 
-/// `[a-z0-9]([-a-z0-9.]*[a-z0-9])?`, at most 253 bytes: RFC 1123 subdomain, Kubernetes' rule for object names.
+/// `[a-z0-9]([-a-z0-9.]*[a-z0-9])?`, at most 253 bytes: RFC 1123 subdomain, Kubernetes' rule for
+/// object names.
 fn is_dns_subdomain(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     text.len() <= 253
@@ -97,7 +99,8 @@ text_id!(
     NodeName, "node name", is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
 );
 text_id!(
-    /// The name of a user cluster: of its `UserCluster` object, and of its folder under `clusters/`.
+    /// The name of a user cluster: of its `UserCluster` object, and of its folder under
+    /// `clusters/`.
     ClusterName, "cluster name", is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
 );
 text_id!(
@@ -120,15 +123,18 @@ impl fmt::Display for VmKey {
     }
 }
 
-/// A 128-bit UUID in its canonical lower-case form: SMBIOS system UUID, firmware UUID of a VMI, machine-id.
+/// A 128-bit UUID in its canonical lower-case form: SMBIOS system UUID, firmware UUID of a VMI,
+/// machine-id.
 ///
-/// Parses with or without dashes and in either case; SMBIOS, libvirt and systemd each print their own form.
+/// Parses with or without dashes and in either case; SMBIOS, libvirt and systemd each print their
+/// own form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Uuid(u128);
 
 impl Uuid {
-    /// All bits zero or all bits one: SMBIOS 7.2.1 says "not present" and "not set" with them. No identity.
+    /// All bits zero or all bits one: SMBIOS 7.2.1 says "not present" and "not set" with them. No
+    /// identity.
     pub fn is_placeholder(self) -> bool {
         self.0 == 0 || self.0 == u128::MAX
     }
@@ -192,7 +198,8 @@ impl JsonSchema for Uuid {
     }
 }
 
-/// An Ethernet address in lower case with colons, e.g. `02:00:00:00:00:01`. Parses `-` as separator, too.
+/// An Ethernet address in lower case with colons, e.g. `02:00:00:00:00:01`. Parses `-` as
+/// separator, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MacAddr([u8; 6]);

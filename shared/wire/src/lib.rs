@@ -1,12 +1,13 @@
 //! What the agent, the collector and the CLI say to each other, and in which words.
 //!
-//! Everything here is a value: no file, no socket, no clock. Both programs read and write these types, so a change here is
-//! a change of contract (see `docs/contracts.md`).
+//! Everything here is a value: no file, no socket, no clock. Both programs read and write these
+//! types, so a change here is a change of contract (see `docs/contracts.md`).
 //!
 //! - [`ids`]: names and identifiers that must not be mixed up;
 //! - [`report`]: what a guest says of itself, with [`identity`] and [`finding`]s;
 //! - [`settings`]: the agent's settings and their JSON Schema;
-//! - [`layered`]: YAML fragments → one merged, located, checked value (used for every settings file and manifest);
+//! - [`layered`]: YAML fragments → one merged, located, checked value (used for every settings file
+//!   and manifest);
 //! - [`exposition`]: the one page writer, and the reader of such pages.
 
 pub mod duration;

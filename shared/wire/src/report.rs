@@ -1,6 +1,7 @@
 //! `GuestReport`: what a guest says of itself, as JSON of at most [`MAX_REPORT_BYTES`].
 //!
-//! Unknown fields are ignored and absent ones default, so a collector reads agents of two versions back and of a later one.
+//! Unknown fields are ignored and absent ones default, so a collector reads agents of two versions
+//! back and of a later one.
 
 mod census;
 mod error;
@@ -84,7 +85,8 @@ pub struct GuestReport {
     pub kind: String,
     /// The program that speaks.
     pub agent: AgentInfo,
-    /// `/proc/sys/kernel/random/boot_id`; a new one means a new boot. Empty when it could not be read.
+    /// `/proc/sys/kernel/random/boot_id`; a new one means a new boot. Empty when it could not be
+    /// read.
     pub boot_id: String,
     /// Counts the reports of this process, from 1.
     pub seq: u64,
@@ -101,8 +103,9 @@ pub struct GuestReport {
 }
 
 impl GuestReport {
-    /// Reads a report from JSON: size first, then how many there are of each thing, then shape, then kind and version. What a
-    /// report holds is counted before any of it is kept, so that a hostile one costs no memory beyond its bytes.
+    /// Reads a report from JSON: size first, then how many there are of each thing, then shape,
+    /// then kind and version. What a report holds is counted before any of it is kept, so that a
+    /// hostile one costs no memory beyond its bytes.
     ///
     /// # Errors
     /// See [`ReportError`].
@@ -121,9 +124,9 @@ impl GuestReport {
         Ok(report)
     }
 
-    /// The JSON, cut to what [`GuestReport::from_json`] takes: lists that are too long lose their ends, then the heaviest
-    /// section loses its last items, then findings go from the end, until it fits. A section that was cut is marked
-    /// `truncated`.
+    /// The JSON, cut to what [`GuestReport::from_json`] takes: lists that are too long lose their
+    /// ends, then the heaviest section loses its last items, then findings go from the end, until
+    /// it fits. A section that was cut is marked `truncated`.
     ///
     /// # Errors
     /// It cannot be written as JSON.

@@ -5,5 +5,5 @@ mod message;
 #[path = "../../../agent/service/src/server/query.rs"]
 mod query;
 
-pub(crate) use message::{Asked as AskedMessage, Verdict};
+pub(crate) use message::{QueryMessage, Verdict};
 pub(crate) use query::filter as filter_of_query;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use virtfleet_agent_core::dbus::{Call, Writer, unit_path};
 use virtfleet_agent_host::{
-    Reach, ServiceCalls,
+    ServiceCalls, SocketState,
     dbus::{Answer, Bus, BusError},
 };
 
@@ -23,11 +23,11 @@ impl ServiceCalls for FakeKernel {
     fn healthz(&self, port: u16) -> Option<u16> {
         (port == 10_248).then_some(200)
     }
-    fn reach(&self, socket: &Path) -> Reach {
+    fn reach(&self, socket: &Path) -> SocketState {
         if socket.ends_with("run/containerd/containerd.sock") {
-            Reach::Denied
+            SocketState::Denied
         } else {
-            Reach::Absent
+            SocketState::Absent
         }
     }
 }
@@ -48,7 +48,7 @@ const UNITS: [(&str, &str, &str); 9] = [
 struct FakeBus;
 
 impl Bus for FakeBus {
-    fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
+    fn call_all(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
         Ok(calls.iter().map(answer).collect())
     }
 }

@@ -10,7 +10,7 @@ use std::{
 
 use nix::errno::Errno;
 use virtfleet_agent_host::{
-    ClockCalls, FsSpace, Machine, NetworkCalls, NicCalls, Roots, ServiceCalls, Statfs, Uname,
+    ClockCalls, FsSpace, MachineCalls, NetworkCalls, NicCalls, Roots, ServiceCalls, Statfs, Uname,
 };
 use virtfleet_agent_metrics::{COLLECTORS, Context, DefaultOn, Filter, Registry};
 use virtfleet_agent_state::DnsHistory;
@@ -61,7 +61,7 @@ impl Statfs for FakeKernel {
     }
 }
 
-impl Machine for FakeKernel {
+impl MachineCalls for FakeKernel {
     fn uname(&self) -> Result<Uname, Errno> {
         Ok(Uname {
             sysname: "Linux".into(),
@@ -83,7 +83,7 @@ pub(crate) fn context(dir: &Path, settings: MetricsSettings) -> (Context, Arc<Fa
         roots: roots(dir),
         settings,
         statfs: Arc::clone(&kernel) as Arc<dyn Statfs>,
-        machine: Arc::clone(&kernel) as Arc<dyn Machine>,
+        machine: Arc::clone(&kernel) as Arc<dyn MachineCalls>,
         network: Arc::clone(&kernel) as Arc<dyn NetworkCalls>,
         nics: Arc::clone(&kernel) as Arc<dyn NicCalls>,
         clock: Arc::clone(&kernel) as Arc<dyn ClockCalls>,

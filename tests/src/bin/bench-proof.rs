@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use virtfleet_agent_core::disks::{Blankness, Probe};
 use virtfleet_agent_host::{
-    CommandError, Commands, Done, Roots, SystemCommands, Tool,
+    CommandError, CommandOutput, Commands, Roots, SystemCommands, Tool,
     disks::{Disks, Kinds, Limits},
 };
 use virtfleet_tests::{
@@ -111,7 +111,7 @@ fn proven(disk: &Loop) -> Result<Blankness> {
     };
     let device = disk.device()?;
     let roots = Roots::default();
-    match loops::disks(&roots).look_within(&device, ProofKind::Timed, None, limits, &mut |_, _| {}) {
+    match loops::disks(&roots).probe_within(&device, ProofKind::Timed, None, limits, &mut |_, _| {}) {
         Probe::Blank(blank) => Ok(blank),
         other => anyhow::bail!("{} is not blank: {other:?}", device.node()),
     }
@@ -150,11 +150,11 @@ impl Noting {
 }
 
 impl Commands for Noting {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         SystemCommands.run(tool)
     }
 
-    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<CommandOutput, CommandError> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
         SystemCommands.run_with_lock(tool, lock)
     }

@@ -26,7 +26,7 @@ use nix::{
     unistd::{Pid, chdir, chroot, getpid},
 };
 use virtfleet_agent_core::pass::Stage;
-use virtfleet_agent_host::{Roots, SystemCommands, Witness, disks::Kinds};
+use virtfleet_agent_host::{FailPoints, Roots, SystemCommands, disks::Kinds};
 use virtfleet_agent_provision::{
     BootIdentity, Mode,
     disks::{DiskProvisioner, approve},
@@ -181,7 +181,7 @@ struct Killer {
     points: RefCell<Vec<String>>,
 }
 
-impl Witness for Killer {
+impl FailPoints for Killer {
     fn at(&self, point: &str) {
         self.count.set(self.count.get() + 1);
         self.points.borrow_mut().push(point.to_owned());
@@ -225,7 +225,7 @@ fn pass() -> Result<()> {
             &SystemCommands
         },
         kinds: order.root_loop.map_or(Kinds::WithLoop, Kinds::LoopRoot),
-        witness: &killer,
+        fail_points: &killer,
         ..DiskProvisioner::of_guest(&roots, &boot, None)
     };
     let stage = if order.boot {

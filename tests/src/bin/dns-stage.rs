@@ -21,7 +21,7 @@ use virtfleet_agent_core::dns::{
     plan::{candidates, plan},
 };
 use virtfleet_agent_host::{
-    Roots, SystemCommands, Witness,
+    FailPoints, Roots, SystemCommands,
     dns::{Ask, apply, ask, keep_last_good, observe, random_bytes, recover},
 };
 use virtfleet_agent_provision::dns::SETTLE;
@@ -44,7 +44,7 @@ struct Stage {
     points: RefCell<Vec<String>>,
 }
 
-impl Witness for Stage {
+impl FailPoints for Stage {
     fn at(&self, point: &str) {
         println!("{point}");
         self.points.borrow_mut().push(point.to_owned());

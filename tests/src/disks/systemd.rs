@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use virtfleet_agent_host::{CommandError, Commands, Done, SystemCommands, Tool};
+use virtfleet_agent_host::{CommandError, CommandOutput, Commands, SystemCommands, Tool};
 
 /// Where units are written.
 const UNITS: &str = "/etc/systemd/system";
@@ -22,10 +22,10 @@ pub(super) const ASKED: &str = "/run/asked";
 pub struct StagedSystemd;
 
 impl Commands for StagedSystemd {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         let args: Vec<&str> = tool.args.iter().filter_map(|arg| arg.to_str()).collect();
         match (tool.program.to_str(), args.as_slice()) {
-            (Some("udevadm"), _) => Ok(Done::default()),
+            (Some("udevadm"), _) => Ok(CommandOutput::default()),
             (Some("systemctl"), ["daemon-reload"]) => {
                 note("daemon-reload");
                 SystemCommands.run(&Tool::new("sh").args([
@@ -46,23 +46,23 @@ impl Commands for StagedSystemd {
                     "not-found"
                 };
                 let stdout = format!("LoadState={state}\nActiveState=inactive\n");
-                Ok(Done {
+                Ok(CommandOutput {
                     stdout,
-                    ..Done::default()
+                    ..CommandOutput::default()
                 })
             }
             (Some("systemctl"), words) => {
                 note(&words.join(" "));
-                Ok(Done {
+                Ok(CommandOutput {
                     code: i32::from(words.first() == Some(&"is-enabled")),
-                    ..Done::default()
+                    ..CommandOutput::default()
                 })
             }
             _ => SystemCommands.run(tool),
         }
     }
 
-    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<CommandOutput, CommandError> {
         SystemCommands.run_with_lock(tool, lock)
     }
 }
@@ -73,12 +73,12 @@ fn note(what: &str) {
 }
 
 /// Starts a unit as systemd has read it.
-fn start(unit: &str) -> Result<Done, CommandError> {
+fn start(unit: &str) -> Result<CommandOutput, CommandError> {
     let failed = |why: &str| {
-        Ok(Done {
+        Ok(CommandOutput {
             code: 5,
             stderr: format!("Failed to start {unit}: {why}"),
-            ..Done::default()
+            ..CommandOutput::default()
         })
     };
     let Ok(text) = fs::read_to_string(Path::new(READ).join(unit)) else {

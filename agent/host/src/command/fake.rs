@@ -2,9 +2,9 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{CommandError, Commands, Done, Tool};
+use super::{CommandError, CommandOutput, Commands, Tool};
 
-type Answer = dyn Fn(&str) -> Option<Done> + Send + Sync;
+type Answer = dyn Fn(&str) -> Option<CommandOutput> + Send + Sync;
 
 /// Records each command as a line and returns the test's answer. `None` means that the program does
 /// not exist.
@@ -15,7 +15,7 @@ pub struct FakeCommands {
 
 impl FakeCommands {
     /// `answer` receives the command as a line, e.g. `systemctl daemon-reload`.
-    pub fn new(answer: impl Fn(&str) -> Option<Done> + Send + Sync + 'static) -> Self {
+    pub fn new(answer: impl Fn(&str) -> Option<CommandOutput> + Send + Sync + 'static) -> Self {
         Self {
             answer: Box::new(answer),
             lines: Mutex::new(Vec::new()),
@@ -23,7 +23,7 @@ impl FakeCommands {
     }
     /// Every command succeeds without output.
     pub fn content() -> Self {
-        Self::new(|_| Some(Done::default()))
+        Self::new(|_| Some(CommandOutput::default()))
     }
     /// Returns the recorded lines in order and clears the record.
     pub fn take(&self) -> Vec<String> {
@@ -32,7 +32,7 @@ impl FakeCommands {
 }
 
 impl Commands for FakeCommands {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         let line = tool.to_string();
         let answer = (self.answer)(&line);
         self.lines

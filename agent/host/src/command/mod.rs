@@ -96,7 +96,7 @@ impl fmt::Display for Tool {
 
 /// Result of a command that exited by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct CommandOutput {
     /// Its exit code.
     pub code: i32,
     /// The first MiB of its standard output. Bytes that are not UTF-8 are replaced.
@@ -105,7 +105,7 @@ pub struct Done {
     pub stderr: String,
 }
 
-impl Done {
+impl CommandOutput {
     /// True if the exit code is 0.
     pub fn success(&self) -> bool {
         self.code == 0
@@ -157,7 +157,7 @@ pub enum CommandError {
         /// The command.
         tool: Tool,
         /// Exit code and output.
-        done: Done,
+        done: CommandOutput,
     },
 }
 
@@ -204,14 +204,14 @@ pub trait Commands: Sync {
     ///
     /// # Errors
     /// The command cannot be started, passes its deadline, or is ended by a signal.
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError>;
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError>;
 
     /// Runs the command with `lock` as its standard input, so that a flock(2) on that open file
     /// lasts until the command ends, even if this process is killed.
     ///
     /// # Errors
     /// As [`Self::run`].
-    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<CommandOutput, CommandError> {
         let _ = lock;
         self.run(tool)
     }
@@ -220,7 +220,7 @@ pub trait Commands: Sync {
     ///
     /// # Errors
     /// As [`Self::run`]; or the exit code is not 0.
-    fn check_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+    fn check_with_lock(&self, tool: &Tool, lock: &File) -> Result<CommandOutput, CommandError> {
         let done = self.run_with_lock(tool, lock)?;
         if done.success() {
             Ok(done)
@@ -239,7 +239,7 @@ pub trait Commands: Sync {
     ///
     /// # Errors
     /// As [`Self::run`]; or the exit code is not 0.
-    fn check(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn check(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         let done = self.run(tool)?;
         if done.success() {
             Ok(done)
@@ -255,18 +255,18 @@ pub trait Commands: Sync {
 pub struct SystemCommands;
 
 impl Commands for SystemCommands {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         Self::run_reading(tool, None)
     }
 
-    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<Done, CommandError> {
+    fn run_with_lock(&self, tool: &Tool, lock: &File) -> Result<CommandOutput, CommandError> {
         Self::run_reading(tool, Some(lock))
     }
 }
 
 impl SystemCommands {
     /// Runs the command with `input` as its standard input, or with an empty one.
-    fn run_reading(tool: &Tool, input: Option<&File>) -> Result<Done, CommandError> {
+    fn run_reading(tool: &Tool, input: Option<&File>) -> Result<CommandOutput, CommandError> {
         let at = |step: &'static str| {
             move |source: io::Error| CommandError::System {
                 tool: tool.clone(),
@@ -303,7 +303,7 @@ impl SystemCommands {
         let tool = || tool.clone();
         match (in_time, status.code(), status.signal()) {
             (false, ..) => Err(CommandError::Late { tool: tool(), stderr }),
-            (true, Some(code), _) => Ok(Done { code, stdout, stderr }),
+            (true, Some(code), _) => Ok(CommandOutput { code, stdout, stderr }),
             (true, None, signal) => Err(CommandError::Signalled {
                 tool: tool(),
                 signal: signal.unwrap_or(0),

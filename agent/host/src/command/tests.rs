@@ -115,7 +115,7 @@ fn each_failure_has_its_own_message() {
 
 #[test]
 fn the_fake_records_lines() {
-    let fake = FakeCommands::new(|line| line.starts_with("a ").then(Done::default));
+    let fake = FakeCommands::new(|line| line.starts_with("a ").then(CommandOutput::default));
     fake.check(&Tool::new("a").arg("b")).unwrap();
     let error = fake.check(&Tool::new("b")).unwrap_err();
     assert!(matches!(error, CommandError::Missing(_)));

@@ -55,7 +55,7 @@ pub fn directory_state(path: &Path) -> Result<DirectoryState, DirectoryError> {
 ///
 /// # Errors
 /// The old content cannot be removed, or the directory cannot be created.
-pub fn make_afresh(path: &Path) -> Result<(), DirectoryError> {
+pub fn recreate_directory(path: &Path) -> Result<(), DirectoryError> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(at("remove", path)(error)),
         _ => {}
@@ -86,7 +86,10 @@ pub fn rename_directory(from: &Path, to: &Path) -> Result<(), DirectoryError> {
 ///
 /// # Errors
 /// The directory cannot be read.
-pub fn stranger_in(folder: &Path, known: impl Fn(&str) -> bool) -> Result<Option<String>, DirectoryError> {
+pub fn unexpected_entry(
+    folder: &Path,
+    known: impl Fn(&str) -> bool,
+) -> Result<Option<String>, DirectoryError> {
     let mut strangers = Vec::new();
     for entry in fs::read_dir(folder).map_err(at("read", folder))? {
         let name = entry.map_err(at("read", folder))?.file_name();
@@ -112,17 +115,17 @@ mod tests {
         for expected in [DirectoryState::Absent, DirectoryState::Empty] {
             assert_eq!(state(), expected);
             fs::create_dir_all(fresh.join("left")).unwrap();
-            make_afresh(&fresh).unwrap();
+            recreate_directory(&fresh).unwrap();
             rename_directory(&fresh, &final_).unwrap();
         }
         fs::write(final_.join("file"), "").unwrap();
         assert_eq!(state(), DirectoryState::Filled);
-        make_afresh(&fresh).unwrap();
+        recreate_directory(&fresh).unwrap();
         rename_directory(&fresh, &final_).unwrap_err();
         assert!(final_.join("file").exists());
         symlink("final", dir.path().join("link")).unwrap();
         directory_state(&dir.path().join("link")).unwrap_err();
-        let strangers = |known: &[&str]| stranger_in(dir.path(), |name| known.contains(&name)).unwrap();
+        let strangers = |known: &[&str]| unexpected_entry(dir.path(), |name| known.contains(&name)).unwrap();
         assert_eq!(strangers(&["final", "fresh"]), Some("link".to_owned()));
         assert_eq!(strangers(&["final", "fresh", "link"]), None);
     }

@@ -65,7 +65,7 @@ impl DiskHealth {
     ///
     /// # Errors
     /// The mounts cannot be read, or no probe thread can be started.
-    pub fn look(&mut self, roots: &Roots, asked: &[Asked<'_>]) -> io::Result<Vec<Option<Look>>> {
+    pub fn inspect(&mut self, roots: &Roots, asked: &[Asked<'_>]) -> io::Result<Vec<Option<Look>>> {
         let places = places(roots)?;
         let (mut results, mut targets, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for asked in asked {

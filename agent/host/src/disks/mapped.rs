@@ -81,7 +81,7 @@ impl Disks<'_> {
             }
             // The checker may need exclusive access.
             drop(held.exclusive.take());
-            match check::is_content(self.commands, &intent.filesystem, &path) {
+            match check::is_intact(self.commands, &intent.filesystem, &path) {
                 Ok(false) => {}
                 Ok(true) => return Err(refuse(format!("its {} is complete", intent.filesystem))),
                 Err(error) => return Err(refuse(error.to_string())),

@@ -2,7 +2,7 @@
 //! proven blank.
 //!
 //! ```text
-//! devices ─▶ Device ─ look ─▶ Probe    (reads only; whole-disk lock, exclusive open)
+//! devices ─▶ Device ─ probe ─▶ Probe    (reads only; whole-disk lock, exclusive open)
 //! FormatIntent ─ claim ─▶ BlankDisk ─ format ─▶ a filesystem with the intended UUID
 //!              └ claim_unfinished ─▶ UnfinishedDisk ─ clear ─▶ blank again
 //! ```

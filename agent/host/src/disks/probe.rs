@@ -25,14 +25,14 @@ pub(super) struct ProbedDevice {
 impl Disks<'_> {
     /// Probes a device with the default [`Limits`]. `progress` receives the bytes read so far and
     /// the total.
-    pub fn look(&self, device: &Device, proof: ProofKind, progress: &mut dyn FnMut(u64, u64)) -> Probe {
-        self.look_within(device, proof, None, Limits::default(), progress)
+    pub fn probe(&self, device: &Device, proof: ProofKind, progress: &mut dyn FnMut(u64, u64)) -> Probe {
+        self.probe_within(device, proof, None, Limits::default(), progress)
     }
 
     /// Probes a device. The MiB at `place`, where an earlier probe found data, is read first.
     ///
     /// A device in use is never blank: the result is what blkid(8) finds on it, or unknown.
-    pub fn look_within(
+    pub fn probe_within(
         &self,
         device: &Device,
         proof: ProofKind,

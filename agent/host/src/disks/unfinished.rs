@@ -121,7 +121,7 @@ impl Disks<'_> {
             // usable or damaged, and cannot be proven unusable.
             return Err(refuse("it has a complete LUKS header".to_owned()));
         }
-        match check::is_content(self.commands, &intent.filesystem, &self.node(id)) {
+        match check::is_intact(self.commands, &intent.filesystem, &self.node(id)) {
             Ok(false) => Ok(()),
             Ok(true) => Err(refuse(format!("its {} is complete", content.kind))),
             Err(error) => Err(refuse(format!(

@@ -9,12 +9,12 @@ mod network;
 mod observe;
 mod watch;
 
-pub use ask::{Ask, Asked as AskedMessage, Verdict, ask, random_bytes};
+pub use ask::{Ask, QueryMessage, Verdict, ask, random_bytes};
 pub use change::{
     Applied, ApplyDnsError, DNS_DIRECTORY, DnsJournalError, RESOLV_CONF, Undone, apply, apply_with,
     keep_last_good, last_good, original, recover, recover_live, unfinished,
 };
 pub use change_source::DnsChangeSource;
-pub use network::{Asker, Network};
+pub use network::{DnsClient, Network};
 pub use observe::{ObserveDnsError, observe};
 pub use watch::{DnsChange, DnsWatch, DnsWatchError};

@@ -9,17 +9,17 @@ use virtfleet_agent_core::dns::answers::{Answer, Question};
 const PORT: u16 = 53;
 
 /// Sends DNS queries.
-pub trait Asker {
+pub trait DnsClient {
     /// Answers in the order of the questions, not later than the timeout.
-    fn ask(&self, questions: &[Question], timeout: Duration) -> Vec<Answer>;
+    fn query(&self, questions: &[Question], timeout: Duration) -> Vec<Answer>;
 }
 
 /// Queries over the network of this machine.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Network;
 
-impl Asker for Network {
-    fn ask(&self, questions: &[Question], timeout: Duration) -> Vec<Answer> {
+impl DnsClient for Network {
+    fn query(&self, questions: &[Question], timeout: Duration) -> Vec<Answer> {
         let how = Ask {
             timeout,
             port: PORT,

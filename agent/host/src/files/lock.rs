@@ -15,7 +15,7 @@ use std::{
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
-use crate::{Witness, clock, files::atomic_file::make_directories, read_text};
+use crate::{FailPoints, clock, files::atomic_file::make_directories, read_text};
 
 /// Interval of progress reports to a waiting caller.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -121,7 +121,7 @@ impl Lock {
 }
 
 /// Records each fail point as the holder's activity.
-impl Witness for Lock {
+impl FailPoints for Lock {
     fn at(&self, point: &str) {
         self.say(&format!("disk {point}"));
     }

@@ -53,7 +53,7 @@ pub struct Uname {
 }
 
 /// Queries the machine.
-pub trait Machine: Send + Sync {
+pub trait MachineCalls: Send + Sync {
     /// The strings of uname(2).
     ///
     /// # Errors
@@ -83,7 +83,7 @@ impl Statfs for Kernel {
     }
 }
 
-impl Machine for Kernel {
+impl MachineCalls for Kernel {
     fn uname(&self) -> Result<Uname, Errno> {
         let answer = uname()?;
         let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();

@@ -14,10 +14,10 @@ const MAX_SMAPS_BYTES: usize = 4 << 20;
 
 /// Releases the pages of this program's code and constants, and free memory of the allocator. Call
 /// it after the start. Does nothing if the kernel does not provide sufficient information.
-pub fn give_back() {
+pub fn release_memory() {
     let smaps = crate::read_bounded("/proc/self/smaps".as_ref(), MAX_SMAPS_BYTES);
     let smaps = smaps.unwrap_or_default();
-    let ours = give_back as *const () as usize;
+    let ours = release_memory as *const () as usize;
     for range in unchanged(&String::from_utf8_lossy(&smaps), ours) {
         // SAFETY: the pages are a private mapping of a file, cannot be written, and none of
         // them has ever been written (none is anonymous, in memory or in swap): the next
@@ -144,7 +144,7 @@ mod tests {
     /// This program's code in `smaps`: its address range, and its resident size in KiB.
     fn resident() -> (Range<usize>, usize) {
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-        let ours = give_back as *const () as usize;
+        let ours = release_memory as *const () as usize;
         let mut lines = smaps.lines();
         let mapping = lines
             .by_ref()
@@ -164,7 +164,7 @@ mod tests {
         }
         let (_, before) = resident();
         assert!(before * 1024 >= code.len() / 2, "{before} KiB of {code:?}");
-        give_back();
+        release_memory();
         let (_, after) = resident();
         assert!(after < before / 2, "{before} KiB, then {after} KiB");
     }
@@ -172,10 +172,10 @@ mod tests {
     #[test]
     fn the_program_still_runs_after_the_release() {
         let words: Vec<String> = (0..100).map(|n| format!("{n}")).collect();
-        give_back();
+        release_memory();
         assert_eq!(words.concat().len(), 190);
         let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
-        let ours = give_back as *const () as usize;
+        let ours = release_memory as *const () as usize;
         assert!(unchanged(&smaps, ours).iter().any(|range| range.contains(&ours)));
     }
 }

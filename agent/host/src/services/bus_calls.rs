@@ -26,7 +26,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Result of connecting to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum SocketState {
     /// A service listens.
     Listens,
     /// The socket exists, but no service listens, or its queue is full.
@@ -48,7 +48,7 @@ pub trait ServiceCalls: Send + Sync {
     /// answer in time.
     fn healthz(&self, port: u16) -> Option<u16>;
     /// Connects to a socket to find out whether a service listens.
-    fn reach(&self, socket: &Path) -> Reach;
+    fn reach(&self, socket: &Path) -> SocketState;
 }
 
 impl ServiceCalls for Kernel {
@@ -67,16 +67,16 @@ impl ServiceCalls for Kernel {
         Some(status(stream, deadline).unwrap_or(0))
     }
 
-    fn reach(&self, path: &Path) -> Reach {
+    fn reach(&self, path: &Path) -> SocketState {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let tried = socket(AddressFamily::Unix, SockType::Stream, flags, None)
             .and_then(|socket| connect(socket.as_raw_fd(), &UnixAddr::new(path)?));
         match tried {
-            Ok(()) => Reach::Listens,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => Reach::Absent,
-            Err(Errno::ECONNREFUSED | Errno::EAGAIN) => Reach::Silent,
+            Ok(()) => SocketState::Listens,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => SocketState::Absent,
+            Err(Errno::ECONNREFUSED | Errno::EAGAIN) => SocketState::Silent,
             // A permission or local resource problem, which says nothing about the service.
-            Err(_) => Reach::Denied,
+            Err(_) => SocketState::Denied,
         }
     }
 }
@@ -138,10 +138,10 @@ mod tests {
     fn sockets_are_listening_silent_or_absent() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("s");
-        assert_eq!(Kernel.reach(&path), Reach::Absent);
+        assert_eq!(Kernel.reach(&path), SocketState::Absent);
         let listener = UnixListener::bind(&path).unwrap();
-        assert_eq!(Kernel.reach(&path), Reach::Listens);
+        assert_eq!(Kernel.reach(&path), SocketState::Listens);
         drop(listener);
-        assert_eq!(Kernel.reach(&path), Reach::Silent);
+        assert_eq!(Kernel.reach(&path), SocketState::Silent);
     }
 }

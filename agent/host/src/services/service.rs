@@ -81,14 +81,14 @@ impl<C: Commands> Services for Systemctl<C> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Done, command::fake::FakeCommands};
+    use crate::{CommandOutput, command::fake::FakeCommands};
 
     #[test]
     fn the_output_of_systemctl_is_parsed() {
         let commands = FakeCommands::new(|_| {
-            Some(Done {
+            Some(CommandOutput {
                 stdout: "LoadState=loaded\nActiveState=failed\nResult=exit-code\nExecMainStatus=78\nStatusText=a=b\n".into(),
-                ..Done::default()
+                ..CommandOutput::default()
             })
         });
         let service = Systemctl(commands).show("u.service").unwrap();

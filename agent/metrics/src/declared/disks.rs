@@ -50,7 +50,7 @@ impl Collector for Disks {
 fn health_of<'a>(health: &mut DiskHealth, roots: &Roots, disks: &'a [DiskState]) -> Vec<Row<'a>> {
     let before = |disk: &DiskState| disk.health.as_ref().map(|health| health.look.clone());
     let all: Vec<_> = disks.iter().map(Asked::from).collect();
-    let results = match health.look(roots, &all) {
+    let results = match health.inspect(roots, &all) {
         Ok(results) => results,
         Err(error) => {
             tracing::debug!(%error, "using the health of the disks from the last reconcile run");

@@ -8,7 +8,7 @@ use virtfleet_agent_core::dns::{
     answers::{Health, Judged},
     state::{DnsState, Standing},
 };
-use virtfleet_agent_state::{CachedState, DNS_STATE, DnsHistory, dns_history::Heard};
+use virtfleet_agent_state::{CachedState, DNS_STATE, DnsHistory, dns_history::NameserverHistory};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
@@ -29,13 +29,13 @@ impl Collector for Dns {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let state = self.file.get()?;
         if let Some(state) = state {
-            write(page, state, &self.history.heard());
+            write(page, state, &self.history.snapshot());
         }
         Ok(())
     }
 }
 
-fn write(page: &mut Page, state: &DnsState, history: &[Heard]) {
+fn write(page: &mut Page, state: &DnsState, history: &[NameserverHistory]) {
     let shown: Vec<NameserverRow<'_>> = state
         .shown()
         .map(|address| NameserverRow::of(state, history, address))
@@ -91,13 +91,13 @@ struct NameserverRow<'a> {
     address: IpAddr,
     name: String,
     judged: Option<&'a Judged>,
-    history: Option<&'a Heard>,
+    history: Option<&'a NameserverHistory>,
     /// True if the watch has a result that is newer than the last reconcile run.
     watch_is_newer: bool,
 }
 
 impl<'a> NameserverRow<'a> {
-    fn of(state: &'a DnsState, history: &'a [Heard], address: IpAddr) -> Self {
+    fn of(state: &'a DnsState, history: &'a [NameserverHistory], address: IpAddr) -> Self {
         let history = history.iter().find(|one| one.nameserver == address);
         Self {
             address,
@@ -113,14 +113,21 @@ impl<'a> NameserverRow<'a> {
     }
 
     fn up(&self) -> Option<bool> {
-        match self.history.filter(|_| self.watch_is_newer).and_then(Heard::last) {
+        match self
+            .history
+            .filter(|_| self.watch_is_newer)
+            .and_then(NameserverHistory::last)
+        {
             Some(last) => Some(last.good),
             None => self.judged.map(|judged| judged.health.is_usable()),
         }
     }
 
     fn micros(&self) -> Option<u64> {
-        let last = self.history.filter(|_| self.watch_is_newer).and_then(Heard::last);
+        let last = self
+            .history
+            .filter(|_| self.watch_is_newer)
+            .and_then(NameserverHistory::last);
         match last {
             Some(last) => last.micros,
             None => self.judged?.micros,

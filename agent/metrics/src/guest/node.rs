@@ -14,7 +14,7 @@ use virtfleet_agent_core::{
         os_release::assignments,
     },
 };
-use virtfleet_agent_host::{Machine, MountProbe, Reread, Roots, StatfsOutcome, exists};
+use virtfleet_agent_host::{MachineCalls, MountProbe, Reread, Roots, StatfsOutcome, exists};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
@@ -30,7 +30,7 @@ const MAX_FILESYSTEMS: usize = 64;
 
 struct Node {
     roots: Roots,
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn MachineCalls>,
     stat: Reread,
     mounts: MountInfo,
     entries: Reread,

@@ -1,7 +1,7 @@
 //! `guest_time`: the time synchronization service, whether it has set the clock, and the offset
 //! from the hardware clock.
 
-use virtfleet_agent_host::{Machine, Reread, Roots, exists, try_exists};
+use virtfleet_agent_host::{MachineCalls, Reread, Roots, exists, try_exists};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const MAX_CLOCKS: usize = 16;
 
 struct Time {
     roots: Roots,
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn MachineCalls>,
     rtc: Reread,
     buffer: Vec<u8>,
 }

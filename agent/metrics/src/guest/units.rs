@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use virtfleet_agent_core::dbus::{Call, Reader, Unit, WireError, units};
 use virtfleet_agent_host::{
-    BUS_SOCKET, Reach, Roots, ServiceCalls,
+    BUS_SOCKET, Roots, ServiceCalls, SocketState,
     dbus::{Answer, BusError, KeptBus, has_no_owner},
 };
 use virtfleet_wire::exposition::{MetricType, Page};
@@ -118,7 +118,7 @@ impl Units {
         if self.is_broken {
             return Vec::new();
         }
-        match self.bus.ask(calls) {
+        match self.bus.call_all(calls) {
             Ok(answers) => answers,
             // No systemd: units have no state, but sockets and ports are still checked.
             Err(BusError::NoBus) => Vec::new(),
@@ -186,10 +186,10 @@ impl Units {
             rows.extend(unit.map(|unit| (service, "unit", unit.active == "active")));
             if let Some(socket) = socket {
                 match self.services.reach(&self.roots.root(socket)) {
-                    Reach::Listens => rows.push((service, "socket", true)),
-                    Reach::Silent => rows.push((service, "socket", false)),
+                    SocketState::Listens => rows.push((service, "socket", true)),
+                    SocketState::Silent => rows.push((service, "socket", false)),
                     // Only root can connect; the state of the unit is sufficient.
-                    Reach::Absent | Reach::Denied => {}
+                    SocketState::Absent | SocketState::Denied => {}
                 }
             } else {
                 status = self.services.healthz(KUBELET_PORT);

@@ -25,13 +25,13 @@ impl ServiceCalls for Systemd {
     fn healthz(&self, _: u16) -> Option<u16> {
         Some(200)
     }
-    fn reach(&self, _: &Path) -> Reach {
-        Reach::Absent
+    fn reach(&self, _: &Path) -> SocketState {
+        SocketState::Absent
     }
 }
 
 impl Bus for Systemd {
-    fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
+    fn call_all(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
         let mut requested = calls.iter().filter_map(|call| call.list);
         if requested.any(|names| (self.0)(names) == Err(NO_ANSWER)) {
             return Err(BusError::TimedOut);

@@ -3,13 +3,13 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use jiff::{Timestamp, tz::TimeZone};
-use virtfleet_agent_host::{Machine, Reread, Roots, Stamped, read_directory};
+use virtfleet_agent_host::{MachineCalls, Reread, Roots, Stamped, read_directory};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
 struct Time {
-    machine: Arc<dyn Machine>,
+    machine: Arc<dyn MachineCalls>,
     roots: Roots,
     zone_path: PathBuf,
     zone: Stamped<TimeZone>,

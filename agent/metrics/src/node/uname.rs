@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use virtfleet_agent_host::Machine;
+use virtfleet_agent_host::MachineCalls;
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError};
 
-struct UnameInfo(Arc<dyn Machine>);
+struct UnameInfo(Arc<dyn MachineCalls>);
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
     Ok(Box::new(UnameInfo(Arc::clone(&context.machine))))

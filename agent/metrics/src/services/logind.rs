@@ -106,7 +106,7 @@ impl Logind {
 }
 
 fn query(bus: &mut KeptBus, calls: &[Call<'_>]) -> Result<Vec<Answer>, CollectError> {
-    bus.ask(calls).map_err(|error| match error {
+    bus.call_all(calls).map_err(|error| match error {
         BusError::NoBus => CollectError::no_data("there is no system bus"),
         error => CollectError::because("cannot query logind", error),
     })

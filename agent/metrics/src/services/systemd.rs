@@ -204,7 +204,7 @@ impl Collector for Systemd {
 }
 
 fn query(bus: &mut KeptBus, calls: &[Call<'_>]) -> Result<Vec<Answer>, CollectError> {
-    bus.ask(calls).map_err(|error| match error {
+    bus.call_all(calls).map_err(|error| match error {
         BusError::NoBus => CollectError::no_data("there is no system bus"),
         error => CollectError::because("cannot query systemd", error),
     })

@@ -17,7 +17,7 @@ use virtfleet_agent_core::disks::{
 };
 use virtfleet_agent_host::{
     DirectoryState, busy_below, compare_trees, directory_state, disk_mounts, disks::tools::mount, entries_in,
-    make_afresh, node_number, rename_directory, stamp_of, stranger_in,
+    node_number, recreate_directory, rename_directory, stamp_of, unexpected_entry,
 };
 
 use super::{
@@ -190,7 +190,7 @@ fn fill(
         }
     }
     let unfinished = what.unfinished(session);
-    make_afresh(&unfinished)?;
+    recreate_directory(&unfinished)?;
     session.at(what.disk, "directory-made");
     // Of an empty directory the copy has owner, mode, ACL and label.
     let stamp = seed::copy(session, what.disk, &from, &unfinished)?;
@@ -223,7 +223,7 @@ fn no_strangers(session: &Session<'_>, what: BoundDirectory<'_>) -> Result<(), S
         let mut binds = wanted.iter().flat_map(|wanted| &wanted.binds);
         name.starts_with(UNFINISHED) || binds.any(|bind| bind.directory == name)
     };
-    match stranger_in(&what.whole(session), ours)? {
+    match unexpected_entry(&what.whole(session), ours)? {
         None => Ok(()),
         Some(stranger) => Err(StepError::new(format!(
             "{} has files that belong to no place, e.g. {stranger:?}: was it mounted at {} as a whole before? Move its files \

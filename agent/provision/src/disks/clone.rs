@@ -84,7 +84,7 @@ fn look(disks: Disks<'_>, wanted: &Wanted, device: &Device, begun: Option<Begun>
             );
         }
     };
-    disks.look_clone(device, wanted.proof, budget(wanted), begun, &mut progress)
+    disks.probe_clone(device, wanted.proof, budget(wanted), begun, &mut progress)
 }
 
 fn budget(wanted: &Wanted) -> Duration {
@@ -128,7 +128,7 @@ pub(super) fn erase(session: &mut Session<'_>, intent: &EraseIntent) -> Result<E
     session.at(name, "recorded");
     audit(session, intent, "about-to", None)?;
     session.at(name, "audited");
-    let (witness, disk) = (session.provisioner.witness, name.clone());
+    let (fail_points, disk) = (session.provisioner.fail_points, name.clone());
     let mut part = 0;
     let mut progress = |done: u64, all: u64| {
         let now = done.saturating_mul(PARTS) / all.max(1);
@@ -139,7 +139,7 @@ pub(super) fn erase(session: &mut Session<'_>, intent: &EraseIntent) -> Result<E
                 percent = now * 100 / PARTS,
                 "erasing the clone of the OS image"
             );
-            witness.at(&format!("{disk} erasing {now}"));
+            fail_points.at(&format!("{disk} erasing {now}"));
         }
     };
     let blank = match session.provisioner.disks().erase_clone(claimed, &mut progress) {

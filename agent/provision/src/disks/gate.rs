@@ -125,12 +125,12 @@ pub(super) fn write(provisioner: &DiskProvisioner<'_>, declared: &[DiskSettings]
         let Step::WriteFile { path, text } = &step else {
             continue;
         };
-        provisioner.witness.at(&format!("- before {}", step.word()));
+        provisioner.fail_points.at(&format!("- before {}", step.word()));
         match files::put(provisioner.roots, path, text) {
             Ok(effect) => gate.written |= effect == Effect::Changed,
             Err(StepError(reason)) => gate.failures.push(format!("{}: {reason}", step.word())),
         }
-        provisioner.witness.at(&format!("- after {}", step.word()));
+        provisioner.fail_points.at(&format!("- after {}", step.word()));
     }
     gate
 }

@@ -22,7 +22,7 @@ pub(super) fn add(
 ) -> Vec<Finding> {
     let at = clock().boottime_ns;
     let all: Vec<Asked<'_>> = disks.iter().map(Asked::from).collect();
-    let looks = match DiskHealth::new(Arc::new(Kernel), TIMEOUT).look(provisioner.roots, &all) {
+    let looks = match DiskHealth::new(Arc::new(Kernel), TIMEOUT).inspect(provisioner.roots, &all) {
         Ok(looks) => looks,
         Err(error) => {
             tracing::warn!(%error, "how the disks are doing is not known");

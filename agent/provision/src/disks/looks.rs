@@ -233,7 +233,7 @@ fn look(disks: Disks<'_>, order: &Order) -> Probe {
         budget: Duration::from_secs(wanted.proof_seconds.into()),
         ..Limits::default()
     };
-    let mut probe = disks.look_within(device, proof, *place, limits, &mut progress);
+    let mut probe = disks.probe_within(device, proof, *place, limits, &mut progress);
     if let (Probe::Blank(blank), ProofKind::Timed) = (&probe, wanted.proof) {
         tracing::info!(
             disk = wanted.name,
@@ -323,7 +323,7 @@ fn complete(
         return None;
     }
     let judged = match (&entry.luks_uuid, &wanted.encryption) {
-        (None, _) => check::is_content(disks.commands, &entry.filesystem, node).map_err(error_chain),
+        (None, _) => check::is_intact(disks.commands, &entry.filesystem, node).map_err(error_chain),
         // A header is written in one go: when the key opens it with which it was made, it is whole.
         (Some(_), Some(encryption)) => {
             let key = disks.roots.root(made_with(encryption)?);

@@ -3,12 +3,12 @@
 //! ```text
 //! settings ─ check ─▶ Wanted ─┐
 //! host ─ observe ─▶ Seen ─────┼─ plan (agent/core) ─▶ Plan ─ act ─▶ what was done ─ observe again ─▶ disks.json
-//! journal (root disk) ────────┘   │                     │ each step: journal, audit, witness, host
+//! journal (root disk) ────────┘   │                     │ each step: journal, audit, fail_points, host
 //!        looks, several at a time ┘                     └ again (rounds) when a disk has answered late
 //! ```
 //!
 //! The plan decides and this only does. Every destructive step claims its device anew, and is in the journal and the audit record before
-//! it begins. Between two effects a [`Witness`](virtfleet_agent_host::Witness) is told, so that tests can end the process at any of them.
+//! it begins. Between two effects a [`FailPoints`](virtfleet_agent_host::FailPoints) is told, so that tests can end the process at any of them.
 
 mod act;
 mod approve;

@@ -268,7 +268,7 @@ fn mappings(
             Ok(Some(mut known)) => {
                 let kind = known.kinds.remove(0);
                 let complete =
-                    begun(&kind).and_then(|_| check::is_content(provisioner.commands, &kind, &node).ok());
+                    begun(&kind).and_then(|_| check::is_intact(provisioner.commands, &kind, &node).ok());
                 Probe::HasData(Content {
                     left: left(&kind),
                     kind,

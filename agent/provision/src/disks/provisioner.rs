@@ -5,7 +5,7 @@ use virtfleet_agent_core::disks::{
     wanted::{self, WantedProblem},
 };
 use virtfleet_agent_host::{
-    Commands, JournalStore, Roots, SystemCommands, Unwatched, Witness,
+    Commands, FailPoints, JournalStore, NoFailPoints, Roots, SystemCommands,
     disks::{Disks, Kinds},
 };
 use virtfleet_wire::settings::DiskSettings;
@@ -22,7 +22,7 @@ pub struct DiskProvisioner<'a> {
     /// Which devices count as disks.
     pub kinds: Kinds,
     /// Is told of each effect.
-    pub witness: &'a dyn Witness,
+    pub fail_points: &'a dyn FailPoints,
     /// The VM's SMBIOS UUID; empty when there is none.
     pub vm_uuid: &'a str,
     /// The boot.
@@ -40,7 +40,7 @@ impl<'a> DiskProvisioner<'a> {
             roots,
             commands: &SystemCommands,
             kinds: Kinds::Real,
-            witness: &Unwatched,
+            fail_points: &NoFailPoints,
             vm_uuid: &boot.vm_uuid,
             boot_id: &boot.boot_id,
             systemd: boot.systemd,

@@ -65,7 +65,7 @@ impl<'e> Session<'e> {
 
     /// A point between two effects.
     pub(super) fn at(&self, disk: &str, point: &str) {
-        self.provisioner.witness.at(&format!("{disk} {point}"));
+        self.provisioner.fail_points.at(&format!("{disk} {point}"));
     }
 
     /// The journal; without it nothing that destroys is done.

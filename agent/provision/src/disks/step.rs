@@ -42,7 +42,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     let boot = BootIdentity::of(guest.roots);
     let unusable = unusable(guest.roots, guest.settings);
     let provisioner = DiskProvisioner {
-        witness: guest.lock,
+        fail_points: guest.lock,
         ..DiskProvisioner::of_guest(guest.roots, &boot, unusable.as_deref())
     };
     let declared = &guest.settings.config.disks;

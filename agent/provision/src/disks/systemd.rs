@@ -1,6 +1,8 @@
 //! systemd units of the disks: start them and ask for their state.
 
-use virtfleet_agent_host::{Change, CommandError, Commands, Done, Service, Services as _, Systemctl, Tool};
+use virtfleet_agent_host::{
+    Change, CommandError, CommandOutput, Commands, Service, Services as _, Systemctl, Tool,
+};
 
 use super::provisioner::DiskProvisioner;
 
@@ -18,7 +20,7 @@ pub(super) fn active(provisioner: &DiskProvisioner<'_>, unit: &str) -> Result<Se
 struct By<'e>(&'e dyn Commands);
 
 impl Commands for By<'_> {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         self.0.run(tool)
     }
 }

@@ -10,8 +10,8 @@ use virtfleet_agent_core::dns::{
 };
 
 use virtfleet_agent_host::{
-    Commands, Roots, SystemCommands, Unwatched, Witness,
-    dns::{Asker, Network, ObserveDnsError, observe},
+    Commands, FailPoints, NoFailPoints, Roots, SystemCommands,
+    dns::{DnsClient, Network, ObserveDnsError, observe},
 };
 use virtfleet_wire::settings::DnsManage;
 
@@ -25,9 +25,9 @@ pub struct DnsProvisioner<'a> {
     /// Runs the tools.
     pub commands: &'a dyn Commands,
     /// Is told of each effect.
-    pub witness: &'a dyn Witness,
+    pub fail_points: &'a dyn FailPoints,
     /// Asks the nameservers.
-    pub asker: &'a dyn Asker,
+    pub dns_client: &'a dyn DnsClient,
     /// The boot.
     pub boot_id: &'a str,
     /// How long services may take to take up what was written, until it counts as not answering: [`SETTLE`] but in tests.
@@ -54,8 +54,8 @@ impl<'a> DnsProvisioner<'a> {
         Self {
             roots,
             commands: &SystemCommands,
-            witness: &Unwatched,
-            asker: &Network,
+            fail_points: &NoFailPoints,
+            dns_client: &Network,
             boot_id: &boot.boot_id,
             settle: SETTLE,
             network_wait: Duration::ZERO,
@@ -107,13 +107,13 @@ impl<'a> DnsProvisioner<'a> {
         let zones = zones(asked, seen);
         let questions = by_interface(questions(asked, nameservers), &zones);
         let timeout = Duration::from_millis(asked.probe_timeout_ms);
-        let mut answers = self.asker.ask(&questions, timeout);
+        let mut answers = self.dns_client.query(&questions, timeout);
         let judged = judge(asked, seen, &answers);
         let more = by_interface(once_more(asked, &judged), &zones);
         if more.is_empty() {
             return judged;
         }
-        answers.extend(self.asker.ask(&more, timeout));
+        answers.extend(self.dns_client.query(&more, timeout));
         judge(asked, seen, &answers)
     }
 }

@@ -63,14 +63,14 @@ impl DnsProvisioner<'_> {
             commands: self.commands,
             until: until.all(),
         };
-        let asker = Counting {
-            asker: self.asker,
+        let dns_client = Counting {
+            dns_client: self.dns_client,
             until: until.all(),
             asked: RefCell::default(),
         };
         let provisioner = DnsProvisioner {
             commands: &commands,
-            asker: &asker,
+            dns_client: &dns_client,
             ..*self
         };
         let mut run = DnsRun {
@@ -78,7 +78,7 @@ impl DnsProvisioner<'_> {
             wanted,
             mode,
             until,
-            questions: &asker.asked,
+            questions: &dns_client.asked,
             began: Instant::now(),
             previous: DnsState::default(),
             outcome: Outcome::default(),
@@ -272,10 +272,10 @@ impl DnsRun<'_> {
         let DnsProvisioner {
             roots,
             commands,
-            witness,
+            fail_points,
             ..
         } = self.provisioner;
-        apply(roots, commands, witness, steps, &mut || Ok(()))
+        apply(roots, commands, fail_points, steps, &mut || Ok(()))
     }
 
     /// Writes the file that kubelet reads if it is missing, in every mode. It is a change of its own: it stays, whatever happens to the others.
@@ -344,7 +344,7 @@ impl DnsRun<'_> {
             provisioner.roots,
             &commands,
             provisioner.commands,
-            provisioner.witness,
+            provisioner.fail_points,
             steps,
             &mut verify,
         );

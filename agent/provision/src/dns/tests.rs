@@ -13,7 +13,7 @@ use virtfleet_agent_core::{
     },
     pass::Stage,
 };
-use virtfleet_agent_host::{FakeCommands, Roots, Unwatched, Witness, dns::Asker};
+use virtfleet_agent_host::{FailPoints, FakeCommands, NoFailPoints, Roots, dns::DnsClient};
 use virtfleet_agent_state::{
     DNS_STATE,
     settings::{
@@ -45,8 +45,8 @@ struct Answers<'a> {
     asked: RefCell<usize>,
 }
 
-impl Asker for Answers<'_> {
-    fn ask(&self, questions: &[Question], _: Duration) -> Vec<Answer> {
+impl DnsClient for Answers<'_> {
+    fn query(&self, questions: &[Question], _: Duration) -> Vec<Answer> {
         *self.asked.borrow_mut() += questions.len();
         let conf = self.guest.resolv_conf();
         let answer = |question: &Question| Answer {
@@ -99,7 +99,7 @@ impl Guest {
 
     fn with<T>(&self, alive: fn(&str, &str) -> bool, run: impl FnOnce(&DnsProvisioner<'_>) -> T) -> T {
         let commands = FakeCommands::content();
-        let asker = Answers {
+        let dns_client = Answers {
             guest: self,
             alive,
             asked: RefCell::default(),
@@ -107,8 +107,8 @@ impl Guest {
         run(&DnsProvisioner {
             roots: &self.roots,
             commands: &commands,
-            witness: &Unwatched,
-            asker: &asker,
+            fail_points: &NoFailPoints,
+            dns_client: &dns_client,
             boot_id: BOOT,
             settle: Duration::ZERO,
             network_wait: Duration::ZERO,
@@ -326,9 +326,9 @@ fn what_is_better_than_before_stays_and_what_is_worse_is_put_back() {
                 let own = if ours.exists() { GOOD } else { &original };
                 fs::write(&file, format!("nameserver {own}\nnameserver {left}\n")).unwrap();
             }
-            Some(virtfleet_agent_host::Done::default())
+            Some(virtfleet_agent_host::CommandOutput::default())
         });
-        let asker = Answers {
+        let dns_client = Answers {
             guest: &guest,
             alive: all,
             asked: RefCell::default(),
@@ -336,8 +336,8 @@ fn what_is_better_than_before_stays_and_what_is_worse_is_put_back() {
         let provisioner = DnsProvisioner {
             roots: &guest.roots,
             commands: &commands,
-            witness: &Unwatched,
-            asker: &asker,
+            fail_points: &NoFailPoints,
+            dns_client: &dns_client,
             boot_id: BOOT,
             settle: Duration::ZERO,
             network_wait: Duration::ZERO,

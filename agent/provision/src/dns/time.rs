@@ -8,7 +8,7 @@ use std::{
 };
 
 use virtfleet_agent_core::dns::answers::{Answer, Question};
-use virtfleet_agent_host::{CommandError, Commands, Done, Tool, dns::Asker};
+use virtfleet_agent_host::{CommandError, CommandOutput, Commands, Tool, dns::DnsClient};
 
 /// How long the DNS stage of the boot may take in all: less than the start timeout of its unit (90 s, `virtfleet-dns.service`), with what comes before and after.
 pub(super) const STAGE_BUDGET: Duration = Duration::from_secs(80);
@@ -74,7 +74,7 @@ pub(super) struct Within<'a> {
 }
 
 impl Commands for Within<'_> {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         let Some(left) = self.left() else {
             return self.commands.run(tool);
         };
@@ -93,18 +93,18 @@ impl Commands for Within<'_> {
 
 /// Asks in time, and counts.
 pub(super) struct Counting<'a> {
-    pub(super) asker: &'a dyn Asker,
+    pub(super) dns_client: &'a dyn DnsClient,
     pub(super) until: Option<Instant>,
     pub(super) asked: RefCell<BTreeMap<IpAddr, u32>>,
 }
 
-impl Asker for Counting<'_> {
-    fn ask(&self, questions: &[Question], timeout: Duration) -> Vec<Answer> {
+impl DnsClient for Counting<'_> {
+    fn query(&self, questions: &[Question], timeout: Duration) -> Vec<Answer> {
         for question in questions {
             *self.asked.borrow_mut().entry(question.nameserver).or_default() += 1;
         }
         let most = left(self.until).map_or(timeout, |left| left.max(QUESTION));
-        self.asker.ask(questions, timeout.min(most))
+        self.dns_client.query(questions, timeout.min(most))
     }
 }
 

@@ -128,7 +128,7 @@ impl NicProvisioner<'_> {
         settle: Duration,
     ) -> Result<(), ChangeError> {
         let nic = &target.nic;
-        self.witness.at(&format!("set {nic} to {to} queues"));
+        self.fail_points.at(&format!("set {nic} to {to} queues"));
         self.set(nic, to).map_err(|errno| {
             let message = told(nic, &format!("setting {to} queues"), errno);
             if matches!(errno, Errno::EINVAL | Errno::EOPNOTSUPP) {
@@ -141,7 +141,7 @@ impl NicProvisioner<'_> {
                 ChangeError::Failed(message)
             }
         })?;
-        self.witness.at(&format!("{nic} has {to} queues"));
+        self.fail_points.at(&format!("{nic} has {to} queues"));
         let verified = self.verified(target, to, before, settle);
         verified.map_err(|why| match self.still(target) {
             Ok(_) => ChangeError::Broke(why),

@@ -70,7 +70,7 @@ impl NicProvisioner<'_> {
         let standing = standing(state, nic);
         match &result {
             Ok(()) => {
-                self.witness.at(&format!("{to} queues of {nic} are verified"));
+                self.fail_points.at(&format!("{to} queues of {nic} are verified"));
                 standing.set(from, to);
                 state.changes += 1;
             }
@@ -111,11 +111,11 @@ impl NicProvisioner<'_> {
         let noted = NIC_STATE.write(self.roots, state);
         let mut back = Ok(());
         if current != from {
-            self.witness.at(&format!("put {nic} back to {from} queues"));
+            self.fail_points.at(&format!("put {nic} back to {from} queues"));
             back = self
                 .set(nic, from)
                 .map_err(|errno| told(nic, &format!("putting {from} queues back"), errno));
-            self.witness.at(&format!("{nic} has {from} queues again"));
+            self.fail_points.at(&format!("{nic} has {from} queues again"));
         }
         let why = fault.words();
         let verified = back.map_err(|stuck| (Fault::Lost(stuck), false)).and_then(|()| {
@@ -137,7 +137,8 @@ impl NicProvisioner<'_> {
             pending.still = Some(still.clone());
         }
         if came.is_ok() || silent {
-            self.witness.at(&format!("{from} queues of {nic} are verified"));
+            self.fail_points
+                .at(&format!("{from} queues of {nic} are verified"));
             standing.undone();
             state.rollbacks += 1;
         }
@@ -254,7 +255,7 @@ impl NicProvisioner<'_> {
                     let back = self.put_back(target, pending, what, &mut before, settle, state)?;
                     return Ok(Err(back.unwrap_or_else(|still| still)));
                 }
-                self.witness.at(&format!("{to} queues of {nic} are verified"));
+                self.fail_points.at(&format!("{to} queues of {nic} are verified"));
                 standing(state, nic).set(from, to);
                 state.changes += 1;
                 settled = Settled {

@@ -9,7 +9,7 @@ use virtfleet_agent_core::{
     },
     virtio::Machine,
 };
-use virtfleet_agent_host::{NicCalls, Roots, Witness, clock};
+use virtfleet_agent_host::{FailPoints, NicCalls, Roots, clock};
 use virtfleet_agent_state::NIC_STATE;
 
 use super::{Wanted, World};
@@ -24,7 +24,7 @@ pub struct NicProvisioner<'a> {
     /// Calls the drivers.
     pub calls: &'a dyn NicCalls,
     /// Is told of each effect.
-    pub witness: &'a dyn Witness,
+    pub fail_points: &'a dyn FailPoints,
     /// The boot.
     pub boot_id: &'a str,
 }

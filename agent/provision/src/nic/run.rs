@@ -252,13 +252,13 @@ impl NicRun<'_> {
         let NicProvisioner {
             world,
             calls,
-            witness,
+            fail_points,
             ..
         } = self.provisioner;
         if let Some(target) = step.target() {
             self.provisioner.still(target).map_err(ChangeError::Refused)?;
         }
-        witness.at(&step.to_string());
+        fail_points.at(&step.to_string());
         let done = match step {
             Step::SetChannels { .. } => Ok(()),
             Step::SetRings { target, to, .. } => calls.set_rings(&target.nic, to.rx, to.tx),

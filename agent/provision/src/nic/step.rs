@@ -9,7 +9,7 @@ use virtfleet_agent_core::{
     },
     pass::{Outcome, Stage},
 };
-use virtfleet_agent_host::{Unwatched, nic_calls};
+use virtfleet_agent_host::{NoFailPoints, nic_calls};
 use virtfleet_wire::settings::Multiqueue;
 
 use super::{NicProvisioner, real, wanted};
@@ -33,7 +33,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
         roots: guest.roots,
         world: &real(guest.roots, &*calls),
         calls: &*calls,
-        witness: &Unwatched,
+        fail_points: &NoFailPoints,
         boot_id: &boot.boot_id,
     };
     let budget = (guest.stage == Stage::Dns).then_some(BOOT_BUDGET);

@@ -22,7 +22,7 @@ use virtfleet_agent_core::dns::{
 };
 use virtfleet_agent_host::{
     Requester, Roots, Stamped, clock,
-    dns::{Asker, DnsChange},
+    dns::{DnsChange, DnsClient},
     request_reconcile,
 };
 use virtfleet_agent_state::{DNS_STATE, DnsHistory, dns_history::is_good, identity::observe};
@@ -65,7 +65,7 @@ impl DnsWatch {
     }
 
     /// Probes the nameservers that are due, and requests a reconcile run if there is a reason.
-    fn round(&mut self, now: Duration, asker: &dyn Asker, random: &mut dyn FnMut() -> u64) {
+    fn round(&mut self, now: Duration, dns_client: &dyn DnsClient, random: &mut dyn FnMut() -> u64) {
         let state = recorded_state(&mut self.file, &self.boot_id);
         let mut zones = BTreeMap::new();
         if let Some(state) = state {
@@ -83,7 +83,7 @@ impl DnsWatch {
             let questions = due.iter().map(|one| at_rest(&self.asked, *one)).collect();
             let questions = by_interface(questions, &zones);
             let timeout = Duration::from_millis(self.asked.probe_timeout_ms);
-            for answer in asker.ask(&questions, timeout) {
+            for answer in dns_client.query(&questions, timeout) {
                 self.history.add(&answer, clock().boottime_ns);
                 let is_up = is_good(&answer.outcome);
                 self.scheduler.record_result(answer.question.nameserver, is_up);

@@ -13,8 +13,8 @@ use super::*;
 /// Answers each question with the same.
 struct Says(Outcome, RefCell<Vec<Question>>);
 
-impl Asker for Says {
-    fn ask(&self, questions: &[Question], _: Duration) -> Vec<Answer> {
+impl DnsClient for Says {
+    fn query(&self, questions: &[Question], _: Duration) -> Vec<Answer> {
         self.1.borrow_mut().extend(questions.iter().cloned());
         let each = questions.iter().cloned();
         each.map(|question| Answer {
@@ -116,7 +116,7 @@ fn nameservers_in_use_are_probed_and_root_learns_when_one_is_down() {
     let questions = silence.1.into_inner();
     assert_eq!(questions.len(), 20);
     assert!(questions.iter().all(|one| one.name == "cluster.local"));
-    let heard = history.heard();
+    let heard = history.snapshot();
     assert_eq!(heard.len(), 1);
     assert_eq!(heard[0].answers.len(), 10);
     assert_eq!(heard[0].outcomes["timeout"], 20);
@@ -126,10 +126,10 @@ fn nameservers_in_use_are_probed_and_root_learns_when_one_is_down() {
 
     let good = Says(Outcome::NoSuchName, RefCell::default());
     watch.round(Duration::from_hours(2), &good, &mut || 0);
-    let heard = history.heard();
+    let heard = history.snapshot();
     assert_eq!(heard[0].last().unwrap().micros, Some(1500));
     // A nameserver that is not in use any more is not shown.
     fs::remove_file(roots.root(DNS_STATE.path)).unwrap();
     watch.round(Duration::from_hours(3), &good, &mut || 0);
-    assert_eq!(history.heard(), []);
+    assert_eq!(history.snapshot(), []);
 }

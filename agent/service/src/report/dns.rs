@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use virtfleet_agent_core::dns::state::{DnsState, Standing};
 use virtfleet_agent_host::Roots;
-use virtfleet_agent_state::{DNS_STATE, DnsHistory, dns_history::Heard};
+use virtfleet_agent_state::{DNS_STATE, DnsHistory, dns_history::NameserverHistory};
 use virtfleet_wire::{
     finding::Finding,
     report::{Clock, Section, SectionStatus},
@@ -43,7 +43,7 @@ pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock, history: &DnsHisto
         Standing::Unknown => SectionStatus::Unknown,
         _ => SectionStatus::Partial,
     };
-    let heard = history.heard();
+    let heard = history.snapshot();
     let nameservers = state.shown().map(|address| nameserver(&state, &heard, address));
     Dns {
         section: Section {
@@ -92,7 +92,7 @@ fn whole(state: &DnsState) -> Value {
     })
 }
 
-fn nameserver(state: &DnsState, heard: &[Heard], address: IpAddr) -> Value {
+fn nameserver(state: &DnsState, heard: &[NameserverHistory], address: IpAddr) -> Value {
     let judged = state.judged.iter().find(|one| one.nameserver == address);
     let collision = state.collisions.iter().find(|one| one.nameserver == address);
     let heard = heard.iter().find(|one| one.nameserver == address);

@@ -108,7 +108,8 @@ impl Reporter {
         let names = dns::read(&self.roots, &observed.boot_id, &clock, &self.history);
         findings.extend(names.findings);
         // Without rights: what devices offer is what root's last pass saw.
-        let devices = virtfleet_agent_state::virtio::look(&self.roots, &observed.boot_id, &self.nic, false);
+        let devices =
+            virtfleet_agent_state::virtio::inspect(&self.roots, &observed.boot_id, &self.nic, false);
         findings.extend_from_slice(&devices.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());

@@ -32,7 +32,7 @@ pub struct Virtio {
 
 /// Inspects the devices. `offered`: read the features that devices offer, which requires root;
 /// otherwise they are taken from root's last reconcile run.
-pub fn look(roots: &Roots, boot_id: &str, settings: &NicSettings, offered: bool) -> Virtio {
+pub fn inspect(roots: &Roots, boot_id: &str, settings: &NicSettings, offered: bool) -> Virtio {
     let machine = observe(roots, &*nic_calls(roots), offered);
     let (state, unusable) = match NIC_STATE.read(roots, boot_id) {
         Ok(state) => (Some(state), None),

@@ -11,7 +11,7 @@ fn the_last_state_is_used_and_an_unusable_file_is_reported() {
     };
     let file = roots.root(NIC_STATE.path);
     std::fs::create_dir_all(file.parent().unwrap()).unwrap();
-    let inspect = || look(&roots, "boot", &NicSettings::default(), false);
+    let inspect = || inspect(&roots, "boot", &NicSettings::default(), false);
     let seen = inspect();
     assert!(seen.state.is_none() && seen.unusable.is_none() && seen.findings.is_empty());
     for (text, unusable) in [

@@ -15,10 +15,12 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Reads the first certificate of a PEM file (RFC 7468). Other blocks, such as private keys, are skipped.
+    /// Reads the first certificate of a PEM file (RFC 7468). Other blocks, such as private keys,
+    /// are skipped.
     ///
     /// # Errors
-    /// The file is not PEM, or holds no certificate, or one that cannot be parsed; as the end of a sentence.
+    /// The file is not PEM, or holds no certificate, or one that cannot be parsed; as the end of a
+    /// sentence.
     pub fn of_first(pem: &[u8]) -> Result<Self, String> {
         let first = CertificateDer::pem_slice_iter(pem).next();
         let certificate = first

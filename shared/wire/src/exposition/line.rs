@@ -1,4 +1,5 @@
-//! The reader: one line at a time, borrowed from the text, so that a page of any size is read in constant memory.
+//! The reader: one line at a time, borrowed from the text, so that a page of any size is read in
+//! constant memory.
 
 use std::borrow::Cow;
 
@@ -138,7 +139,8 @@ fn sample(line: &str) -> Result<Sample<'_>, LineError> {
     })
 }
 
-/// Go's `ParseFloat`, which the format names, takes `NaN`, `Inf`, `+Inf`, `-Inf` in any case; so does Rust's.
+/// Go's `ParseFloat`, which the format names, takes `NaN`, `Inf`, `+Inf`, `-Inf` in any case; so
+/// does Rust's.
 fn parse_value(text: &str) -> Option<f64> {
     text.parse().ok()
 }

@@ -1,6 +1,7 @@
 //! Prometheus' text exposition format 0.0.4: the one page writer, and the reader of such pages.
 //!
-//! Source of the rules: Prometheus documentation, "Exposition formats", section "Text-based format".
+//! Source of the rules: Prometheus documentation, "Exposition formats", section "Text-based
+//! format".
 
 mod line;
 mod openmetrics;
@@ -40,7 +41,8 @@ impl MetricType {
         }
     }
 
-    /// From a `# TYPE` line of either format; OpenMetrics' `unknown` and `info` have no counterpart but these.
+    /// From a `# TYPE` line of either format; OpenMetrics' `unknown` and `info` have no counterpart
+    /// but these.
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "counter" => Self::Counter,

@@ -1,12 +1,15 @@
-//! Brings a program's own metrics, as prometheus-client writes them (OpenMetrics 1.0), onto a page of format 0.0.4.
+//! Brings a program's own metrics, as prometheus-client writes them (OpenMetrics 1.0), onto a page
+//! of format 0.0.4.
 
 use super::{Line, LineError, MetricType, Page, parse_line};
 
-/// Appends an OpenMetrics text to `page`. The formats differ in this: OpenMetrics names a counter's family without
-/// `_total` and an info's without `_info`, format 0.0.4 with it; OpenMetrics ends with `# EOF`; and it says with `_created` when
-/// something began to be counted, for which format 0.0.4 has no place: such lines are passed over.
+/// Appends an OpenMetrics text to `page`. The formats differ in this: OpenMetrics names a counter's
+/// family without `_total` and an info's without `_info`, format 0.0.4 with it; OpenMetrics ends
+/// with `# EOF`; and it says with `_created` when something began to be counted, for which format
+/// 0.0.4 has no place: such lines are passed over.
 ///
-/// Errors: the number (from 1) of the first line that cannot be read, or whose sample is not of the family before it, and why; the page is then as it was.
+/// Errors: the number (from 1) of the first line that cannot be read, or whose sample is not of the
+/// family before it, and why; the page is then as it was.
 pub fn append_openmetrics(page: &mut Page, text: &str) -> Result<(), (usize, LineError)> {
     let mark = page.mark();
     let mut state = State::default();
@@ -63,7 +66,8 @@ impl State {
                     .iter()
                     .map(|(name, value)| (*name, value.as_ref()))
                     .collect();
-                // No family was named, or another one: there is nothing that the sample could stand under.
+                // No family was named, or another one: there is nothing that the sample could stand
+                // under.
                 let suffix = Some(sample.name)
                     .filter(|_| !self.base.is_empty())
                     .and_then(|name| name.strip_prefix(self.name.as_str()))

@@ -4,7 +4,8 @@ use std::io::Write as _;
 
 use super::{MetricType, is_label_name, is_metric_name};
 
-/// A page under construction. Reuse it: [`Page::clear`] keeps the buffer, so steady state allocates nothing.
+/// A page under construction. Reuse it: [`Page::clear`] keeps the buffer, so steady state allocates
+/// nothing.
 #[derive(Debug, Default)]
 pub struct Page {
     text: Vec<u8>,
@@ -47,7 +48,8 @@ impl Page {
             samples: self.samples,
         }
     }
-    /// Takes back all that was written since `mark`, so that a collector that fails leaves nothing half said.
+    /// Takes back all that was written since `mark`, so that a collector that fails leaves nothing
+    /// half said.
     pub fn rollback(&mut self, mark: Mark) {
         self.text.truncate(mark.length);
         self.samples = mark.samples;
@@ -78,9 +80,9 @@ impl Page {
         }
         dropped
     }
-    /// Starts a family. Its `# HELP` and `# TYPE` lines are written with its first sample, so a family without samples
-    /// leaves no trace. All samples of a family must be written before the next one starts (format 0.0.4), and a page
-    /// holds a family once.
+    /// Starts a family. Its `# HELP` and `# TYPE` lines are written with its first sample, so a
+    /// family without samples leaves no trace. All samples of a family must be written before the
+    /// next one starts (format 0.0.4), and a page holds a family once.
     pub fn family<'page>(
         &'page mut self,
         name: &'page str,

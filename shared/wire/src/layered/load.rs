@@ -1,5 +1,5 @@
-//! The loader: fragments in, typed value with problems and origins out. It never fails; the worst file gives the defaults
-//! and a problem.
+//! The loader: fragments in, typed value with problems and origins out. It never fails; the worst
+//! file gives the defaults and a problem.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -40,18 +40,21 @@ pub struct Expect<'a> {
 pub struct Loaded<T> {
     /// The settings to run with: sections with a problem have their defaults.
     pub value: T,
-    /// All that is wrong, in the order of the fragments and their lines. Empty: every word was applied.
+    /// All that is wrong, in the order of the fragments and their lines. Empty: every word was
+    /// applied.
     pub problems: Vec<Problem>,
     /// Who set what in `value`.
     pub origins: Origins,
-    /// Names of the fragments that were left out whole, because they are not YAML or of another kind.
+    /// Names of the fragments that were left out whole, because they are not YAML or of another
+    /// kind.
     pub skipped: Vec<String>,
 }
 
 /// Merges fragments, weakest first, over the type's default, and reads the type from the result.
 ///
-/// A section (top-level key) with a problem is not applied: its default stands. In the sections named in `keep` only the
-/// value that is wrong is dropped. A fragment that is not YAML, or of another kind than `expect` says, is left out whole.
+/// A section (top-level key) with a problem is not applied: its default stands. In the sections
+/// named in `keep` only the value that is wrong is dropped. A fragment that is not YAML, or of
+/// another kind than `expect` says, is left out whole.
 pub fn load<T>(fragments: &[Fragment], expect: Expect<'_>, keep: &[&str]) -> Loaded<T>
 where
     T: DeserializeOwned + JsonSchema + Default + Serialize,
@@ -93,8 +96,8 @@ where
     for section in refused {
         restore(&mut tree, &default, &[Step::Key(section.to_owned())]);
     }
-    // Each section was read before, and the defaults are the type's own, so this fails only for a type whose sections
-    // contradict each other; then nothing of it can be trusted.
+    // Each section was read before, and the defaults are the type's own, so this fails only for a
+    // type whose sections contradict each other; then nothing of it can be trusted.
     let value = serde_json::from_value(tree.to_json()).unwrap_or_else(|error| {
         problems.push(Problem::of_file("(merged)", 0, error.to_string()));
         tree = default;
@@ -148,8 +151,9 @@ fn read(
     Ok(Some(Tree::of_document(document, &file, problems)))
 }
 
-/// Reads the type until it is content, each time putting the default in the place of the value that it refuses.
-/// What it refuses only because a wrong key was taken out of it before is not named again.
+/// Reads the type until it is content, each time putting the default in the place of the value that
+/// it refuses. What it refuses only because a wrong key was taken out of it before is not named
+/// again.
 fn settle<T: DeserializeOwned>(tree: &mut Tree, default: &Tree, schema: &Value, problems: &mut Vec<Problem>) {
     while let Err(error) = serde_path_to_error::deserialize::<_, T>(tree.to_json()) {
         let (steps, culprit) = locate(tree, error.path());
@@ -190,7 +194,8 @@ fn locate<'t>(tree: &'t Tree, path: &serde_path_to_error::Path) -> (Vec<Step>, &
     (steps, at)
 }
 
-/// Puts the default back at a place, or takes the value away where there is none. False when nothing changed.
+/// Puts the default back at a place, or takes the value away where there is none. False when
+/// nothing changed.
 fn restore(tree: &mut Tree, default: &Tree, steps: &[Step]) -> bool {
     let Some((step, rest)) = steps.split_first() else {
         return false;

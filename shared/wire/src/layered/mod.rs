@@ -7,7 +7,8 @@
 //!                                             defaults beneath ─ load ─▶ typed value, problems, origins
 //! ```
 //!
-//! Used for every settings file of both programs. Nothing here reads a file: the caller passes names and texts.
+//! Used for every settings file of both programs. Nothing here reads a file: the caller passes
+//! names and texts.
 
 mod load;
 mod origin;

@@ -27,7 +27,8 @@ pub struct Leaf {
 }
 
 impl Origins {
-    /// Who set the value at a path as [`Leaf::path`] prints it; for a path that nothing set, the collection around it.
+    /// Who set the value at a path as [`Leaf::path`] prints it; for a path that nothing set, the
+    /// collection around it.
     pub fn of(&self, path: &str) -> Origin {
         let leaves = self.leaves.iter().map(|leaf| (&leaf.path, &leaf.origin));
         leaves

@@ -1,4 +1,5 @@
-//! Where a value stands in a settings tree, printed as a person writes it: `server.listeners[local].address`.
+//! Where a value stands in a settings tree, printed as a person writes it:
+//! `server.listeners[local].address`.
 
 use std::fmt::Write;
 

@@ -9,7 +9,8 @@ use super::tree::Origin;
 /// Stands for a file where no file sets the value that is wrong.
 const DEFAULT: &str = "(default)";
 
-/// What is wrong with the settings, and where. Prints as `file:line: path: message (did you mean …?)`, always one line.
+/// What is wrong with the settings, and where. Prints as `file:line: path: message (did you mean
+/// …?)`, always one line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The file's name, or `(default)` where no file sets the value that is wrong.
@@ -84,7 +85,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Control characters are escaped: what stands in a file must neither break the line nor speak to the terminal.
+/// Control characters are escaped: what stands in a file must neither break the line nor speak to
+/// the terminal.
 fn one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         if c.is_control() {

@@ -1,8 +1,10 @@
-//! Holds a file's tree against the JSON Schema of its type: keys that the type does not know, numbers out of range.
+//! Holds a file's tree against the JSON Schema of its type: keys that the type does not know,
+//! numbers out of range.
 //!
-//! serde stops at the first unknown key and does not know which key was meant; the schema knows all of them. Only what
-//! schemars writes for ordinary types is understood: `$ref`, `properties`, `additionalProperties`, `items`, `anyOf`,
-//! `oneOf`, `allOf`, `minimum`, `maximum`. What is beyond that is left to serde.
+//! serde stops at the first unknown key and does not know which key was meant; the schema knows all
+//! of them. Only what schemars writes for ordinary types is understood: `$ref`, `properties`,
+//! `additionalProperties`, `items`, `anyOf`, `oneOf`, `allOf`, `minimum`, `maximum`. What is beyond
+//! that is left to serde.
 
 use serde_json::{Map, Value};
 
@@ -99,7 +101,8 @@ impl<'s> Shapes<'s> {
                 Some(schema) => found.push(schema),
             }
         }
-        // No shape speaks of keys: either anything goes, or serde will say that a mapping is wrong here.
+        // No shape speaks of keys: either anything goes, or serde will say that a mapping is wrong
+        // here.
         let unsaid = self.open || !mapping;
         if found.is_empty() && !unsaid {
             return None;

@@ -1,8 +1,9 @@
-//! A settings tree in which every value knows the file and line that set it, and the rule by which two are merged.
+//! A settings tree in which every value knows the file and line that set it, and the rule by which
+//! two are merged.
 //!
-//! Maps merge, the last scalar wins, lists whose items all have a `name` merge by it, every other list is replaced whole,
-//! and an explicit null takes back what weaker files said. Merging is associative: folding three files from either end
-//! gives the same.
+//! Maps merge, the last scalar wins, lists whose items all have a `name` merge by it, every other
+//! list is replaced whole, and an explicit null takes back what weaker files said. Merging is
+//! associative: folding three files from either end gives the same.
 
 pub use super::origin::Origin;
 use std::{
@@ -66,7 +67,8 @@ impl Tree {
         }
     }
 
-    /// The tree of one file's document. Two items of one name in one list are a problem, and are merged.
+    /// The tree of one file's document. Two items of one name in one list are a problem, and are
+    /// merged.
     pub(super) fn of_document(node: Node, file: &Arc<str>, problems: &mut Vec<Problem>) -> Self {
         let line = node.line;
         Self::of_node(node, line, file, &mut Vec::new(), problems)
@@ -176,7 +178,8 @@ impl Tree {
         }
     }
 
-    /// What files say, laid over the default: here a null means that the default stands, or nothing if there is none.
+    /// What files say, laid over the default: here a null means that the default stands, or nothing
+    /// if there is none.
     pub(super) fn over_default(self, default: Option<&Self>) -> Option<Self> {
         let default = default.filter(|_| self.stance != Stance::Replaces);
         let value = match self.value {
@@ -209,7 +212,8 @@ impl Tree {
                                 under[index] = tree;
                             }
                         }
-                        // A null among a list's items is no reset: it stays, for the type to refuse.
+                        // A null among a list's items is no reset: it stays, for the type to
+                        // refuse.
                         None if item.value == TreeValue::Scalar(Value::Null) => under.push(item),
                         None => under.extend(item.over_default(None)),
                     }
@@ -244,7 +248,8 @@ fn is_named(items: &[Tree]) -> bool {
     !items.is_empty() && items.iter().all(|item| item.name().is_some())
 }
 
-/// Lays named items over named ones; new names go to the end. Returns origin and name of those that were there already.
+/// Lays named items over named ones; new names go to the end. Returns origin and name of those that
+/// were there already.
 fn merge_named(under: &mut Vec<Tree>, items: Vec<Tree>) -> Vec<(Origin, String)> {
     let mut places: HashMap<String, usize> = under
         .iter()

@@ -4,13 +4,15 @@ use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, Yaml, YamlData, YamlEmitter};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::Value;
 
-/// How deeply collections may nest. Kubernetes' own objects stay below 30; beyond this, recursion would eat the stack.
+/// How deeply collections may nest. Kubernetes' own objects stay below 30; beyond this, recursion
+/// would eat the stack.
 pub const MAX_DEPTH: usize = 100;
 
 /// A node and where it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
-    /// Line of its first character, from 1. For a mapping's value that starts on the next line, that one.
+    /// Line of its first character, from 1. For a mapping's value that starts on the next line,
+    /// that one.
     pub line: usize,
     /// What it is.
     pub value: NodeValue,
@@ -46,10 +48,11 @@ impl From<ScanError> for YamlError {
     }
 }
 
-/// Reads every document of a text. An empty document (nothing, or only comments, between two `---`) is left out.
+/// Reads every document of a text. An empty document (nothing, or only comments, between two `---`)
+/// is left out.
 ///
-/// Errors: the line and what is wrong there: syntax, a key that occurs twice, nesting beyond [`MAX_DEPTH`], aliases that
-/// expand to more than 100,000 nodes, a key that is a collection.
+/// Errors: the line and what is wrong there: syntax, a key that occurs twice, nesting beyond
+/// [`MAX_DEPTH`], aliases that expand to more than 100,000 nodes, a key that is a collection.
 pub fn parse_yaml(text: &str) -> Result<Vec<Node>, YamlError> {
     check_depth(text)?;
     let documents = MarkedYaml::load_from_str(text)?;
@@ -60,7 +63,8 @@ pub fn parse_yaml(text: &str) -> Result<Vec<Node>, YamlError> {
         .collect())
 }
 
-/// The loader builds a tree, and a tree is walked and dropped by recursion: refuse what is too deep before building it.
+/// The loader builds a tree, and a tree is walked and dropped by recursion: refuse what is too deep
+/// before building it.
 fn check_depth(text: &str) -> Result<(), YamlError> {
     let mut depth = 0usize;
     for event in Parser::new_from_str(text) {
@@ -185,8 +189,9 @@ pub fn to_yaml(value: &Value) -> String {
     text
 }
 
-/// Whether a character may stand in YAML only as an escape between double quotes (YAML 1.2.2, 5.1 `c-printable` and 5.7), or is
-/// a line break to some readers. The emitter writes some of these as they are.
+/// Whether a character may stand in YAML only as an escape between double quotes (YAML 1.2.2, 5.1
+/// `c-printable` and 5.7), or is a line break to some readers. The emitter writes some of these as
+/// they are.
 fn must_be_escaped(character: char) -> bool {
     let plain = matches!(character, '\t' | '\n');
     let noncharacter = u32::from(character) & 0xfffe == 0xfffe;

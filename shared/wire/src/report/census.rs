@@ -1,5 +1,5 @@
-//! Counts what a report holds while it is read and keeps nothing: a value takes two bytes of JSON and many times that in memory,
-//! so the bytes alone do not bound what a hostile guest costs.
+//! Counts what a report holds while it is read and keeps nothing: a value takes two bytes of JSON
+//! and many times that in memory, so the bytes alone do not bound what a hostile guest costs.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 
@@ -25,7 +25,8 @@ pub const MAX_INTERFACES: usize = 2048;
 /// Maximum number of labels that kubelet is told to set.
 pub const MAX_KUBELET_LABELS: usize = 512;
 
-/// Refuses a report that holds too many of something. Text that is no JSON, or of another shape, is refused here or later.
+/// Refuses a report that holds too many of something. Text that is no JSON, or of another shape, is
+/// refused here or later.
 pub(super) fn check(json: &[u8]) -> Result<(), ReportError> {
     let found = Found {
         values: Cell::new(0),

@@ -33,5 +33,6 @@ pub const REPORT_API_VERSION: &str = "report.virtfleet.io/v1";
 /// The report's `kind`.
 pub const REPORT_KIND: &str = "GuestReport";
 
-/// The most that a report may weigh, in bytes of JSON; a section that would pass it is cut and marked `truncated`.
+/// The most that a report may weigh, in bytes of JSON; a section that would pass it is cut and
+/// marked `truncated`.
 pub const MAX_REPORT_BYTES: usize = 256 * 1024;

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One secondary disk. Only disks that are named here are ever touched; a disk is formatted only when it is proven blank.
+/// One secondary disk. Only disks that are named here are ever touched; a disk is formatted only
+/// when it is proven blank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[expect(
@@ -11,17 +12,19 @@ use serde::{Deserialize, Serialize};
     reason = "settings: each is a switch of its own"
 )]
 pub struct DiskSettings {
-    /// Names the disk, here and for good: the filesystem's UUID is made from it and from the VM's UUID. Lower-case letters, digits and `-`, at most 40.
+    /// Names the disk, here and for good: the filesystem's UUID is made from it and from the VM's
+    /// UUID. Lower-case letters, digits and `-`, at most 40.
     pub name: String,
     /// Which disk it is. Exactly one must match.
     #[serde(rename = "match")]
     pub matching: DiskMatch,
-    /// What it is formatted with when it is blank. Data that is there already is mounted when it is of this kind, and refused when not.
+    /// What it is formatted with when it is blank. Data that is there already is mounted when it is
+    /// of this kind, and refused when not.
     pub filesystem: DiskFilesystem,
     /// Where it is mounted: an absolute path. Absent for swap, or to format and not to mount.
     pub mount_point: Option<String>,
-    /// Instead of `mountPoint`: several places that share the filesystem, at most 16. The filesystem is mounted where root
-    /// alone may look, and a directory of it at each place.
+    /// Instead of `mountPoint`: several places that share the filesystem, at most 16. The
+    /// filesystem is mounted where root alone may look, and a directory of it at each place.
     pub places: Vec<DiskPlace>,
     /// Mount options, e.g. `noatime`. For swap: `discard`, `pri=10`.
     pub options: Vec<String>,
@@ -31,24 +34,28 @@ pub struct DiskSettings {
     pub seed_from: SeedFrom,
     /// Grow the filesystem when the disk has grown. Nothing is ever shrunk.
     pub grow: bool,
-    /// The disk is new and blank at each start of the VM (KubeVirt's `emptyDisk`): formatted again although it was formatted before.
+    /// The disk is new and blank at each start of the VM (KubeVirt's `emptyDisk`): formatted again
+    /// although it was formatted before.
     pub ephemeral: bool,
-    /// Without it containerd and kubelet do not start, so that they never write to the root disk in its place.
+    /// Without it containerd and kubelet do not start, so that they never write to the root disk in
+    /// its place.
     pub required: bool,
-    /// Another VM may have this disk too (ReadWriteMany block volumes). Refused unless it has data already; a guest cannot see sharing.
+    /// Another VM may have this disk too (ReadWriteMany block volumes). Refused unless it has data
+    /// already; a guest cannot see sharing.
     pub shared: bool,
-    /// What the disk may hold when it arrives and nothing of it is used yet. `image-clone` lets the agent erase a proven,
-    /// untouched clone of this VM's own OS image, as KKP attaches it.
+    /// What the disk may hold when it arrives and nothing of it is used yet. `image-clone` lets the
+    /// agent erase a proven, untouched clone of this VM's own OS image, as KKP attaches it.
     pub content: DiskContent,
     /// How much of a disk is read before it counts as blank.
     pub proof: ProofKind,
     /// With `proof: timed`: for how many seconds the disk is read, 1 to 180. Default 20.
     pub proof_seconds: Option<u32>,
-    /// A blank disk larger than this that was not read whole is formatted only after an approval, unless it is declared as `new`. A size such as `1Ti`
-    /// (the default).
+    /// A blank disk larger than this that was not read whole is formatted only after an approval,
+    /// unless it is declared as `new`. A size such as `1Ti` (the default).
     pub approve_above: Option<String>,
-    /// The disk is known to be new, e.g. from a KubeVirt DataVolume with `source: blank`, or a PVC that was created after the VM: it needs no approval because of
-    /// its size. It is read as any other disk.
+    /// The disk is known to be new, e.g. from a KubeVirt DataVolume with `source: blank`, or a PVC
+    /// that was created after the VM: it needs no approval because of its size. It is read as any
+    /// other disk.
     pub new: bool,
     /// The filesystem's label. At most 16 bytes for ext4 and swap, 12 for xfs, 255 for btrfs.
     pub label: Option<String>,
@@ -76,7 +83,8 @@ impl DiskSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DiskMatch {
-    /// The disk's serial in the VM's spec. A virtio disk shows its first 20 bytes only; these are compared then.
+    /// The disk's serial in the VM's spec. A virtio disk shows its first 20 bytes only; these are
+    /// compared then.
     pub serial: Option<String>,
     /// The volume's name in the VM's spec, as a SCSI disk without serial shows it.
     pub volume: Option<String>,
@@ -90,9 +98,11 @@ pub struct DiskMatch {
     pub part_uuid: Option<String>,
     /// Name of a partition in a GPT table (PARTLABEL). Like `partUuid`; both may be given.
     pub part_label: Option<String>,
-    /// Which one, from 1, of the disks that fit the rest and that nobody else claims, in the order of their PCI addresses. Needs `allowPositional`.
+    /// Which one, from 1, of the disks that fit the rest and that nobody else claims, in the order
+    /// of their PCI addresses. Needs `allowPositional`.
     pub order: Option<u32>,
-    /// Accept a disk by size and order alone. A disk that comes or goes may shift the order: only for platforms that give no serial.
+    /// Accept a disk by size and order alone. A disk that comes or goes may shift the order: only
+    /// for platforms that give no serial.
     pub allow_positional: bool,
 }
 
@@ -136,11 +146,14 @@ pub struct DiskOwner {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DiskPlace {
-    /// Where the directory is mounted: an absolute path, outside of every other place and mount point.
+    /// Where the directory is mounted: an absolute path, outside of every other place and mount
+    /// point.
     pub path: String,
-    /// Name of the directory at the top of the filesystem. Absent: made from `path`, e.g. `var-lib-kubelet`.
+    /// Name of the directory at the top of the filesystem. Absent: made from `path`, e.g.
+    /// `var-lib-kubelet`.
     pub directory: Option<String>,
-    /// Owner and mode of the directory. What is absent is taken from the directory that lies at `path` when the disk is new.
+    /// Owner and mode of the directory. What is absent is taken from the directory that lies at
+    /// `path` when the disk is new.
     pub owner: Option<DiskOwner>,
 }
 
@@ -162,8 +175,9 @@ pub enum DiskContent {
     /// Nothing: only a disk that is proven blank is formatted.
     #[default]
     Blank,
-    /// Nothing, or a clone of the OS image that this VM was installed from. The clone is erased only when it is proven to be
-    /// untouched since it was cloned: same partition table and filesystems as the root disk, never mounted, nothing else on it.
+    /// Nothing, or a clone of the OS image that this VM was installed from. The clone is erased
+    /// only when it is proven to be untouched since it was cloned: same partition table and
+    /// filesystems as the root disk, never mounted, nothing else on it.
     ImageClone,
 }
 
@@ -174,7 +188,8 @@ pub enum ProofKind {
     /// All that `sampled` reads, and then as much of the rest as can be read in `proofSeconds`.
     #[default]
     Timed,
-    /// A bounded part: both ends, every place where a filesystem or volume format keeps a superblock, and samples in between.
+    /// A bounded part: both ends, every place where a filesystem or volume format keeps a
+    /// superblock, and samples in between.
     Sampled,
     /// Every byte.
     Full,
@@ -194,6 +209,7 @@ pub struct DiskEncryption {
 pub struct Luks2Settings {
     /// `tpm2`, or the absolute path of a file with the key, which root alone may read.
     pub key: String,
-    /// The absolute path of a file with a second key, by which a person gets at the data when the first is lost. Mandatory with `tpm2`.
+    /// The absolute path of a file with a second key, by which a person gets at the data when the
+    /// first is lost. Mandatory with `tpm2`.
     pub recovery_key: Option<String>,
 }

@@ -5,11 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 
-/// Where NodeLocal DNS listens unless somebody chose otherwise (Kubernetes' `nodelocaldns` manifest; KKP and Gardener use it as it is).
+/// Where NodeLocal DNS listens unless somebody chose otherwise (Kubernetes' `nodelocaldns`
+/// manifest; KKP and Gardener use it as it is).
 pub const NODE_LOCAL_ADDRESS: &str = "169.254.20.10";
 
-/// The guest's DNS, with Kubernetes' meaning of policy and config. The cluster of `ClusterFirst` is the infra cluster, as in the VM's spec: a node never
-/// resolves through the DNS of the user cluster that it carries.
+/// The guest's DNS, with Kubernetes' meaning of policy and config. The cluster of `ClusterFirst` is
+/// the infra cluster, as in the VM's spec: a node never resolves through the DNS of the user
+/// cluster that it carries.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DnsSettings {
@@ -31,7 +33,8 @@ pub struct DnsSettings {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DnsManage {
-    /// Nothing: neither looked at nor changed. What was changed before is put back; the file of ours that kubelet reads stays and is kept up to date.
+    /// Nothing: neither looked at nor changed. What was changed before is put back; the file of
+    /// ours that kubelet reads stays and is kept up to date.
     Off,
     /// Looked at, probed and reported; changed only by `virtfleet-agent apply dns`.
     #[default]
@@ -43,12 +46,14 @@ pub enum DnsManage {
 /// Kubernetes' `dnsPolicy`, as kubelet means it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DnsPolicy {
-    /// The infra cluster's DNS (`cluster`) and its search domains before those of the platform. Without `cluster.nameservers`: as `Default`.
+    /// The infra cluster's DNS (`cluster`) and its search domains before those of the platform.
+    /// Without `cluster.nameservers`: as `Default`.
     ClusterFirst,
     /// As `ClusterFirst`; a pod in the host's network would need it, a VM does not.
     ClusterFirstWithHostNet,
-    /// What the platform gives: by DHCP, router advertisement or the image's own network configuration. In a VM with `dnsPolicy: ClusterFirst` that is the
-    /// infra cluster's DNS already.
+    /// What the platform gives: by DHCP, router advertisement or the image's own network
+    /// configuration. In a VM with `dnsPolicy: ClusterFirst` that is the infra cluster's DNS
+    /// already.
     #[default]
     Default,
     /// Nothing but `config`, which must name a nameserver.
@@ -61,7 +66,8 @@ pub enum DnsPolicy {
 pub struct DnsConfig {
     /// Addresses, after those of the policy. The first three of all are used.
     pub nameservers: Vec<String>,
-    /// Search domains, after those of the policy. The first 32 of all are used, at most 2,048 characters.
+    /// Search domains, after those of the policy. The first 32 of all are used, at most 2,048
+    /// characters.
     pub searches: Vec<String>,
     /// Options of resolv.conf(5); one that the policy sets too is replaced.
     pub options: Vec<DnsOption>,
@@ -81,11 +87,13 @@ pub struct DnsOption {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct InfraDns {
-    /// Its cluster DNS: the addresses of its DNS service, or of its NodeLocal cache where VMs reach it.
+    /// Its cluster DNS: the addresses of its DNS service, or of its NodeLocal cache where VMs reach
+    /// it.
     pub nameservers: Vec<String>,
     /// Its domain.
     pub domain: String,
-    /// The namespace of the VM, for the search domains. Absent: what the agent knows by itself, else search domains without it.
+    /// The namespace of the VM, for the search domains. Absent: what the agent knows by itself,
+    /// else search domains without it.
     pub namespace: Option<String>,
 }
 
@@ -103,7 +111,8 @@ impl Default for InfraDns {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct UserClusterDns {
-    /// Where its NodeLocal DNS cache listens, or will: an address or several, or none (`[]`) when it has no such cache.
+    /// Where its NodeLocal DNS cache listens, or will: an address or several, or none (`[]`) when
+    /// it has no such cache.
     pub node_local: Vec<String>,
     /// Its cluster DNS, e.g. `10.240.16.10`. Those in kubelet's configuration are known without.
     pub nameservers: Vec<String>,
@@ -125,7 +134,8 @@ impl Default for UserClusterDns {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DnsProbeSettings {
-    /// Names that a good nameserver resolves, e.g. `registry.example.com`. None by default: nothing outside of the cluster's domain is asked for.
+    /// Names that a good nameserver resolves, e.g. `registry.example.com`. None by default: nothing
+    /// outside of the cluster's domain is asked for.
     pub names: Vec<String>,
     /// How long one answer may take.
     pub timeout: Span,

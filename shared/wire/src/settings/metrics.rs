@@ -13,13 +13,14 @@ use super::Span;
 pub struct MetricsSettings {
     /// Which collectors are on when nothing else is said.
     pub profile: MetricsProfile,
-    /// Collectors to turn on (`true`) or off (`false`) by name; others are as the profile says. `--collector.NAME` and
-    /// `--no-collector.NAME` on the command line win.
+    /// Collectors to turn on (`true`) or off (`false`) by name; others are as the profile says.
+    /// `--collector.NAME` and `--no-collector.NAME` on the command line win.
     pub collectors: BTreeMap<String, bool>,
-    /// How long one collector may take in a scrape before the page goes out without it, at most 45s. Default 8s; all
-    /// collectors together have 1.5s more.
+    /// How long one collector may take in a scrape before the page goes out without it, at most
+    /// 45s. Default 8s; all collectors together have 1.5s more.
     pub deadline: Option<Span>,
-    /// How many series one collector may write; what is beyond is left out and counted. Default 10000.
+    /// How many series one collector may write; what is beyond is left out and counted. Default
+    /// 10000.
     pub max_series: Option<u32>,
     /// The same for single collectors, by name.
     pub max_series_of: BTreeMap<String, u32>,
@@ -74,11 +75,13 @@ pub enum MetricsProfile {
     /// Those that node_exporter has on by default, and the agent's own.
     #[default]
     Default,
-    /// These, and what the public dashboards ask for besides: processes, interrupts, systemd, tcpstat.
+    /// These, and what the public dashboards ask for besides: processes, interrupts, systemd,
+    /// tcpstat.
     Dashboards,
 }
 
-/// The `filesystem` collector. Regular expressions as node_exporter has them, with its defaults when absent.
+/// The `filesystem` collector. Regular expressions as node_exporter has them, with its defaults
+/// when absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FilesystemSettings {
@@ -94,7 +97,8 @@ pub struct FilesystemSettings {
     pub mount_timeout: Option<Span>,
 }
 
-/// Devices to take or to leave out, by a regular expression on their kernel name. At most one of the two.
+/// Devices to take or to leave out, by a regular expression on their kernel name. At most one of
+/// the two.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DeviceFilter {
@@ -116,8 +120,8 @@ pub struct NetdevSettings {
     pub address_info: bool,
     /// Whether each counter has its device's alias as the label `ifalias`.
     pub label_ifalias: bool,
-    /// Whether the counters have the kernel's own names, with a family for each kind of error, in the place of the names that
-    /// dashboards know.
+    /// Whether the counters have the kernel's own names, with a family for each kind of error, in
+    /// the place of the names that dashboards know.
     pub detailed_metrics: bool,
 }
 
@@ -127,10 +131,11 @@ pub struct NetdevSettings {
 pub struct NetclassSettings {
     /// A regular expression of the devices that are left out; default none.
     pub ignored: Option<String>,
-    /// Whether a speed that nobody knows is left out; without it, it is -125000, as with node_exporter.
+    /// Whether a speed that nobody knows is left out; without it, it is -125000, as with
+    /// node_exporter.
     pub ignore_invalid_speed: bool,
-    /// Whether what netlink alone tells is exported, too: other names of devices, as `node_network_altnames_info`. What
-    /// files tell as well is as it is without.
+    /// Whether what netlink alone tells is exported, too: other names of devices, as
+    /// `node_network_altnames_info`. What files tell as well is as it is without.
     pub netlink: bool,
 }
 
@@ -138,8 +143,9 @@ pub struct NetclassSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct IpvsSettings {
-    /// Labels of the series of servers, with commas between them; servers that the labels do not tell apart are added up.
-    /// Default all: `local_address,local_port,remote_address,remote_port,proto,local_mark`.
+    /// Labels of the series of servers, with commas between them; servers that the labels do not
+    /// tell apart are added up. Default all:
+    /// `local_address,local_port,remote_address,remote_port,proto,local_mark`.
     pub backend_labels: Option<String>,
 }
 
@@ -147,8 +153,8 @@ pub struct IpvsSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RaplSettings {
-    /// Whether all zones are in one family, `node_rapl_joules_total`, with the label `rapl_zone`; without it, each kind of
-    /// zone has a family.
+    /// Whether all zones are in one family, `node_rapl_joules_total`, with the label `rapl_zone`;
+    /// without it, each kind of zone has a family.
     pub zone_label: bool,
 }
 
@@ -206,14 +212,16 @@ pub struct EthtoolSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct InterruptsSettings {
-    /// Interrupts to leave out, by a regular expression on `type;info;devices`. Not together with `nameInclude`.
+    /// Interrupts to leave out, by a regular expression on `type;info;devices`. Not together with
+    /// `nameInclude`.
     pub name_exclude: Option<String>,
     /// Interrupts to take; all others are left out.
     pub name_include: Option<String>,
-    /// Whether counters of 0 are exported. Default: of the architecture's own interrupts, and of all with `perInterrupt`.
+    /// Whether counters of 0 are exported. Default: of the architecture's own interrupts, and of
+    /// all with `perInterrupt`.
     pub include_zeros: Option<bool>,
-    /// Whether `node_interrupts_total` has a series for each interrupt on each CPU, as node_exporter has them. Without it
-    /// there is one for each device on each CPU that served it.
+    /// Whether `node_interrupts_total` has a series for each interrupt on each CPU, as
+    /// node_exporter has them. Without it there is one for each device on each CPU that served it.
     pub per_interrupt: bool,
 }
 
@@ -225,7 +233,8 @@ pub struct HwmonSettings {
     pub chip_exclude: Option<String>,
     /// Chips to take; all others are left out.
     pub chip_include: Option<String>,
-    /// Sensors to leave out, by a regular expression on `chip;sensor`. Not together with `sensorInclude`.
+    /// Sensors to leave out, by a regular expression on `chip;sensor`. Not together with
+    /// `sensorInclude`.
     pub sensor_exclude: Option<String>,
     /// Sensors to take; all others are left out.
     pub sensor_include: Option<String>,
@@ -245,7 +254,8 @@ pub struct SlabinfoSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SysctlSettings {
-    /// Numeric sysctls, e.g. `vm.swappiness`; several values in one file are named as in `kernel.pid_max:a,b`.
+    /// Numeric sysctls, e.g. `vm.swappiness`; several values in one file are named as in
+    /// `kernel.pid_max:a,b`.
     pub include: Vec<String>,
     /// Sysctls whose text is exported as a label.
     pub include_info: Vec<String>,
@@ -271,6 +281,7 @@ pub struct SystemdSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TextfileSettings {
-    /// Folders whose `*.prom` files are read; `*` stands for any part of a name. None: nothing is read.
+    /// Folders whose `*.prom` files are read; `*` stands for any part of a name. None: nothing is
+    /// read.
     pub directories: Vec<String>,
 }

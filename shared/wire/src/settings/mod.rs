@@ -1,7 +1,7 @@
 //! `AgentConfig`: the agent's settings as typed values, and their JSON Schema.
 //!
-//! The docstrings here are the schema's descriptions, so they are written for the person who writes the YAML. Every field
-//! has a default; the defaults change nothing in the guest.
+//! The docstrings here are the schema's descriptions, so they are written for the person who writes
+//! the YAML. Every field has a default; the defaults change nothing in the guest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,8 @@ pub struct AgentConfig {
     pub server: ServerSettings,
     /// What is measured.
     pub metrics: MetricsSettings,
-    /// Secondary disks, merged by `name`. None by default: a disk that is not named here is never touched.
+    /// Secondary disks, merged by `name`. None by default: a disk that is not named here is never
+    /// touched.
     pub disks: Vec<DiskSettings>,
     /// Nameservers and search domains. By default looked at, and never changed.
     pub dns: DnsSettings,
@@ -80,15 +81,17 @@ impl Default for AgentConfig {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Addresses to listen on, merged by `name`. The one named `default` is HTTPS on every address, port 10911.
+    /// Addresses to listen on, merged by `name`. The one named `default` is HTTPS on every address,
+    /// port 10911.
     pub listeners: Vec<Listener>,
     /// Certificates, for every listener that is not plain.
     pub tls: ServerTls,
-    /// Connections that may be open at once. Beyond it one that is idle is closed for a new one, that of whoever has most
-    /// first; when all are busy, the new one. At least 1.
+    /// Connections that may be open at once. Beyond it one that is idle is closed for a new one,
+    /// that of whoever has most first; when all are busy, the new one. At least 1.
     #[schemars(range(min = 1))]
     pub max_connections: u32,
-    /// Requests that may be answered at once; more get 503. node_exporter's `--web.max-requests`, and its default.
+    /// Requests that may be answered at once; more get 503. node_exporter's `--web.max-requests`,
+    /// and its default.
     #[schemars(range(min = 1))]
     pub max_requests: u32,
     /// How long one request may take from its first byte to its answer's last.
@@ -136,16 +139,17 @@ impl Default for Listener {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerTls {
-    /// The agent's certificate and its chain. It carries `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` as URI
-    /// and `agent.virtfleet.internal` as DNS name.
+    /// The agent's certificate and its chain. It carries
+    /// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` as URI and `agent.virtfleet.internal`
+    /// as DNS name.
     pub certificate: Option<String>,
     /// The certificate's private key.
     pub key: Option<String>,
     /// The authorities whose client certificates are accepted.
     #[serde(rename = "clientCA")]
     pub client_ca: Option<String>,
-    /// SPIFFE URIs or DNS names that a client certificate must carry one of. Empty: any client that `clientCA` vouches
-    /// for, except another agent (`spiffe://…/vmi/…`).
+    /// SPIFFE URIs or DNS names that a client certificate must carry one of. Empty: any client that
+    /// `clientCA` vouches for, except another agent (`spiffe://…/vmi/…`).
     pub clients: Vec<String>,
 }
 

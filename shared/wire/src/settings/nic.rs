@@ -11,15 +11,19 @@ use crate::duration::Span;
 pub struct NicSettings {
     /// What may be done to the number of queues: look, raise it, or neither.
     pub multiqueue: Multiqueue,
-    /// Leave interfaces alone whose number of queues somebody else has chosen: one that is neither what the kernel sets up by itself nor what the agent has set.
+    /// Leave interfaces alone whose number of queues somebody else has chosen: one that is neither
+    /// what the kernel sets up by itself nor what the agent has set.
     pub keep_manual: bool,
-    /// A regular expression for the names of interfaces that are left alone, e.g. `^ens4$`. Empty: none.
+    /// A regular expression for the names of interfaces that are left alone, e.g. `^ens4$`. Empty:
+    /// none.
     pub exclude: String,
-    /// How long a link may take to come back after a change; one that takes longer gets back what it had.
+    /// How long a link may take to come back after a change; one that takes longer gets back what
+    /// it had.
     pub settle: Span,
     /// Sizes of the rings. Absent: left as they are.
     pub rings: RingSettings,
-    /// Receive packet steering (RPS): which CPUs handle received packets after the one that took the interrupt.
+    /// Receive packet steering (RPS): which CPUs handle received packets after the one that took
+    /// the interrupt.
     pub rps: Steering,
 }
 
@@ -45,11 +49,13 @@ pub enum Multiqueue {
     /// Looked at and reported; changed only by `virtfleet-agent apply nic`.
     #[default]
     ReportOnly,
-    /// Raised to one queue for each vCPU that is online, or as many as the VM's interface has, at boot and whenever vCPUs come.
+    /// Raised to one queue for each vCPU that is online, or as many as the VM's interface has, at
+    /// boot and whenever vCPUs come.
     Auto,
 }
 
-/// Sizes of an interface's rings, in descriptors. A size above what the interface can have means the most that it can.
+/// Sizes of an interface's rings, in descriptors. A size above what the interface can have means
+/// the most that it can.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RingSettings {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use virtfleet_agent_core::dns::answers::{Outcome, Purpose, Question, Transport};
 
 use super::input::text;
-use crate::agent::{AskedMessage, Verdict, filter_of_query};
+use crate::agent::{QueryMessage, Verdict, filter_of_query};
 
 /// The query of `/metrics`.
 pub(super) fn query(bytes: &[u8]) {
@@ -40,7 +40,7 @@ pub(super) fn dns_answer(bytes: &[u8]) {
             purpose: Purpose::Named,
         };
         let asked =
-            AskedMessage::new(&question, [0, 1, 0, 0, 0, 0, 0, 0]).expect("a name that can be asked for");
+            QueryMessage::new(&question, [0, 1, 0, 0, 0, 0, 0, 0]).expect("a name that can be asked for");
         for answer in [bytes.to_vec(), framed(&asked, bytes)] {
             if let Verdict::Answer(outcome) = asked.read(&answer) {
                 assert!(answer.len() >= 12, "there is no answer without its head");
@@ -54,7 +54,7 @@ pub(super) fn dns_answer(bytes: &[u8]) {
 }
 
 /// The input as what follows a good head and the question, so that records are reached at once.
-fn framed(asked: &AskedMessage, bytes: &[u8]) -> Vec<u8> {
+fn framed(asked: &QueryMessage, bytes: &[u8]) -> Vec<u8> {
     let question = asked.bytes();
     let mut answer = question.to_vec();
     answer[2] |= 0x80;

@@ -32,8 +32,8 @@ pub use complete::complete;
 use view::View;
 pub use words::ranges;
 
-/// Returns the findings, most severe first; at most [`MAX_FINDINGS`], since surplus ones of a kind are
-/// summed up.
+/// Returns the findings, most severe first; at most [`MAX_FINDINGS`], since surplus ones of a kind
+/// are summed up.
 pub fn findings(machine: &Machine, state: Option<&NicState>, settings: &NicSettings) -> Vec<Finding> {
     let view = View::new(machine, state, settings);
     let rules: [fn(&View<'_>) -> Vec<Finding>; 11] = [

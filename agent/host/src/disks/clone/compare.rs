@@ -65,7 +65,7 @@ impl Disks<'_> {
     /// [`ProofKind::Timed`] proof reads behind the image. `begun`: the journal's record of an
     /// erasure of this disk. `progress` receives the bytes read so far from both disks. `None` if
     /// nothing of the image is left on the disk; then the ordinary proof decides.
-    pub fn look_clone(
+    pub fn probe_clone(
         &self,
         device: &Device,
         proof: ProofKind,

@@ -1,7 +1,7 @@
 //! Clones of the OS image: compares them with the root disk and erases them.
 //!
 //! ```text
-//! look_clone ─▶ CloneState          (reads only; whole-disk lock, exclusive open)
+//! probe_clone ─▶ CloneState          (reads only; whole-disk lock, exclusive open)
 //! EraseIntent ─ claim_clone ─▶ ClaimedClone ─ erase_clone ─▶ blank, by a new proof
 //! ```
 //!

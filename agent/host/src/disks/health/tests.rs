@@ -92,7 +92,7 @@ impl Guest {
             .collect();
         let statfs = Arc::new(Fake(Mutex::new(gate)));
         let mut health = DiskHealth::new(statfs, Duration::from_millis(300));
-        health.look(&self.roots, &asked).unwrap()
+        health.inspect(&self.roots, &asked).unwrap()
     }
 }
 

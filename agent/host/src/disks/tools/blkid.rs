@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use virtfleet_agent_core::disks::Doubt;
 
 use super::super::partitions::TableEntry;
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// Generous: blkid reads a few hundred KiB.
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -110,7 +110,7 @@ fn is_entry_alone(text: &str) -> bool {
     text.contains("\nPART_ENTRY_UUID=") && keys.all(|key| key == "DEVNAME" || key.starts_with("PART_ENTRY_"))
 }
 
-fn unidentified(device: &Path, done: &Done) -> Doubt {
+fn unidentified(device: &Path, done: &CommandOutput) -> Doubt {
     let message = done.stderr.lines().next().unwrap_or_default();
     let reason = format!(
         "blkid cannot identify the content of {}: exit code {} {message}",

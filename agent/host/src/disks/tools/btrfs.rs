@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use super::SizeError;
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// The resize only writes a number, but a transaction may have to end first.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -37,7 +37,7 @@ fn size_in(text: &str) -> Option<u64> {
 ///
 /// # Errors
 /// btrfs(8) failed.
-pub fn grow(commands: &dyn Commands, place: &Path) -> Result<Done, CommandError> {
+pub fn grow(commands: &dyn Commands, place: &Path) -> Result<CommandOutput, CommandError> {
     let tool = Tool::new("btrfs")
         .args(["filesystem", "resize", "max"])
         .arg(place);

@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::blkid;
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// Sufficient for a filesystem that a `mkfs` left, which is small.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -62,8 +62,8 @@ const DEVICE_ERRORS: [&str; 9] = [
 ///
 /// # Errors
 /// The checker could not run, printed no verdict, or the filesystem was mounted after its `mkfs`.
-pub fn is_content(commands: &dyn Commands, filesystem: &str, device: &Path) -> Result<bool, CheckError> {
-    let (tool, bad): (_, fn(&Done) -> bool) = match filesystem {
+pub fn is_intact(commands: &dyn Commands, filesystem: &str, device: &Path) -> Result<bool, CheckError> {
+    let (tool, bad): (_, fn(&CommandOutput) -> bool) = match filesystem {
         "ext4" => (Tool::new("e2fsck").args(["-f", "-n"]), |done| done.code & 4 != 0),
         "xfs" => (Tool::new("xfs_repair").arg("-n"), |done| {
             done.code == 1 && output(done).contains("phase 1 ")
@@ -153,7 +153,7 @@ fn mounted_since(
 }
 
 /// The whole output in lower case.
-fn output(done: &Done) -> String {
+fn output(done: &CommandOutput) -> String {
     format!("{}\n{}", done.stdout, done.stderr).to_lowercase()
 }
 
@@ -183,19 +183,19 @@ mod tests {
         let (stdout, stderr) = (stdout.to_owned(), stderr.to_owned());
         let fake = FakeCommands::new(move |tool| {
             if ["dumpe2fs", "dump-super"].iter().any(|word| tool.contains(word)) {
-                return Some(Done {
+                return Some(CommandOutput {
                     code: 0,
                     stdout: superblock.to_owned(),
                     stderr: String::new(),
                 });
             }
-            Some(Done {
+            Some(CommandOutput {
                 code,
                 stdout: stdout.clone(),
                 stderr: stderr.clone(),
             })
         });
-        is_content(&fake, filesystem, Path::new("/dev/vdb")).ok()
+        is_intact(&fake, filesystem, Path::new("/dev/vdb")).ok()
     }
 
     #[test]
@@ -275,6 +275,6 @@ mod tests {
         let log = "Phase 1 - find\nALERT: The filesystem has valuable metadata changes in a log which is being\nignored";
         assert_eq!(verdict("xfs", 1, log, ""), None);
         let missing = FakeCommands::new(|_| None);
-        assert!(is_content(&missing, "ext4", Path::new("/dev/vdb")).is_err());
+        assert!(is_intact(&missing, "ext4", Path::new("/dev/vdb")).is_err());
     }
 }

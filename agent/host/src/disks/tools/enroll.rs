@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// As for cryptsetup: the key derivation takes seconds by design, longer on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(5);
@@ -12,7 +12,12 @@ const TIMEOUT: Duration = Duration::from_mins(5);
 ///
 /// # Errors
 /// systemd-cryptenroll(1) failed.
-pub fn tpm2(commands: &dyn Commands, key: &Path, pcrs: &str, device: &Path) -> Result<Done, CommandError> {
+pub fn tpm2(
+    commands: &dyn Commands,
+    key: &Path,
+    pcrs: &str,
+    device: &Path,
+) -> Result<CommandOutput, CommandError> {
     let tool = Tool::new("systemd-cryptenroll")
         .arg(format!("--unlock-key-file={}", key.display()))
         .args(["--tpm2-device=auto".to_owned(), format!("--tpm2-pcrs={pcrs}")]);

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use super::SizeError;
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// Growing writes new group descriptors.
 const TIMEOUT: Duration = Duration::from_mins(30);
@@ -33,7 +33,7 @@ fn size_in(text: &str) -> Option<u64> {
 ///
 /// # Errors
 /// resize2fs(8) failed.
-pub fn grow(commands: &dyn Commands, device: &Path) -> Result<Done, CommandError> {
+pub fn grow(commands: &dyn Commands, device: &Path) -> Result<CommandOutput, CommandError> {
     commands.check(&Tool::new("resize2fs").arg(device).deadline(TIMEOUT))
 }
 

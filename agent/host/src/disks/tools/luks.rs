@@ -2,7 +2,7 @@
 
 use std::{fs::File, path::Path, time::Duration};
 
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// The key derivation takes seconds by design, longer on a busy machine.
 const TIMEOUT: Duration = Duration::from_mins(5);
@@ -22,7 +22,7 @@ pub(in super::super) fn format(
     key: &Path,
     device: &Path,
     lock: &File,
-) -> Result<Done, CommandError> {
+) -> Result<CommandOutput, CommandError> {
     let tool = Tool::new("cryptsetup").args(arguments).arg("--key-file").arg(key);
     commands.check_with_lock(&tool.arg("--").arg(device).deadline(TIMEOUT), lock)
 }
@@ -36,7 +36,7 @@ pub fn add_key(
     key: &Path,
     second: &Path,
     device: &Path,
-) -> Result<Done, CommandError> {
+) -> Result<CommandOutput, CommandError> {
     let tool = tool("luksAddKey")
         .arg("--key-file")
         .arg(key)
@@ -62,7 +62,7 @@ const BAD_PASSPHRASE: i32 = 2;
 /// without opening the container.
 fn opened(
     tool: Tool,
-    done: Done,
+    done: CommandOutput,
     fits: impl FnOnce() -> Result<bool, CommandError>,
 ) -> Result<Opened, CommandError> {
     if done.success() {
@@ -130,7 +130,7 @@ pub fn token_fits(commands: &dyn Commands, device: &Path) -> Result<bool, Comman
 ///
 /// # Errors
 /// cryptsetup(8) failed.
-pub fn resize_by_token(commands: &dyn Commands, mapping: &str) -> Result<Done, CommandError> {
+pub fn resize_by_token(commands: &dyn Commands, mapping: &str) -> Result<CommandOutput, CommandError> {
     commands.check(&tool("resize").args(["--token-only", "--", mapping]))
 }
 
@@ -138,7 +138,7 @@ pub fn resize_by_token(commands: &dyn Commands, mapping: &str) -> Result<Done, C
 ///
 /// # Errors
 /// cryptsetup(8) failed.
-pub fn resize(commands: &dyn Commands, key: &Path, mapping: &str) -> Result<Done, CommandError> {
+pub fn resize(commands: &dyn Commands, key: &Path, mapping: &str) -> Result<CommandOutput, CommandError> {
     commands.check(&tool("resize").arg("--key-file").arg(key).arg("--").arg(mapping))
 }
 
@@ -146,7 +146,7 @@ pub fn resize(commands: &dyn Commands, key: &Path, mapping: &str) -> Result<Done
 ///
 /// # Errors
 /// cryptsetup(8) failed.
-pub fn close(commands: &dyn Commands, mapping: &str) -> Result<Done, CommandError> {
+pub fn close(commands: &dyn Commands, mapping: &str) -> Result<CommandOutput, CommandError> {
     commands.check(&tool("close").arg("--").arg(mapping))
 }
 

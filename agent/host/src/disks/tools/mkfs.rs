@@ -3,7 +3,7 @@
 
 use std::{fs::File, path::Path, time::Duration};
 
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// Discarding a large disk takes minutes on slow storage.
 const TIMEOUT: Duration = Duration::from_mins(30);
@@ -28,7 +28,7 @@ pub(in super::super) fn run(
     arguments: &[String],
     device: &Path,
     lock: &File,
-) -> Result<Done, CommandError> {
+) -> Result<CommandOutput, CommandError> {
     let tool = Tool::new(program).args(arguments).arg(device);
     commands.check_with_lock(&tool.deadline(TIMEOUT), lock)
 }

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// A journal may have to be replayed.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -17,7 +17,7 @@ pub fn mount(
     options: &[String],
     device: &Path,
     place: &Path,
-) -> Result<Done, CommandError> {
+) -> Result<CommandOutput, CommandError> {
     let mut tool = Tool::new("mount").args(["-t", filesystem]).deadline(TIMEOUT);
     if !options.is_empty() {
         tool = tool.args(["-o".to_owned(), options.join(",")]);
@@ -29,7 +29,7 @@ pub fn mount(
 ///
 /// # Errors
 /// mount(8) failed.
-pub fn bind(commands: &dyn Commands, directory: &Path, place: &Path) -> Result<Done, CommandError> {
+pub fn bind(commands: &dyn Commands, directory: &Path, place: &Path) -> Result<CommandOutput, CommandError> {
     let tool = Tool::new("mount")
         .args(["--bind", "--"])
         .arg(directory)
@@ -46,7 +46,7 @@ pub fn remount(
     options: &[String],
     device: &Path,
     place: &Path,
-) -> Result<Done, CommandError> {
+) -> Result<CommandOutput, CommandError> {
     let own = options.iter().any(|option| option.ends_with("discard"));
     let what = if own { "remount" } else { "remount,bind" };
     let tool = Tool::new("mount").args(["-o".to_owned(), format!("{what},{}", options.join(","))]);
@@ -57,6 +57,6 @@ pub fn remount(
 ///
 /// # Errors
 /// umount(8) failed.
-pub fn umount(commands: &dyn Commands, place: &Path) -> Result<Done, CommandError> {
+pub fn umount(commands: &dyn Commands, place: &Path) -> Result<CommandOutput, CommandError> {
     commands.check(&Tool::new("umount").arg("--").arg(place).deadline(TIMEOUT))
 }

@@ -3,7 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use super::SizeError;
-use crate::{CommandError, Commands, Done, Tool};
+use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// Growing writes new allocation groups.
 const TIMEOUT: Duration = Duration::from_mins(10);
@@ -32,7 +32,7 @@ fn size_in(text: &str) -> Option<u64> {
 ///
 /// # Errors
 /// xfs_growfs(8) failed.
-pub fn grow(commands: &dyn Commands, place: &Path) -> Result<Done, CommandError> {
+pub fn grow(commands: &dyn Commands, place: &Path) -> Result<CommandOutput, CommandError> {
     commands.check(&Tool::new("xfs_growfs").arg("-d").arg(place).deadline(TIMEOUT))
 }
 

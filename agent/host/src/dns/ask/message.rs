@@ -9,7 +9,7 @@ use virtfleet_agent_core::dns::answers::{ECHO, Outcome, Purpose, Question, Trans
 
 /// An encoded query and what an answer to it must contain.
 #[derive(Debug)]
-pub struct Asked {
+pub struct QueryMessage {
     id: u16,
     name: Name<Vec<u8>>,
     kind: Rtype,
@@ -27,7 +27,7 @@ pub enum Verdict {
     Other(&'static str),
 }
 
-impl Asked {
+impl QueryMessage {
     /// Encodes a query. It asks for addresses of the nameserver's own family, because an IPv6-only
     /// cluster has no others. Like glibc's default it has no EDNS, which some forwarders reject.
     ///
@@ -156,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn asked(purpose: Purpose, name: &str) -> Result<Asked, String> {
+    fn asked(purpose: Purpose, name: &str) -> Result<QueryMessage, String> {
         let question = Question {
             nameserver: "192.0.2.1".parse().unwrap(),
             zone: None,
@@ -164,7 +164,7 @@ mod tests {
             purpose,
             name: name.to_owned(),
         };
-        Asked::new(&question, [0x12, 0x34, 1, 2, 3, 4, 5, 0xff])
+        QueryMessage::new(&question, [0x12, 0x34, 1, 2, 3, 4, 5, 0xff])
     }
 
     #[test]

@@ -16,7 +16,7 @@ use nix::{
 };
 use virtfleet_agent_core::dns::answers::{Answer, Question};
 
-pub use message::{Asked, Verdict};
+pub use message::{QueryMessage, Verdict};
 
 use pending_query::PendingQuery;
 

@@ -15,7 +15,7 @@ use nix::{
 };
 use virtfleet_agent_core::dns::answers::{Answer, Outcome, Question, Transport};
 
-use super::message::{Asked, Verdict, malformed_answer};
+use super::message::{QueryMessage, Verdict, malformed_answer};
 
 /// Maximum size of a UDP datagram in bytes.
 const MAX_DATAGRAM_BYTES: usize = 65_535;
@@ -32,9 +32,9 @@ pub(super) struct PendingQuery<'q> {
 }
 
 enum State {
-    Udp(UdpSocket, Asked),
-    Connecting(TcpStream, Asked),
-    Reading(TcpStream, Asked, Vec<u8>),
+    Udp(UdpSocket, QueryMessage),
+    Connecting(TcpStream, QueryMessage),
+    Reading(TcpStream, QueryMessage, Vec<u8>),
     Over(Outcome, Duration),
 }
 
@@ -42,7 +42,7 @@ impl<'q> PendingQuery<'q> {
     /// Sends the query, or starts to.
     pub(super) fn start(question: &'q Question, port: u16, random: [u8; 8]) -> Self {
         let sent = Instant::now();
-        let state = match Asked::new(question, random) {
+        let state = match QueryMessage::new(question, random) {
             Ok(asked) => address(question, port)
                 .and_then(|to| begin(to, question.transport, asked))
                 .unwrap_or_else(|error| State::Over(unreachable(&error), sent.elapsed())),
@@ -151,7 +151,7 @@ fn address(question: &Question, port: u16) -> io::Result<SocketAddr> {
     Ok(SocketAddrV6::new(ip, port, 0, scope).into())
 }
 
-fn begin(to: SocketAddr, transport: Transport, asked: Asked) -> io::Result<State> {
+fn begin(to: SocketAddr, transport: Transport, asked: QueryMessage) -> io::Result<State> {
     Ok(match transport {
         Transport::Udp => {
             let any: IpAddr = match to {
@@ -189,7 +189,7 @@ fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
 
 /// Sends length and message (RFC 1035, 4.2.2) in one write: the socket buffer has room for the
 /// first 300 bytes of a connection.
-fn send(stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
+fn send(stream: &mut TcpStream, asked: &QueryMessage) -> io::Result<()> {
     if let Some(error) = stream.take_error()? {
         return Err(error);
     }
@@ -197,14 +197,14 @@ fn send(stream: &mut TcpStream, asked: &Asked) -> io::Result<()> {
     stream.write_all(&[&length.to_be_bytes()[..], asked.bytes()].concat())
 }
 
-fn datagram(socket: &UdpSocket, asked: &Asked) -> io::Result<Verdict> {
+fn datagram(socket: &UdpSocket, asked: &QueryMessage) -> io::Result<Verdict> {
     let mut bytes = vec![0; MAX_DATAGRAM_BYTES];
     let length = socket.recv(&mut bytes)?;
     Ok(asked.read(bytes.get(..length).unwrap_or_default()))
 }
 
 /// Reads the available bytes. `WouldBlock` until the message is complete.
-fn more(stream: &mut TcpStream, asked: &Asked, bytes: &mut Vec<u8>) -> io::Result<Verdict> {
+fn more(stream: &mut TcpStream, asked: &QueryMessage, bytes: &mut Vec<u8>) -> io::Result<Verdict> {
     loop {
         let needed = match bytes[..] {
             [high, low, ..] => 2 + usize::from(u16::from_be_bytes([high, low])),

@@ -25,7 +25,7 @@ use virtfleet_agent_core::dns::{
     seen::{File, Link, Obstacle},
 };
 
-use crate::{Commands, Roots, Witness, read_text};
+use crate::{Commands, FailPoints, Roots, read_text};
 use journal::{LinkAnnouncement, ORIGINAL_FILE, Place, Undo};
 use path_state::PathState;
 use undo::undo;
@@ -137,11 +137,11 @@ enum Effect {
 pub fn apply(
     roots: &Roots,
     commands: &dyn Commands,
-    witness: &dyn Witness,
+    fail_points: &dyn FailPoints,
     steps: &[Step],
     verify: &mut dyn FnMut() -> Result<(), String>,
 ) -> Result<Applied, ApplyDnsError> {
-    apply_with(roots, commands, commands, witness, steps, verify)
+    apply_with(roots, commands, commands, fail_points, steps, verify)
 }
 
 /// Like [`apply`], with separate commands for the restore: they have time left when the others have
@@ -153,7 +153,7 @@ pub fn apply_with(
     roots: &Roots,
     commands: &dyn Commands,
     to_put_back: &dyn Commands,
-    witness: &dyn Witness,
+    fail_points: &dyn FailPoints,
     steps: &[Step],
     verify: &mut dyn FnMut() -> Result<(), String>,
 ) -> Result<Applied, ApplyDnsError> {
@@ -175,7 +175,7 @@ pub fn apply_with(
         Effect::Reload(service) => Some(*service),
         _ => None,
     });
-    witness.at("before journal");
+    fail_points.at("before journal");
     let links = effects.iter().filter_map(|effect| match effect {
         Effect::Quiet(link) => Some((link, false)),
         Effect::Speak { link, .. } => Some((link, true)),
@@ -187,25 +187,25 @@ pub fn apply_with(
     });
     let (services, links) = (services.collect(), links.collect());
     Undo::new(roots, places().collect(), services, links).write(roots)?;
-    witness.at("after journal");
+    fail_points.at("after journal");
     let mut applied = Applied::default();
     let result = effects
         .iter()
         .try_for_each(|effect| {
             let word = one(roots, commands, effect, &mut applied)?;
-            witness.at(&format!("after {word}"));
+            fail_points.at(&format!("after {word}"));
             applied.done.push(word);
             Ok(())
         })
         .and_then(|()| verify());
-    witness.at("before end");
+    fail_points.at("before end");
     match result {
         Ok(()) => {
             Undo::remove(roots)?;
-            witness.at("after end");
+            fail_points.at("after end");
             Ok(applied)
         }
-        Err(because) => Err(match undo(roots, to_put_back, witness, None) {
+        Err(because) => Err(match undo(roots, to_put_back, fail_points, None) {
             Ok(undone) => ApplyDnsError::RolledBack {
                 because,
                 undone: undone.unwrap_or_default(),
@@ -224,7 +224,7 @@ pub fn apply_with(
 /// # Errors
 /// A file cannot be restored.
 pub fn recover(roots: &Roots, commands: &dyn Commands) -> Result<Option<Undone>, ApplyDnsError> {
-    undo(roots, commands, &crate::Unwatched, None)
+    undo(roots, commands, &crate::NoFailPoints, None)
 }
 
 /// Like [`recover`], for a node in use: no link is reconfigured. The settings from each affected
@@ -237,7 +237,7 @@ pub fn recover_live(
     commands: &dyn Commands,
     links: &[Link],
 ) -> Result<Option<Undone>, ApplyDnsError> {
-    undo(roots, commands, &crate::Unwatched, Some(links))
+    undo(roots, commands, &crate::NoFailPoints, Some(links))
 }
 
 /// The steps as effects, with the states that they replace.

@@ -13,7 +13,7 @@ use std::{
 };
 
 use super::*;
-use crate::{CommandError, Done, FakeCommands, Tool, Unwatched};
+use crate::{CommandError, CommandOutput, FakeCommands, NoFailPoints, Tool};
 
 const RESOLVED: &str = "/etc/systemd/resolved.conf.d/zz-virtfleet.conf";
 const NETWORKD: &str = "/etc/systemd/network/10-eth.network.d/zz-virtfleet.conf";
@@ -37,7 +37,7 @@ impl Kill {
     }
 }
 
-impl Witness for Kill {
+impl FailPoints for Kill {
     fn at(&self, point: &str) {
         (self.holds)(point);
         self.points.borrow_mut().push(point.to_owned());
@@ -109,7 +109,7 @@ impl Guest {
                 "resolvectl flush-caches" => {}
                 _ => return None,
             }
-            Some(Done::default())
+            Some(CommandOutput::default())
         });
         Self {
             _dir: dir,
@@ -154,7 +154,7 @@ fn a_verified_change_stays_and_another_is_reverted() {
     let guest = Guest::new();
     let apply = |verify: Result<(), String>| {
         let (roots, commands) = (&guest.roots, &guest.commands);
-        apply(roots, commands, &Unwatched, &Guest::steps(), &mut || {
+        apply(roots, commands, &NoFailPoints, &Guest::steps(), &mut || {
             verify.clone()
         })
     };
@@ -203,10 +203,10 @@ fn resolved_keeps_the_agents_servers_until_a_link_has_its_own() {
         } else if line.starts_with("systemctl") && !files.root(RESOLVED).exists() {
             assert_eq!(fs::read_to_string(&leased).unwrap(), LEASED);
         }
-        Some(Done::default())
+        Some(CommandOutput::default())
     });
     let refused = &mut || Err("no answer".to_owned());
-    let error = apply(&guest.roots, &commands, &Unwatched, &Guest::steps(), refused).unwrap_err();
+    let error = apply(&guest.roots, &commands, &NoFailPoints, &Guest::steps(), refused).unwrap_err();
     assert!(matches!(error, ApplyDnsError::RolledBack { .. }));
     assert_eq!(
         commands.take().last().unwrap(),
@@ -329,7 +329,7 @@ fn the_file_is_managed_and_restored_and_no_crash_loses_it() {
             let again = Step::TakeOver {
                 text: OURS_AGAIN.to_owned(),
             };
-            apply(&roots, &commands, &Unwatched, &[again], &mut || Ok(())).unwrap();
+            apply(&roots, &commands, &NoFailPoints, &[again], &mut || Ok(())).unwrap();
             let kept = original(&roots).unwrap().unwrap();
             assert_eq!(kept.link.is_some(), link);
             assert_eq!(kept.text.as_deref(), Some("nameserver 192.0.2.9\n"));
@@ -388,13 +388,13 @@ fn files_changed_by_other_programs_are_left_alone() {
 /// Fails when networkd is reloaded for the second time.
 struct Failing<'a>(&'a FakeCommands, AtomicU32);
 impl Commands for Failing<'_> {
-    fn run(&self, tool: &Tool) -> Result<Done, CommandError> {
+    fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         let before = self.1.fetch_add(1, Ordering::Relaxed);
         if tool.to_string() == "networkctl reload" && before == 2 {
-            return Ok(Done {
+            return Ok(CommandOutput {
                 code: 1,
                 stderr: "Access denied".to_owned(),
-                ..Done::default()
+                ..CommandOutput::default()
             });
         }
         self.0.run(tool)
@@ -405,15 +405,26 @@ impl Commands for Failing<'_> {
 fn a_failed_reload_reverts_the_change() {
     let guest = Guest::new();
     let commands = Failing(&guest.commands, AtomicU32::new(0));
-    let error = apply(&guest.roots, &commands, &Unwatched, &Guest::steps(), &mut || {
-        panic!("not verified")
-    })
+    let error = apply(
+        &guest.roots,
+        &commands,
+        &NoFailPoints,
+        &Guest::steps(),
+        &mut || panic!("not verified"),
+    )
     .unwrap_err();
     assert!(error.to_string().contains("Access denied"), "{error}");
     assert!(guest.is_old());
     // A failed cache flush is ignored.
     let flush = FakeCommands::new(|_| None);
-    let applied = apply(&guest.roots, &flush, &Unwatched, &[Step::Flush], &mut || Ok(())).unwrap();
+    let applied = apply(
+        &guest.roots,
+        &flush,
+        &NoFailPoints,
+        &[Step::Flush],
+        &mut || Ok(()),
+    )
+    .unwrap();
     assert!(applied.notes[0].contains("resolvectl"), "{applied:?}");
 }
 
@@ -421,7 +432,7 @@ fn a_failed_reload_reverts_the_change() {
 fn nothing_is_changed_if_it_could_not_be_restored_or_an_earlier_change_is_unfinished() {
     let (_dir, roots) = plain(false);
     let commands = FakeCommands::content();
-    let go = |steps: &[Step]| apply(&roots, &commands, &Unwatched, steps, &mut || Ok(())).unwrap_err();
+    let go = |steps: &[Step]| apply(&roots, &commands, &NoFailPoints, steps, &mut || Ok(())).unwrap_err();
     fs::create_dir_all(roots.root(RESOLVED)).unwrap();
     let mut steps = take_over();
     steps.push(write("x", RESOLVED));
@@ -458,7 +469,7 @@ fn obstacles_are_found_before_a_change() {
     let commands = FakeCommands::content();
     let mut steps = vec![write("x", RESOLVED)];
     steps.extend(take_over());
-    let error = apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap_err();
+    let error = apply(&roots, &commands, &NoFailPoints, &steps, &mut || Ok(())).unwrap_err();
     let seen = resolv_conf(&roots);
     rustix::fs::ioctl_setflags(&file, flags).unwrap();
     assert!(error.to_string().contains("chattr -i"), "{error}");

@@ -8,14 +8,14 @@ use super::{
     ApplyDnsError, TEMPORARY_PREFIX, Undone, journal::Undo, path_state::PathState, reload, runtime_restore,
     wait_for_links,
 };
-use crate::{Commands, Roots, Witness, list};
+use crate::{Commands, FailPoints, Roots, list};
 
 /// Restores the files in reverse order, then reloads the services in reverse order, and removes the
 /// record last. With `live`, no link is reconfigured.
 pub(super) fn undo(
     roots: &Roots,
     commands: &dyn Commands,
-    witness: &dyn Witness,
+    fail_points: &dyn FailPoints,
     live: Option<&[Link]>,
 ) -> Result<Option<Undone>, ApplyDnsError> {
     let Some(mut journal) = Undo::read(roots)? else {
@@ -44,7 +44,7 @@ pub(super) fn undo(
                 Err(source) => failed = Some(ApplyDnsError::PutBack { path, source }),
             },
         }
-        witness.at(&format!("after undo {}", place.path));
+        fail_points.at(&format!("after undo {}", place.path));
     }
     // Announcements resume before systemd-resolved drops the agent's servers.
     for announcement in journal
@@ -57,13 +57,13 @@ pub(super) fn undo(
             undone.notes.push(error.to_string());
         }
         reload::wait_until_links_have_servers(roots, commands);
-        witness.at(&format!("after undo quiet {}", announcement.link));
+        fail_points.at(&format!("after undo quiet {}", announcement.link));
     }
     for service in journal.services.iter().rev() {
         if let (Some(links), Service::Networkd) = (live, service) {
             let errors = runtime_restore::restore_at_run_time(roots, commands, links, &journal);
             undone.notes.extend(errors.iter().map(ToString::to_string));
-            witness.at(&format!("after undo {service:?} at run time"));
+            fail_points.at(&format!("after undo {service:?} at run time"));
             continue;
         }
         wait_for_links(roots, commands, *service, &undone.reloaded);
@@ -82,13 +82,13 @@ pub(super) fn undo(
             }
             Err(error) => undone.notes.push(error.to_string()),
         }
-        witness.at(&format!("after undo reload {service:?}"));
+        fail_points.at(&format!("after undo reload {service:?}"));
     }
     for announcement in journal.links.iter().filter(|announcement| announcement.quiet) {
         if let Err(error) = reload::stop_announcing(commands, &announcement.link) {
             undone.notes.push(error.to_string());
         }
-        witness.at(&format!("after undo unquiet {}", announcement.link));
+        fail_points.at(&format!("after undo unquiet {}", announcement.link));
     }
     match failed {
         Some(error) => Err(error),

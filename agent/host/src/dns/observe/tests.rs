@@ -14,7 +14,7 @@ use virtfleet_agent_core::dns::{
 };
 
 use super::*;
-use crate::{Done, FakeCommands};
+use crate::{CommandOutput, FakeCommands};
 use tree::{Tree, write};
 
 const STUB: &str = "# This is /run/systemd/resolve/stub-resolv.conf managed by man:systemd-resolved(8).\n\

@@ -17,7 +17,7 @@ use virtfleet_agent_core::dbus::{Call, FIXED, Header, Kind};
 
 use super::{Answer, Bus, BusError};
 
-/// Timeout of one [`Bus::ask`], and of the authentication.
+/// Timeout of one [`Bus::call_all`], and of the authentication.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum number of outstanding calls, so that neither side's buffer fills.
 const MAX_OUTSTANDING_CALLS: usize = 32;
@@ -49,7 +49,7 @@ impl Connection {
         connection.authenticate()?;
         let bus = "org.freedesktop.DBus";
         let hello = Call::new(bus, "/org/freedesktop/DBus", bus, "Hello");
-        match connection.ask(&[hello])?.first() {
+        match connection.call_all(&[hello])?.first() {
             Some(Answer::Body { .. }) => Ok(connection),
             Some(Answer::Error(name)) => Err(BusError::Refused(name.clone())),
             None => Err(BusError::Refused("no answer".to_owned())),
@@ -174,7 +174,7 @@ impl Connection {
 }
 
 impl Bus for Connection {
-    fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
+    fn call_all(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
         self.deadline = Instant::now() + TIMEOUT;
         if self.serial > u32::MAX / 2 {
             self.serial = 0;
@@ -267,7 +267,7 @@ mod tests {
         let bus = bus(&path, "OK 1234\r\n", answers);
         let mut connection = Connection::open(&path).unwrap();
         let call = Call::new("a.b", "/", "a.b", "C");
-        let answers = connection.ask(&[call, call]).unwrap();
+        let answers = connection.call_all(&[call, call]).unwrap();
         let texts: Vec<_> = answers
             .iter()
             .map(|answer| answer.reader().unwrap().string().unwrap().to_owned())

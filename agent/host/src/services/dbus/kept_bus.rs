@@ -29,9 +29,9 @@ impl KeptBus {
     ///
     /// # Errors
     /// The bus is unavailable or does not answer in time.
-    pub fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
+    pub fn call_all(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError> {
         if let Some(mut bus) = self.bus.take() {
-            match bus.ask(calls) {
+            match bus.call_all(calls) {
                 Ok(answers) => {
                     self.bus = Some(bus);
                     return Ok(answers);
@@ -42,7 +42,7 @@ impl KeptBus {
             }
         }
         let mut bus = self.services.bus(&self.socket)?;
-        let answers = bus.ask(calls)?;
+        let answers = bus.call_all(calls)?;
         self.bus = Some(bus);
         Ok(answers)
     }

@@ -78,5 +78,5 @@ pub trait Bus: Send {
     ///
     /// # Errors
     /// The connection failed or timed out.
-    fn ask(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError>;
+    fn call_all(&mut self, calls: &[Call<'_>]) -> Result<Vec<Answer>, BusError>;
 }

@@ -91,7 +91,7 @@ fn a_pass_that_undoes_spares_the_links_of_a_live_node() {
 /// Writes `/etc/resolv.conf` over as soon as ours is there.
 struct Meddler(std::path::PathBuf);
 
-impl Witness for Meddler {
+impl FailPoints for Meddler {
     fn at(&self, point: &str) {
         if point == "after write /etc/resolv.conf" {
             fs::write(&self.0, "nameserver 192.0.2.99\n").unwrap();
@@ -106,7 +106,7 @@ fn what_somebody_writes_over_while_it_is_verified_is_written_again_by_the_next_p
     let meddler = Meddler(guest.roots.root("/etc/resolv.conf"));
     let passed = guest.with(alive, |provisioner| {
         let provisioner = DnsProvisioner {
-            witness: &meddler,
+            fail_points: &meddler,
             ..*provisioner
         };
         provisioner.run(&guest.wanted(), by_stage()).unwrap().unwrap()

@@ -14,7 +14,7 @@ use virtfleet_agent_core::{
     virtio::{Channels, Coalescing, Counters, Cpus, Direction, Machine, Nic, NicQueue, Rings},
 };
 use virtfleet_agent_host::Errno;
-use virtfleet_agent_host::{Link, NicCalls, QueueCounters, Roots, Traffic, Unwatched};
+use virtfleet_agent_host::{Link, NicCalls, NoFailPoints, QueueCounters, Roots, Traffic};
 use virtfleet_agent_state::settings;
 
 use super::super::{NicMode, NicProvisioner, Wanted, World, wanted};
@@ -203,7 +203,7 @@ impl Guest {
             roots: &self.roots,
             world: self,
             calls: self,
-            witness: &Unwatched,
+            fail_points: &NoFailPoints,
             boot_id: BOOT,
         }
     }

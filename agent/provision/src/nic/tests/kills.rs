@@ -7,14 +7,14 @@ use std::{
 };
 
 use virtfleet_agent_host::Errno;
-use virtfleet_agent_host::{REQUEST_DIRECTORY, Witness};
+use virtfleet_agent_host::{FailPoints, REQUEST_DIRECTORY};
 
 use super::*;
 
 /// Lets so many points go by, and kills the pass at the next.
 struct Kill(Cell<usize>);
 
-impl Witness for Kill {
+impl FailPoints for Kill {
     fn at(&self, _: &str) {
         match self.0.get().checked_sub(1) {
             Some(left) => self.0.set(left),
@@ -27,7 +27,7 @@ impl Witness for Kill {
 fn killed_at(guest: &Guest, point: usize) -> bool {
     let kill = Kill(Cell::new(point));
     let provisioner = NicProvisioner {
-        witness: &kill,
+        fail_points: &kill,
         ..guest.provisioner()
     };
     let pass = || provisioner.run(&guest.wanted(), by_stage()).unwrap();

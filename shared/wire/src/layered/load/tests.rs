@@ -146,7 +146,8 @@ fn a_line_stays_a_line() {
     assert_eq!(loaded.problems.len(), 2);
 }
 
-/// Shapes that the agent's settings do not have: required fields, options of structs, enums with content, free JSON.
+/// Shapes that the agent's settings do not have: required fields, options of structs, enums with
+/// content, free JSON.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 struct Odd {

@@ -23,7 +23,7 @@ fn tier2_a_read_only_filesystem_and_a_mounted_file_are_refused_before_anything_c
     let refused = || {
         let mut steps = vec![write("x", "/srv/x.conf")];
         steps.extend(take_over());
-        let error = apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap_err();
+        let error = apply(&roots, &commands, &NoFailPoints, &steps, &mut || Ok(())).unwrap_err();
         assert!(!roots.root("/srv").exists() && !unfinished(&roots));
         error.to_string()
     };

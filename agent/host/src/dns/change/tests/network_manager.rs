@@ -36,7 +36,7 @@ fn network_manager_announces_before_the_agents_servers_are_removed() {
                 _ if !ours.exists() => assert!(late.exists(), "{line} before NetworkManager has announced"),
                 _ => {}
             }
-            Some(Done::default())
+            Some(CommandOutput::default())
         });
         let there = [
             write("[Resolve]\nDNS=192.0.2.1\n", RESOLVED),
@@ -45,7 +45,7 @@ fn network_manager_announces_before_the_agents_servers_are_removed() {
             reload(Service::NetworkManager),
         ];
         fs::write(&netif, "SERVERS=192.0.2.9\n").unwrap();
-        let done = apply(&roots, &commands, &Unwatched, &there, &mut || {
+        let done = apply(&roots, &commands, &NoFailPoints, &there, &mut || {
             if off { Ok(()) } else { Err("no answer".to_owned()) }
         });
         assert_eq!(done.is_ok(), off, "{done:?}");
@@ -59,7 +59,7 @@ fn network_manager_announces_before_the_agents_servers_are_removed() {
                 remove(RESOLVED),
                 reload(Service::Resolved),
             ];
-            apply(&roots, &commands, &Unwatched, &back, &mut || Ok(())).unwrap();
+            apply(&roots, &commands, &NoFailPoints, &back, &mut || Ok(())).unwrap();
         }
         // One call checks whether systemd-resolved can reload.
         assert_eq!(commands.take().len(), 7);

@@ -4,7 +4,7 @@ use super::*;
 fn a_file_written_over_the_agents_is_the_new_original() {
     let (_dir, roots) = plain(false);
     let commands = FakeCommands::content();
-    let go = |steps: &[Step]| apply(&roots, &commands, &Unwatched, steps, &mut || Ok(())).unwrap();
+    let go = |steps: &[Step]| apply(&roots, &commands, &NoFailPoints, steps, &mut || Ok(())).unwrap();
     go(&take_over());
     fs::write(roots.root(RESOLV_CONF), "nameserver 192.0.2.77\n").unwrap();
     go(&take_over());
@@ -32,7 +32,7 @@ fn a_file_without_nameservers_does_not_replace_an_original_with_some() {
         ("nameserver 192.0.2.8\n", "nameserver 192.0.2.8\n"),
     ] {
         fs::write(&path, there).unwrap();
-        apply(&roots, &commands, &Unwatched, &take_over, &mut || Ok(())).unwrap();
+        apply(&roots, &commands, &NoFailPoints, &take_over, &mut || Ok(())).unwrap();
         let known = original(&roots).unwrap().unwrap();
         assert_eq!(known.text.as_deref(), Some(kept), "{there}");
     }

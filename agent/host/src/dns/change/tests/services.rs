@@ -11,14 +11,14 @@ fn a_link_is_reverted_and_a_failure_to_do_so_does_not_revert_the_change() {
         link: "eth0".to_owned(),
     }];
     let commands = FakeCommands::content();
-    let applied = apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    let applied = apply(&roots, &commands, &NoFailPoints, &steps, &mut || Ok(())).unwrap();
     assert_eq!(commands.take(), ["resolvectl revert eth0"]);
     assert_eq!(
         (applied.done, applied.notes.len()),
         (vec!["revert eth0".to_owned()], 0)
     );
     let none = FakeCommands::new(|_| None);
-    let applied = apply(&roots, &none, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    let applied = apply(&roots, &none, &NoFailPoints, &steps, &mut || Ok(())).unwrap();
     assert_eq!(applied.notes.len(), 1);
 }
 
@@ -27,7 +27,7 @@ fn a_link_is_reverted_and_a_failure_to_do_so_does_not_revert_the_change() {
 fn a_restore_waits_for_the_links_servers() {
     let guest = Guest::new();
     let (roots, commands) = (&guest.roots, &guest.commands);
-    apply(roots, commands, &Unwatched, &Guest::steps(), &mut || Ok(())).unwrap();
+    apply(roots, commands, &NoFailPoints, &Guest::steps(), &mut || Ok(())).unwrap();
     let link = roots.root("/run/systemd/netif/links/2");
     fs::create_dir_all(link.parent().unwrap()).unwrap();
     fs::write(&link, "ADMIN_STATE=configured\n").unwrap();
@@ -42,7 +42,7 @@ fn a_restore_waits_for_the_links_servers() {
         } else if line.starts_with("systemctl") {
             assert_eq!(fs::read_to_string(&leased).unwrap(), LEASED);
         }
-        Some(Done::default())
+        Some(CommandOutput::default())
     });
     let remove = |path: &str| Step::RemoveFile {
         path: path.to_owned(),
@@ -53,7 +53,7 @@ fn a_restore_waits_for_the_links_servers() {
         remove(RESOLVED),
         reload(Service::Resolved),
     ];
-    apply(roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    apply(roots, &commands, &NoFailPoints, &steps, &mut || Ok(())).unwrap();
     assert_eq!(commands.take(), ["networkctl reload", FORGOTTEN, RESTARTED]);
 }
 
@@ -81,10 +81,10 @@ fn networkd_is_reloaded_after_it_has_configured_its_links() {
     let commands = FakeCommands::new(move |line| {
         assert_eq!(line, "networkctl reload");
         assert_eq!(fs::read_to_string(&link).unwrap(), LEASED);
-        Some(Done::default())
+        Some(CommandOutput::default())
     });
     let steps = [reload(Service::Networkd)];
-    apply(&guest.roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    apply(&guest.roots, &commands, &NoFailPoints, &steps, &mut || Ok(())).unwrap();
     lease.join().unwrap();
     assert_eq!(commands.take(), ["networkctl reload"]);
     assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
@@ -97,13 +97,13 @@ fn the_restart_counter_of_resolved_is_reset_first_and_failures_are_ignored() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
     let commands = FakeCommands::new(|line| {
-        Some(Done {
+        Some(CommandOutput {
             code: i32::from(line.contains("reset-failed")),
-            ..Done::default()
+            ..CommandOutput::default()
         })
     });
     let steps = [write("[Resolve]\n", RESOLVED), reload(Service::Resolved)];
-    apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+    apply(&roots, &commands, &NoFailPoints, &steps, &mut || Ok(())).unwrap();
     assert_eq!(commands.take(), [FORGOTTEN, RELOADED]);
 }
 
@@ -138,9 +138,9 @@ fn resolved_drops_the_agents_domains_without_a_restart_where_possible() {
                 return None;
             }
             let stdout = if line == CAN { can } else { "" };
-            Some(Done {
+            Some(CommandOutput {
                 stdout: stdout.to_owned(),
-                ..Done::default()
+                ..CommandOutput::default()
             })
         });
         let steps = [
@@ -149,7 +149,7 @@ fn resolved_drops_the_agents_domains_without_a_restart_where_possible() {
             },
             reload(Service::Resolved),
         ];
-        apply(&roots, &commands, &Unwatched, &steps, &mut || Ok(())).unwrap();
+        apply(&roots, &commands, &NoFailPoints, &steps, &mut || Ok(())).unwrap();
         assert!(!roots.root(FORGET).exists());
         commands.take()
     };
@@ -202,13 +202,9 @@ fn announcements_stop_without_reconfiguration_and_resume_before_the_agents_serve
         write("[DHCPv4]\n", NETWORKD),
         quiet(),
     ];
-    let error = apply(
-        &roots,
-        &commands,
-        &Unwatched,
-        &steps,
-        &mut || Err("no".to_owned()),
-    )
+    let error = apply(&roots, &commands, &NoFailPoints, &steps, &mut || {
+        Err("no".to_owned())
+    })
     .unwrap_err();
     assert!(matches!(error, ApplyDnsError::RolledBack { .. }));
     assert_eq!(
@@ -238,8 +234,8 @@ fn announcements_stop_without_reconfiguration_and_resume_before_the_agents_serve
     recover(&roots, &commands).unwrap().unwrap();
     assert_eq!(commands.take(), ["resolvectl revert eth0", FORGOTTEN, RESTARTED]);
     // If the announcements cannot be stopped, the change is reverted.
-    let none = FakeCommands::new(|line| (!line.starts_with("resolvectl d")).then(Done::default));
-    apply(&roots, &none, &Unwatched, &steps, &mut || Ok(())).unwrap_err();
+    let none = FakeCommands::new(|line| (!line.starts_with("resolvectl d")).then(CommandOutput::default));
+    apply(&roots, &none, &NoFailPoints, &steps, &mut || Ok(())).unwrap_err();
     assert!(!roots.root(NETWORKD).exists() && !roots.root(RESOLVED).exists());
 }
 
@@ -264,7 +260,7 @@ fn a_link_without_settings_gets_the_platforms() {
     }];
     let commands = FakeCommands::content();
     let go = |verified: Result<(), String>| {
-        apply(&roots, &commands, &Unwatched, &steps, &mut || verified.clone()).ok();
+        apply(&roots, &commands, &NoFailPoints, &steps, &mut || verified.clone()).ok();
         commands.take()
     };
     assert_eq!(go(Ok(())), ["resolvectl revert eth0"]);
@@ -274,15 +270,11 @@ fn a_link_without_settings_gets_the_platforms() {
         if line.starts_with("resolvectl dns") {
             fs::write(&file, "DNS=192.0.2.9\n").unwrap();
         }
-        Some(Done::default())
+        Some(CommandOutput::default())
     });
-    apply(
-        &roots,
-        &commands,
-        &Unwatched,
-        &steps,
-        &mut || Err("no".to_owned()),
-    )
+    apply(&roots, &commands, &NoFailPoints, &steps, &mut || {
+        Err("no".to_owned())
+    })
     .unwrap_err();
     assert_eq!(
         commands.take(),
@@ -305,7 +297,7 @@ fn a_restore_has_its_own_commands() {
         &guest.roots,
         &late,
         &guest.commands,
-        &Unwatched,
+        &NoFailPoints,
         &Guest::steps(),
         &mut || Ok(()),
     );
@@ -362,9 +354,13 @@ fn a_stopped_service_is_not_reloaded() {
         (Service::NetworkManager, 3),
     ] {
         let go = || {
-            apply(&roots, &no_commands, &Unwatched, &[reload(service)], &mut || {
-                Ok(())
-            })
+            apply(
+                &roots,
+                &no_commands,
+                &NoFailPoints,
+                &[reload(service)],
+                &mut || Ok(()),
+            )
         };
         assert!(matches!(go().unwrap_err(), ApplyDnsError::RolledBack { .. }));
         fs::remove_dir_all(roots.proc(id.to_string())).unwrap();
@@ -420,7 +416,7 @@ fn a_change_interrupted_by_a_reset_is_reverted_with_a_reload_of_networkd() {
     assert_eq!(cut(&forward, 6), ["networkctl reload", FORGOTTEN, RESTARTED]);
     assert!(!roots.root(NETWORKD).exists() && !roots.root(RESOLVED).exists());
     let commands = FakeCommands::content();
-    apply(&roots, &commands, &Unwatched, &forward, &mut || Ok(())).unwrap();
+    apply(&roots, &commands, &NoFailPoints, &forward, &mut || Ok(())).unwrap();
     assert_eq!(cut(&back, 6), [FORGOTTEN, RELOADED, "networkctl reload"]);
     assert!(roots.root(NETWORKD).exists() && roots.root(RESOLVED).exists());
 }

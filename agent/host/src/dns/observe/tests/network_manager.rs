@@ -35,9 +35,9 @@ fn network_manager_by_its_lease_and_by_its_output() {
             _ => return None,
         };
         let stdout = stdout.to_owned();
-        Some(Done {
+        Some(CommandOutput {
             stdout,
-            ..Done::default()
+            ..CommandOutput::default()
         })
     });
     let seen = observe(&tree.roots, &commands, "boot").unwrap();

@@ -9,7 +9,7 @@ use std::{
 use virtfleet_agent_core::dns::Seen;
 
 use super::super::observe;
-use crate::{Done, FakeCommands, Roots};
+use crate::{CommandOutput, FakeCommands, Roots};
 
 /// A guest's file tree.
 pub(super) struct Tree {
@@ -87,9 +87,9 @@ impl Tree {
         let outputs: Vec<(&str, &str)> = outputs.to_vec();
         let commands = FakeCommands::new(move |line| {
             let stdout = outputs.iter().find(|(command, _)| *command == line)?.1.to_owned();
-            Some(Done {
+            Some(CommandOutput {
                 stdout,
-                ..Done::default()
+                ..CommandOutput::default()
             })
         });
         observe(&self.roots, &commands, "boot").unwrap()
@@ -97,9 +97,9 @@ impl Tree {
 
     pub(super) fn observe(&self) -> Seen {
         let commands = FakeCommands::new(|line| {
-            (line == "systemctl --version").then(|| Done {
+            (line == "systemctl --version").then(|| CommandOutput {
                 stdout: "systemd 252 (252.39-1~deb12u1)\n+PAM +AUDIT\n".to_owned(),
-                ..Done::default()
+                ..CommandOutput::default()
             })
         });
         observe(&self.roots, &commands, "boot").unwrap()
