@@ -15,7 +15,7 @@ use tokio::{
     task::JoinSet,
     time::{MissedTickBehavior, interval},
 };
-use virtfleet_agent_core::{VERSION, pass::serving_words};
+use virtfleet_agent_core::{VERSION, pass::status_line};
 use virtfleet_agent_host::{Requester, Roots, request_reconcile};
 use virtfleet_agent_metrics::{COLLECTORS, Context, Registry};
 use virtfleet_agent_service::{
@@ -66,7 +66,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let failure = |error: anyhow::Error| (error, Code::Failure);
     let config = &settings.config;
     // As early as it is true: root's passes compare it with what is on disk.
-    notify(NotifyState::Status(&serving_words(&settings.digest())));
+    notify(NotifyState::Status(&status_line(&settings.digest())));
     let shutdown = shutdown::signals()
         .context("cannot listen to signals")
         .map_err(failure)?;

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use virtfleet_agent_core::dns::{
-    answers::{Outcome, Purpose, Question, Transport},
+    answers::{Purpose, QueryOutcome, Question, Transport},
     resolv,
 };
 use virtfleet_agent_host::dns::{Ask, ask, random_bytes};
@@ -118,7 +118,7 @@ impl World {
     }
 
     /// What a pod gets that asks the cache.
-    fn through_the_cache(&self, name: &str) -> Result<Outcome> {
+    fn through_the_cache(&self, name: &str) -> Result<QueryOutcome> {
         let question = Question {
             nameserver: NODE_LOCAL.parse()?,
             zone: None,
@@ -159,7 +159,7 @@ fn tier2_without_the_agent_the_second_cache_breaks_dns() {
     println!("broken as in the field: {error:#}");
     let outcome = world.through_the_cache("pod.example").unwrap();
     assert!(
-        !matches!(outcome, Outcome::Addresses { .. } | Outcome::NoSuchName),
+        !matches!(outcome, QueryOutcome::Addresses { .. } | QueryOutcome::NoSuchName),
         "{outcome:?}"
     );
 }
@@ -241,7 +241,7 @@ fn cluster_dns_dies(test: &str) -> Result<()> {
     // The user cluster's cache starts meanwhile, with the platform's nameserver behind it.
     let _cache = world.start_cache()?;
     let through = world.through_the_cache("pod.example")?;
-    ensure!(through == Outcome::Addresses { count: 1 }, "{through:?}");
+    ensure!(through == QueryOutcome::Addresses { count: 1 }, "{through:?}");
     world.agent("apply dns")?;
     uses(OTHER, INFRA)?;
 
@@ -298,7 +298,7 @@ fn never_breaks(given: &str, dns: &str) -> Result<()> {
     lookups.more(30)?;
     let through = world.through_the_cache("pod.example")?;
     ensure!(
-        through == Outcome::Addresses { count: 1 },
+        through == QueryOutcome::Addresses { count: 1 },
         "{through:?}: {}",
         cache.log()
     );

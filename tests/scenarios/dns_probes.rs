@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use virtfleet_agent_core::dns::{
     Asked, Seen,
-    answers::{ECHO, Health, Judged, Outcome, Transport, judge, questions},
+    answers::{ECHO, Health, Judged, QueryOutcome, Transport, judge, questions},
     asked::check,
     seen::{File, Local},
 };
@@ -191,7 +191,7 @@ fn tier2_one_that_never_answers_takes_the_deadline_and_no_longer() {
         assert!(
             one.answers
                 .iter()
-                .all(|answer| answer.outcome == Outcome::Timeout),
+                .all(|answer| answer.outcome == QueryOutcome::Timeout),
             "{one:#?}"
         );
     }

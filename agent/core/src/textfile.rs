@@ -51,7 +51,7 @@ pub enum TextfileError {
         reason: LineReason,
     },
     /// The file has too many samples.
-    #[error("more than {SAMPLES} samples")]
+    #[error("more than {MAX_SAMPLES} samples")]
     TooMany,
 }
 
@@ -82,7 +82,7 @@ pub enum LineReason {
 }
 
 /// Maximum number of samples in one file. A short line takes thirty times its size in memory.
-pub const SAMPLES: usize = 20_000;
+pub const MAX_SAMPLES: usize = 20_000;
 
 /// Parses the families of a file, by name.
 ///
@@ -100,7 +100,7 @@ pub fn families(text: &str) -> Result<BTreeMap<String, TextFamily>, TextfileErro
             line: index + 1,
             reason,
         })?;
-        if seen.len() > SAMPLES {
+        if seen.len() > MAX_SAMPLES {
             return Err(TextfileError::TooMany);
         }
     }
@@ -285,8 +285,11 @@ mod tests {
                 .collect::<Vec<_>>()
                 .concat()
         };
-        assert_eq!(families(&text(SAMPLES)).unwrap()["x"].samples.len(), SAMPLES);
-        assert_eq!(families(&text(SAMPLES + 1)), Err(TextfileError::TooMany));
+        assert_eq!(
+            families(&text(MAX_SAMPLES)).unwrap()["x"].samples.len(),
+            MAX_SAMPLES
+        );
+        assert_eq!(families(&text(MAX_SAMPLES + 1)), Err(TextfileError::TooMany));
     }
 
     proptest! {

@@ -9,7 +9,7 @@
 
 use std::{error::Error, time::Duration};
 
-use virtfleet_agent_core::pass::{Outcome, Stage};
+use virtfleet_agent_core::pass::{RunOutcome, Stage};
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::{StateFile, StateRecord, WriteStateError};
 
@@ -186,12 +186,12 @@ fn record<D: Domain>(domain: &mut D, state: &D::State) -> Result<(), WriteStateE
 /// The report of a stage's step: `outcome` and `summary` read the recorded state.
 pub(crate) fn report<P, S, E: Error>(
     result: Result<Option<RunResult<P, S>>, RunError<E>>,
-    outcome: impl FnOnce(&RunResult<P, S>) -> Outcome,
+    outcome: impl FnOnce(&RunResult<P, S>) -> RunOutcome,
     summary: impl FnOnce(&S) -> String,
 ) -> Report {
     match result {
-        Err(error) => Report::new(Outcome::Failed, error_chain(error)),
-        Ok(None) => Report::new(Outcome::Failed, "the run had no plan to compare with"),
+        Err(error) => Report::new(RunOutcome::Failed, error_chain(error)),
+        Ok(None) => Report::new(RunOutcome::Failed, "the run had no plan to compare with"),
         Ok(Some(result)) => Report::new(outcome(&result), summary(&result.state)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use virtfleet_agent_core::pass::{GuestRecord, Outcome, SettingsProblem, Stage};
+use virtfleet_agent_core::pass::{GuestRecord, RunOutcome, SettingsProblem, Stage};
 use virtfleet_agent_host::{Lock, Roots, Services};
 use virtfleet_agent_state::settings::LoadedSettings;
 
@@ -28,7 +28,7 @@ pub struct Guest<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// How it came out.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// What was done, or why not; one line.
     pub message: String,
     /// What is wrong with the settings on disk.
@@ -36,7 +36,7 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn new(outcome: Outcome, message: impl Into<String>) -> Self {
+    pub(super) fn new(outcome: RunOutcome, message: impl Into<String>) -> Self {
         Self {
             outcome,
             message: message.into(),

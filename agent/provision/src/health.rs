@@ -4,7 +4,7 @@ use std::path::Path;
 
 use virtfleet_agent_core::{
     guest::health::{Certificate, FORMAT, GuestHealth},
-    pass::Outcome,
+    pass::RunOutcome,
 };
 use virtfleet_agent_host::{ReadError, Roots, clock, read_text};
 use virtfleet_agent_state::GUEST_HEALTH;
@@ -24,7 +24,7 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
     let path = guest.roots.proc("sys/kernel/random/boot_id");
     let boot_id = match read_text(&path, 256) {
         Ok(boot_id) => boot_id,
-        Err(error) => return Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error))),
+        Err(error) => return Report::new(RunOutcome::Failed, format!("{:#}", anyhow::Error::new(error))),
     };
     let (certificates, problems) = certificates(guest.roots);
     let count = certificates.len();
@@ -35,7 +35,7 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
         certificates,
     };
     if let Err(error) = GUEST_HEALTH.write(guest.roots, &health) {
-        return Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error)));
+        return Report::new(RunOutcome::Failed, format!("{:#}", anyhow::Error::new(error)));
     }
     let mut message = format!("wrote {GUEST_HEALTH}; certificates of kubelet: {count}");
     for problem in problems {
@@ -43,7 +43,7 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
         message.push_str(&problem);
     }
     // A certificate that cannot be read is kubelet's trouble, and no fault of the pass.
-    Report::new(Outcome::Ok, message)
+    Report::new(RunOutcome::Ok, message)
 }
 
 /// The dates of kubelet's certificates, and what is wrong with those that are there and have none.

@@ -1,7 +1,7 @@
 //! Step `settings`: the running agent serves with the settings on disk, or the report says why not.
 
 use virtfleet_agent_core::pass::{
-    Agent, Outcome, SettingsPlan, SettingsProblem, SettingsSeen, plan_settings, serving,
+    AgentState, RunOutcome, SettingsPlan, SettingsProblem, SettingsSeen, plan_settings, served_digest,
 };
 use virtfleet_agent_host::{Change, CommandError, Service};
 use virtfleet_runtime::exit::Code;
@@ -15,11 +15,11 @@ const MOST: usize = 50;
 pub(super) fn run(guest: &mut Guest<'_>) -> Report {
     let Some(services) = guest.services else {
         let message = "the root filesystem is not the running machine's; its services are left alone";
-        return Report::new(Outcome::Skipped, message);
+        return Report::new(RunOutcome::Skipped, message);
     };
     let service = match services.show(UNIT) {
         Ok(service) => service,
-        Err(CommandError::Missing(_)) => return Report::new(Outcome::Skipped, "there is no systemd here"),
+        Err(CommandError::Missing(_)) => return Report::new(RunOutcome::Skipped, "there is no systemd here"),
         Err(error) => return failed(error),
     };
     let problems = &guest.settings.problems;
@@ -31,11 +31,11 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
     };
     let change = match plan_settings(&seen) {
         SettingsPlan::Applied => {
-            return Report::new(Outcome::Ok, "the agent serves with the settings on disk");
+            return Report::new(RunOutcome::Ok, "the agent serves with the settings on disk");
         }
         SettingsPlan::AtItsStart => {
             let message = format!("{UNIT} does not run yet; it reads the settings when it starts");
-            return Report::new(Outcome::Skipped, message);
+            return Report::new(RunOutcome::Skipped, message);
         }
         SettingsPlan::Wrong => {
             let first = problems.first().map(ToString::to_string).unwrap_or_default();
@@ -56,7 +56,7 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
             });
             return Report {
                 problems: problems.collect(),
-                ..Report::new(Outcome::Failed, message)
+                ..Report::new(RunOutcome::Failed, message)
             };
         }
         SettingsPlan::Unreadable => {
@@ -64,7 +64,7 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
                 "{UNIT} was restarted for the settings on disk and does not serve with them; look whether its user can \
                  read them, and at journalctl -u {UNIT}"
             );
-            return Report::new(Outcome::Failed, message);
+            return Report::new(RunOutcome::Failed, message);
         }
         SettingsPlan::Restart => Change::RestartIfRunning,
         SettingsPlan::Start => Change::Start,
@@ -78,26 +78,26 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
         Change::Start => "started",
     };
     Report::new(
-        Outcome::Ok,
+        RunOutcome::Ok,
         format!("the settings have changed; {UNIT} is being {word}"),
     )
 }
 
 fn failed(error: CommandError) -> Report {
-    Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error)))
+    Report::new(RunOutcome::Failed, format!("{:#}", anyhow::Error::new(error)))
 }
 
-fn agent(service: &Service) -> Agent {
-    let digest = serving(&service.status).map(str::to_owned);
+fn agent(service: &Service) -> AgentState {
+    let digest = served_digest(&service.status).map(str::to_owned);
     let gave_up = service.result == "exit-code" && service.exit_code == i32::from(Code::Config.number());
     match service.active.as_str() {
-        _ if !service.loaded => Agent::Off,
-        "active" | "reloading" => Agent::Runs(digest),
+        _ if !service.loaded => AgentState::Off,
+        "active" | "reloading" => AgentState::Runs(digest),
         // It says what it serves with as soon as it has read it, before its first scrape has ended.
-        "activating" if digest.is_some() => Agent::Runs(digest),
-        "activating" | "deactivating" => Agent::Starting,
-        "failed" if gave_up => Agent::GaveUp,
-        _ => Agent::Off,
+        "activating" if digest.is_some() => AgentState::Runs(digest),
+        "activating" | "deactivating" => AgentState::Starting,
+        "failed" if gave_up => AgentState::GaveUp,
+        _ => AgentState::Off,
     }
 }
 
@@ -115,17 +115,17 @@ mod tests {
             status: status.into(),
         };
         let says = "serving, settings 00000000000000aa";
-        let runs = Agent::Runs(Some("00000000000000aa".into()));
+        let runs = AgentState::Runs(Some("00000000000000aa".into()));
         for (service, expected) in [
-            (Service::default(), Agent::Off),
+            (Service::default(), AgentState::Off),
             (service("active", 0, says), runs.clone()),
-            (service("active", 0, "serving"), Agent::Runs(None)),
+            (service("active", 0, "serving"), AgentState::Runs(None)),
             (service("activating", 0, says), runs),
-            (service("activating", 1, ""), Agent::Starting),
-            (service("deactivating", 0, says), Agent::Starting),
-            (service("failed", 78, ""), Agent::GaveUp),
-            (service("failed", 1, ""), Agent::Off),
-            (service("inactive", 0, ""), Agent::Off),
+            (service("activating", 1, ""), AgentState::Starting),
+            (service("deactivating", 0, says), AgentState::Starting),
+            (service("failed", 78, ""), AgentState::GaveUp),
+            (service("failed", 1, ""), AgentState::Off),
+            (service("inactive", 0, ""), AgentState::Off),
         ] {
             assert_eq!(agent(&service), expected, "{service:?}");
         }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use virtfleet_agent_core::{
     VERSION,
     identity::cloud::plain,
-    pass::{GuestRecord, Outcome, Stage, StageRecord, StepRecord, blocked_by, sum_up},
+    pass::{GuestRecord, RunOutcome, Stage, StageRecord, StepRecord, blocked_by, sum_up},
 };
 use virtfleet_agent_host::{
     LockError, Requester, Roots, Services, TakenRequests, clock, is_directory, is_root, lock_waiting,
@@ -141,7 +141,7 @@ pub(super) fn apply_within(
         let mut steps = run_steps(table, stage, &mut guest);
         steps.extend(taken.stuck.map(|message| StepRecord {
             name: "triggers".to_owned(),
-            outcome: Outcome::Failed,
+            outcome: RunOutcome::Failed,
             message,
             ..StepRecord::default()
         }));
@@ -175,11 +175,14 @@ fn run_steps(table: &[Step], stage: Stage, guest: &mut Guest<'_>) -> Vec<StepRec
             .lock
             .say(&format!("stage {}, step {}", stage.word(), step.plan.name));
         let report = match blocked {
-            Some(needed) => Report::new(Outcome::Skipped, format!("left out: {needed} must succeed first")),
+            Some(needed) => Report::new(
+                RunOutcome::Skipped,
+                format!("left out: {needed} must succeed first"),
+            ),
             // A panic is a failure of one step; what it may leave half done is the machine's state, which the next pass
             // observes anew.
             None => catch_unwind(AssertUnwindSafe(|| (step.run)(guest))).unwrap_or_else(|_| {
-                Report::new(Outcome::Failed, "it panicked; the log of the unit says where")
+                Report::new(RunOutcome::Failed, "it panicked; the log of the unit says where")
             }),
         };
         steps.push(StepRecord {

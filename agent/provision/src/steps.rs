@@ -1,6 +1,6 @@
 //! The table of steps.
 
-use virtfleet_agent_core::pass::{Outcome, Stage, StepPlan};
+use virtfleet_agent_core::pass::{RunOutcome, Stage, StepPlan};
 use virtfleet_agent_state::identity::state::write_state;
 
 use super::{
@@ -82,8 +82,8 @@ fn identity(guest: &mut Guest<'_>) -> Report {
     match write_state(guest.roots) {
         Ok(written) => {
             let text = written.to_string();
-            Report::new(Outcome::Ok, text.lines().next().unwrap_or_default())
+            Report::new(RunOutcome::Ok, text.lines().next().unwrap_or_default())
         }
-        Err(error) => Report::new(Outcome::Failed, format!("{:#}", anyhow::Error::new(error))),
+        Err(error) => Report::new(RunOutcome::Failed, format!("{:#}", anyhow::Error::new(error))),
     }
 }

@@ -1,6 +1,6 @@
 use std::{cell::RefCell, fs, time::Duration};
 
-use virtfleet_agent_core::pass::{Outcome, Stage, StepPlan, serving_words};
+use virtfleet_agent_core::pass::{RunOutcome, Stage, StepPlan, status_line};
 use virtfleet_agent_host::{
     Change, CommandError, REQUEST_DIRECTORY, Roots, Service, Services, is_root, lock_within,
 };
@@ -64,7 +64,7 @@ impl Machine {
         .unwrap()
     }
     /// Outcome and message of the step `settings` in a reconcile.
-    fn settings_step(&self, services: &Systemd) -> (Outcome, String) {
+    fn settings_step(&self, services: &Systemd) -> (RunOutcome, String) {
         let steps = &self.pass(services, STEPS, &[Stage::Reconcile])[0].record.steps;
         let step = steps.iter().find(|step| step.name == "settings").unwrap();
         (step.outcome, step.message.clone())
@@ -82,7 +82,7 @@ impl Systemd {
         let service = Service {
             loaded: true,
             active: "active".into(),
-            status: serving_words(digest),
+            status: status_line(digest),
             ..Service::default()
         };
         Self {
@@ -119,9 +119,9 @@ fn step(name: &'static str, needs: &'static [&'static str], run: fn(&mut Guest<'
 #[test]
 fn a_failing_step_stops_none_but_those_that_need_it_and_all_is_recorded() {
     let machine = Machine::new();
-    let ok = |_: &mut Guest<'_>| Report::new(Outcome::Ok, "done\nand more");
+    let ok = |_: &mut Guest<'_>| Report::new(RunOutcome::Ok, "done\nand more");
     let table = [
-        step("fails", &[], |_| Report::new(Outcome::Failed, "no")),
+        step("fails", &[], |_| Report::new(RunOutcome::Failed, "no")),
         step("panics", &[], |_| panic!("odd")),
         step("runs", &[], ok),
         step("needs", &["fails"], ok),
@@ -131,7 +131,7 @@ fn a_failing_step_stops_none_but_those_that_need_it_and_all_is_recorded() {
     let words = passes[0].record.steps.iter().map(|step| step.outcome.word());
     let outcomes: Vec<_> = words.collect();
     assert_eq!(outcomes, ["failed", "failed", "ok", "skipped", "skipped"]);
-    assert_eq!(passes[0].record.outcome, Outcome::Failed);
+    assert_eq!(passes[0].record.outcome, RunOutcome::Failed);
     let text = text(&passes);
     assert!(
         text.contains("ok       provision runs: done and more\n"),
@@ -152,10 +152,10 @@ fn a_failing_step_stops_none_but_those_that_need_it_and_all_is_recorded() {
 #[test]
 fn a_stage_without_steps_is_skipped_and_keeps_what_others_recorded() {
     let machine = Machine::new();
-    let table = [step("a", &[], |_| Report::new(Outcome::Ok, ""))];
+    let table = [step("a", &[], |_| Report::new(RunOutcome::Ok, ""))];
     machine.pass(&Systemd::running(""), &table, &[Stage::Provision]);
     let passes = machine.pass(&Systemd::running(""), &table, &[Stage::Dns]);
-    assert_eq!(passes[0].record.outcome, Outcome::Skipped);
+    assert_eq!(passes[0].record.outcome, RunOutcome::Skipped);
     assert!(text(&passes).starts_with("skipped  dns: this version"));
     let record = GUEST_RECORD.read(&machine.roots, BOOT).unwrap();
     assert_eq!(record.stages.len(), 2);
@@ -179,7 +179,7 @@ fn only_a_reconcile_takes_the_wishes() {
     let passes = machine.pass(&Systemd::running(""), &[], &[Stage::Reconcile]);
     assert_eq!(
         passes[0].record.outcome,
-        Outcome::Failed,
+        RunOutcome::Failed,
         "a wish for ever is told"
     );
 }
@@ -277,25 +277,25 @@ fn the_agent_is_restarted_once_for_changed_settings() {
     let machine = Machine::new();
     let before = machine.load().digest();
     let systemd = Systemd::running(&before);
-    assert_eq!(machine.settings_step(&systemd).0, Outcome::Ok);
+    assert_eq!(machine.settings_step(&systemd).0, RunOutcome::Ok);
     assert!(systemd.changes.borrow().is_empty());
 
     machine.settings(&format!("{GOOD}log: {{level: debug}}\n"));
     let (outcome, message) = machine.settings_step(&systemd);
-    assert_eq!(outcome, Outcome::Ok, "{message}");
+    assert_eq!(outcome, RunOutcome::Ok, "{message}");
     assert_eq!(*systemd.changes.borrow(), [Change::RestartIfRunning]);
     // It comes back with the old ones: it cannot read the new ones. Restarting it for ever would not help.
     let (outcome, message) = machine.settings_step(&systemd);
     assert!(
-        outcome == Outcome::Failed && message.contains("journalctl"),
+        outcome == RunOutcome::Failed && message.contains("journalctl"),
         "{message}"
     );
     assert_eq!(systemd.changes.borrow().len(), 1);
     // It comes back with the new ones, and the next change restarts it again.
     let systemd = Systemd::running(&machine.load().digest());
-    assert_eq!(machine.settings_step(&systemd).0, Outcome::Ok);
+    assert_eq!(machine.settings_step(&systemd).0, RunOutcome::Ok);
     machine.settings(GOOD);
-    assert_eq!(machine.settings_step(&systemd).0, Outcome::Ok);
+    assert_eq!(machine.settings_step(&systemd).0, RunOutcome::Ok);
     assert_eq!(*systemd.changes.borrow(), [Change::RestartIfRunning]);
 }
 
@@ -307,7 +307,7 @@ fn wrong_settings_leave_the_running_agent_alone_and_are_recorded() {
         "{GOOD}metrics:\n  collectors: {{cpu: maybe}}\nlog: {{level: debug}}\n"
     ));
     let (outcome, message) = machine.settings_step(&systemd);
-    assert_eq!(outcome, Outcome::Failed);
+    assert_eq!(outcome, RunOutcome::Failed);
     assert!(
         message.contains("/etc/virtfleet/agent.yaml:5: metrics.collectors.cpu"),
         "{message}"
@@ -369,6 +369,6 @@ fn the_services_of_this_machine_are_not_touched_for_another_root_filesystem() {
     );
     assert!(steps[5].message.contains("services are left alone"), "{steps:?}");
     assert!(systemd.changes.borrow().is_empty());
-    assert_eq!(steps[0].outcome, Outcome::Ok, "{steps:?}");
+    assert_eq!(steps[0].outcome, RunOutcome::Ok, "{steps:?}");
     assert!(machine.roots.root("/run/virtfleet/state/identity.json").exists());
 }

@@ -1,8 +1,8 @@
 //! Disks as text: plans with their steps, and the table of the declared disks.
 
 use virtfleet_agent_core::disks::{
-    Plan, Refusal, RefusalKind, Step,
-    state::{DiskState, Standing},
+    DiskStep, Plan, Refusal, RefusalKind,
+    state::{DiskState, DiskStatus},
 };
 
 use super::rows::{Cell, push, rows};
@@ -63,16 +63,16 @@ fn shown(refusal: &Refusal) -> impl Iterator<Item = &(String, String)> {
     facts.filter(move |(name, _)| !(internal && name == "required"))
 }
 
-fn line(step: &Step) -> String {
+fn line(step: &DiskStep) -> String {
     let word = step.word();
     match step {
-        Step::ClearUnfinished(intent) => {
+        DiskStep::ClearUnfinished(intent) => {
             format!(
                 "{word}: put zeros over what our own {} has begun",
                 intent.filesystem
             )
         }
-        Step::EraseClone(intent) => {
+        DiskStep::EraseClone(intent) => {
             let proof = &intent.proof;
             let how = if intent.resume { "go on to erase" } else { "erase" };
             format!(
@@ -83,23 +83,25 @@ fn line(step: &Step) -> String {
                 proof.disk_guid
             )
         }
-        Step::Format(intent) => format!("{word}: {} with UUID {}", intent.filesystem, intent.uuid),
-        Step::Encrypt { intent, .. } => format!("{word}: LUKS2 with UUID {}", intent.uuid),
-        Step::Open { mapping, .. } => format!("{word}: as /dev/mapper/{mapping}"),
-        Step::FormatMapped { mapping, intent } => {
+        DiskStep::Format(intent) => format!("{word}: {} with UUID {}", intent.filesystem, intent.uuid),
+        DiskStep::Encrypt { intent, .. } => format!("{word}: LUKS2 with UUID {}", intent.uuid),
+        DiskStep::Open { mapping, .. } => format!("{word}: as /dev/mapper/{mapping}"),
+        DiskStep::FormatMapped { mapping, intent } => {
             format!(
                 "{word}: {} with UUID {} in /dev/mapper/{mapping}",
                 intent.filesystem, intent.uuid
             )
         }
-        Step::Seed { mount_point, .. } => format!("{word}: copy {mount_point} to it and compare"),
-        Step::WriteFile { path, .. } | Step::RemoveFile { path } | Step::MakeMountPoint { path } => {
+        DiskStep::Seed { mount_point, .. } => format!("{word}: copy {mount_point} to it and compare"),
+        DiskStep::WriteFile { path, .. }
+        | DiskStep::RemoveFile { path }
+        | DiskStep::MakeMountPoint { path } => {
             format!("{word}: {path}")
         }
-        Step::Mount {
+        DiskStep::Mount {
             mount_point, uuid, ..
         } => format!("{word}: UUID {uuid} at {mount_point}"),
-        Step::MakeDirectory {
+        DiskStep::MakeDirectory {
             directory,
             path,
             copy,
@@ -112,23 +114,23 @@ fn line(step: &Step) -> String {
             };
             format!("{word}: {directory} for {path}, {how}, where it is not on the disk yet")
         }
-        Step::Bind { directory, path, .. } => format!("{word}: {directory} at {path}"),
-        Step::RememberBind { directory, path } => format!("{word}: that {directory} is in use at {path}"),
-        Step::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
-        Step::Remember { uuid, .. } => {
+        DiskStep::Bind { directory, path, .. } => format!("{word}: {directory} at {path}"),
+        DiskStep::RecordBind { directory, path } => format!("{word}: that {directory} is in use at {path}"),
+        DiskStep::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
+        DiskStep::RecordUse { uuid, .. } => {
             format!("{word}: that UUID {uuid} is in use, which somebody else has put in its place")
         }
-        Step::Remount {
+        DiskStep::Remount {
             mount_point, options, ..
         } => format!("{word}: {mount_point} with {}", options.join(",")),
-        Step::GrowMapping { mapping, .. } => format!("{word}: /dev/mapper/{mapping}"),
-        Step::Grow {
+        DiskStep::GrowMapping { mapping, .. } => format!("{word}: /dev/mapper/{mapping}"),
+        DiskStep::Grow {
             mount_point,
             from,
             to,
             ..
         } => format!("{word}: {mount_point}, {from} to {to} bytes"),
-        Step::Own { mount_point, .. } => format!("{word}: {mount_point}"),
+        DiskStep::Own { mount_point, .. } => format!("{word}: {mount_point}"),
     }
 }
 
@@ -146,7 +148,7 @@ pub(super) fn list(disks: &[DiskState]) -> String {
             or(&disk.filesystem),
             or(&disk.places_text()),
             match disk.standing {
-                Standing::Ready => or(&disk.reason()),
+                DiskStatus::Ready => or(&disk.reason()),
                 _ => format!("{}; next: {}", disk.reason(), disk.next()).into(),
             },
         ]
@@ -231,7 +233,7 @@ mod tests {
              next: do this\n"
         );
         let path = "/srv/data".to_owned();
-        plan.disks = vec![of(Vec::new(), vec![Step::MakeMountPoint { path }])];
+        plan.disks = vec![of(Vec::new(), vec![DiskStep::MakeMountPoint { path }])];
         assert!(text(&plan).ends_with("to do this, as root: virtfleet-agent apply disks\n"));
     }
 
@@ -240,7 +242,7 @@ mod tests {
         let disks = [
             DiskState {
                 name: "data".into(),
-                standing: Standing::Ready,
+                standing: DiskStatus::Ready,
                 device: "vdb".into(),
                 size_bytes: 1 << 30,
                 filesystem: "xfs".into(),
@@ -249,7 +251,7 @@ mod tests {
             },
             DiskState {
                 name: "logs".into(),
-                standing: Standing::Failed,
+                standing: DiskStatus::Failed,
                 error: Some("mount: no\u{1b}[31m".into()),
                 ..DiskState::default()
             },

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use virtfleet_agent_core::dns::{
     Plan,
-    state::{DnsState, Standing},
+    state::{DnsState, DnsStatus},
 };
 use virtfleet_agent_provision::{
     BootIdentity,
@@ -63,7 +63,7 @@ pub(super) fn status(args: &Args, output: Output) -> Result<Code, Failure> {
         }
     })?;
     print::text(&output.render(&state, status_text)?)?;
-    let bad = matches!(state.standing, Standing::Broken | Standing::RolledBack);
+    let bad = matches!(state.standing, DnsStatus::Broken | DnsStatus::RolledBack);
     Ok(if bad || failed(&state) {
         Code::Failure
     } else {

@@ -7,7 +7,7 @@ use virtfleet_agent_core::dns::{
     answers::Judged,
     collision::Collision,
     effective::effective,
-    plan::{Refusal, Step},
+    plan::{DnsStep, Refusal},
     resolv::ResolvConf,
     seen::Link,
     state::DnsState,
@@ -162,25 +162,25 @@ fn notes(text: &mut String, plan: &Plan) {
     }
 }
 
-fn step_text(text: &mut String, observed: &Observed, step: &Step) {
+fn step_text(text: &mut String, observed: &Observed, step: &DnsStep) {
     let there = |path: &str| {
         let known = observed.seen.files.get(path).map(String::as_str);
         known.unwrap_or_default().to_owned()
     };
     let resolv_conf = observed.seen.resolv_conf.text.clone().unwrap_or_default();
     let (line, before, after) = match step {
-        Step::WriteFile { path, text, mode } => (
+        DnsStep::WriteFile { path, text, mode } => (
             format!("write {path} (mode {mode:04o})"),
             there(path),
             text.clone(),
         ),
-        Step::RemoveFile { path } => (format!("remove {path}"), there(path), String::new()),
-        Step::TakeOver { text } => (
+        DnsStep::RemoveFile { path } => (format!("remove {path}"), there(path), String::new()),
+        DnsStep::ReplaceResolvConf { text } => (
             "take over /etc/resolv.conf; what is there is kept".to_owned(),
             resolv_conf,
             text.clone(),
         ),
-        Step::GiveBack { original } => match &original.link {
+        DnsStep::RestoreResolvConf { original } => match &original.link {
             Some(link) => (
                 format!("give /etc/resolv.conf back: a link to {link}"),
                 resolv_conf,
@@ -192,18 +192,18 @@ fn step_text(text: &mut String, observed: &Observed, step: &Step) {
                 original.text.clone().unwrap_or_default(),
             ),
         },
-        Step::Reload { service } => (format!("reload {service:?}"), String::new(), String::new()),
-        Step::Revert { link } => (
+        DnsStep::Reload { service } => (format!("reload {service:?}"), String::new(), String::new()),
+        DnsStep::Revert { link } => (
             format!("have what was told at run time of {link} be forgotten"),
             String::new(),
             String::new(),
         ),
-        Step::Quiet { link } => (
+        DnsStep::SuppressLink { link } => (
             format!("have networkd tell systemd-resolved nothing of {link}, which is not configured anew"),
             String::new(),
             String::new(),
         ),
-        Step::Speak {
+        DnsStep::RestoreLink {
             link, nameservers, ..
         } => (
             format!(
@@ -213,7 +213,7 @@ fn step_text(text: &mut String, observed: &Observed, step: &Step) {
             String::new(),
             String::new(),
         ),
-        Step::Flush => ("flush caches".to_owned(), String::new(), String::new()),
+        DnsStep::Flush => ("flush caches".to_owned(), String::new(), String::new()),
     };
     push(text, &format!("  {line}"));
     for line in diff(&before, &after) {
@@ -268,7 +268,7 @@ mod tests {
         let mut observed = Observed {
             seen: Seen::default(),
             plan: Plan {
-                steps: vec![Step::TakeOver {
+                steps: vec![DnsStep::ReplaceResolvConf {
                     text: "nameserver 192.0.2.1\n".into(),
                 }],
                 ..Plan::default()

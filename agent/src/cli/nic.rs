@@ -120,8 +120,8 @@ fn interfaces(plan: &Plan) -> String {
 #[cfg(test)]
 mod tests {
     use virtfleet_agent_core::nic::{
-        plan::{NicPlan, Refusal, RefusalKind, Step, Target},
-        state::{NicStanding, Standing},
+        plan::{NicPlan, NicStep, Refusal, RefusalKind, Target},
+        state::{NicStatus, QueueStatus},
     };
 
     use super::*;
@@ -134,7 +134,7 @@ mod tests {
                 current: Some(1),
                 possible: Some(2),
                 wanted: Some(2),
-                standing: Standing::Differs,
+                standing: QueueStatus::Differs,
                 because: "2 are wanted: 2 possible, CPUs online: 2".to_owned(),
                 ..NicPlan::default()
             }],
@@ -157,7 +157,7 @@ mod tests {
             nic: "eth0".to_owned(),
             ..Target::default()
         };
-        plan.steps = vec![Step::SetChannels {
+        plan.steps = vec![NicStep::SetChannels {
             target,
             from: 1,
             to: 2,
@@ -181,9 +181,9 @@ mod tests {
         assert_eq!(exit(&state), Code::Ok);
         state.refusals = vec!["no".to_owned()];
         assert_eq!(exit(&state), Code::Refused);
-        let standing = NicStanding {
-            standing: Standing::RolledBack,
-            ..NicStanding::default()
+        let standing = NicStatus {
+            standing: QueueStatus::RolledBack,
+            ..NicStatus::default()
         };
         state.nics.insert("eth0".to_owned(), standing);
         assert_eq!(exit(&state), Code::Refused, "only looked at");

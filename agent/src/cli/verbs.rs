@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use anyhow::Context as _;
 use virtfleet_agent_core::{
     VERSION,
-    pass::{Outcome, Stage},
+    pass::{RunOutcome, Stage},
 };
 use virtfleet_agent_host::{SystemCommands, Systemctl, is_root};
 use virtfleet_agent_metrics::{COLLECTORS, Context, Filter, Registry};
@@ -133,7 +133,9 @@ fn apply(args: &Args, stage: Option<Stage>, output: Output, wait: Option<Duratio
         &mut print::complain,
     )?;
     print::text(&output.render(&passes, |passes| virtfleet_agent_provision::text(passes))?)?;
-    let failed = passes.iter().any(|pass| pass.record.outcome == Outcome::Failed);
+    let failed = passes
+        .iter()
+        .any(|pass| pass.record.outcome == RunOutcome::Failed);
     Ok(if failed { Code::Failure } else { Code::Ok })
 }
 

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use virtfleet_agent_core::dns::answers::{Answer, Outcome};
+use virtfleet_agent_core::dns::answers::{Answer, QueryOutcome};
 
 /// Maximum number of results that are kept for each nameserver.
 const MAX_ANSWERS: usize = 10;
@@ -23,7 +23,7 @@ pub struct NameserverHistory {
     pub nameserver: IpAddr,
     /// The last ten results, newest last.
     pub answers: Vec<RecordedAnswer>,
-    /// Number of results for each outcome ([`Outcome::word`]) since the agent started.
+    /// Number of results for each outcome ([`QueryOutcome::word`]) since the agent started.
     pub outcomes: BTreeMap<&'static str, u64>,
 }
 
@@ -32,7 +32,7 @@ pub struct NameserverHistory {
 pub struct RecordedAnswer {
     /// Arrival of the answer, or the timeout: `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
-    /// Outcome, as in [`Outcome::word`].
+    /// Outcome, as in [`QueryOutcome::word`].
     pub outcome: &'static str,
     /// The answer is the expected one: the probed name does not exist.
     pub good: bool,
@@ -48,10 +48,10 @@ impl NameserverHistory {
 }
 
 /// True for the outcomes that a working nameserver returns for a name that does not exist.
-pub fn is_good(outcome: &Outcome) -> bool {
+pub fn is_good(outcome: &QueryOutcome) -> bool {
     matches!(
         outcome,
-        Outcome::NoSuchName | Outcome::Addresses { count: 0 } | Outcome::Truncated
+        QueryOutcome::NoSuchName | QueryOutcome::Addresses { count: 0 } | QueryOutcome::Truncated
     )
 }
 

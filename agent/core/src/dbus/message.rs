@@ -4,9 +4,9 @@ use super::{Reader, WireError};
 
 /// Maximum accepted size of a message in bytes. D-Bus allows 128 MiB; the list of all units of a
 /// large guest is far smaller than this.
-pub const MAX_MESSAGE: usize = 8 << 20;
+pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// Number of bytes from which the length of a message is known.
-pub const FIXED: usize = 16;
+pub const FIXED_BYTES: usize = 16;
 
 /// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Header<'bytes> {
 }
 
 impl<'bytes> Header<'bytes> {
-    /// Returns the length of the message that begins with these [`FIXED`] bytes.
+    /// Returns the length of the message that begins with these [`FIXED_BYTES`] bytes.
     ///
     /// # Errors
     ///
@@ -55,14 +55,14 @@ impl<'bytes> Header<'bytes> {
         let fields = reader.u32()?;
         let limit = |length: u32| {
             let length = usize::try_from(length).map_err(|_| WireError::TooLarge)?;
-            if length > MAX_MESSAGE {
+            if length > MAX_MESSAGE_BYTES {
                 Err(WireError::TooLarge)
             } else {
                 Ok(length)
             }
         };
-        let length = (FIXED + limit(fields)?).next_multiple_of(8) + limit(body)?;
-        if length > MAX_MESSAGE {
+        let length = (FIXED_BYTES + limit(fields)?).next_multiple_of(8) + limit(body)?;
+        if length > MAX_MESSAGE_BYTES {
             Err(WireError::TooLarge)
         } else {
             Ok(length)
@@ -166,7 +166,7 @@ mod tests {
             (Kind::Error, 5, "org.x.NoUnit")
         );
         assert_eq!(Reader::new(&bytes[header.body..], header.big).string(), Ok("gon"));
-        assert_eq!(Header::length(&bytes[..FIXED]), Ok(bytes.len()));
+        assert_eq!(Header::length(&bytes[..FIXED_BYTES]), Ok(bytes.len()));
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod units;
 mod writer;
 
 pub use call::{Call, unit_path};
-pub use message::{FIXED, Header, Kind, MAX_MESSAGE};
+pub use message::{FIXED_BYTES, Header, Kind, MAX_MESSAGE_BYTES};
 pub use reader::{Reader, Value};
 pub use units::{Unit, units};
 pub use writer::Writer;
@@ -25,7 +25,7 @@ pub enum WireError {
     #[error("it ends within a value")]
     Short,
     /// The message is larger than the accepted maximum.
-    #[error("it is larger than {MAX_MESSAGE} bytes")]
+    #[error("it is larger than {MAX_MESSAGE_BYTES} bytes")]
     TooLarge,
     /// The first bytes are not those of a message.
     #[error("it does not begin with a valid message header")]

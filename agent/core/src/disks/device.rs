@@ -11,7 +11,7 @@ use super::partition::Partition;
 pub const VIRTIO_SERIAL_BYTES: usize = 20;
 /// Minimum size of a disk that is formatted, in bytes. Smaller ones contain configuration
 /// (cloud-init seeds, downward metrics).
-pub const LEAST_BYTES: u64 = 64 << 20;
+pub const MIN_DISK_BYTES: u64 = 64 << 20;
 
 /// Identity of a device within one boot.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -5,7 +5,7 @@ use virtfleet_wire::finding::{Finding, Severity};
 use super::{
     keys,
     matching::csi,
-    plan::{DiskPlan, Plan, Refusal, RefusalKind, Step},
+    plan::{DiskPlan, DiskStep, Plan, Refusal, RefusalKind},
     seen::Seen,
     units::disk_of,
     wanted::{KeySource, Wanted},
@@ -95,7 +95,7 @@ fn refused(disk: &DiskPlan, refusal: &Refusal, required: bool) -> Finding {
 }
 
 fn pending(disk: &DiskPlan, required: bool) -> Option<Finding> {
-    let words: Vec<&str> = disk.steps.iter().map(Step::word).collect();
+    let words: Vec<&str> = disk.steps.iter().map(DiskStep::word).collect();
     let severity = if required {
         Severity::Warning
     } else {
@@ -163,7 +163,7 @@ fn csi_skipped<'a>(
         let message = format!(
             "{} matches {}, but was skipped: its serial {serial} is a UUID, as a CSI driver assigns it to the volume of a PVC",
             device.node(),
-            declared.asked_for()
+            declared.conditions()
         );
         about("disk-csi-volume-skipped", severity, &declared.name, "CsiVolumeSkipped", message)
             .with("device", &device.id.name)

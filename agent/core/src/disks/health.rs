@@ -13,7 +13,7 @@ use trend::Point;
 /// Result of a statfs of the filesystem.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is", content = "reason")]
-pub enum Answer {
+pub enum StatfsResult {
     /// Not requested, or not permitted.
     #[default]
     Unknown,
@@ -28,12 +28,12 @@ pub enum Answer {
 /// Snapshot of a mounted disk. Values that the kernel does not report are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Look {
+pub struct DiskSample {
     /// Kernel name of the block device of the filesystem or swap area, e.g. `vdb`, or `dm-0` for
     /// LUKS.
     pub block: String,
     /// Whether the filesystem responds.
-    pub answer: Answer,
+    pub answer: StatfsResult,
     /// Whether the filesystem is read-only; `None` for swap.
     pub read_only: Option<bool>,
     /// Bytes.
@@ -55,7 +55,7 @@ pub struct Look {
     pub io_timeouts: Option<u64>,
 }
 
-impl Look {
+impl DiskSample {
     /// Number of errors that the filesystem recorded, without the warnings of ext4.
     pub fn error_count(&self) -> u64 {
         let errors = self.errors.iter().filter(|(kind, _)| *kind != "warning");
@@ -68,7 +68,7 @@ impl Look {
 #[serde(rename_all = "camelCase", default)]
 pub struct Health {
     /// Last snapshot.
-    pub look: Look,
+    pub look: DiskSample,
     /// Data points of this boot, oldest first: see [`trend::add`].
     pub points: Vec<Point>,
     /// Seconds until the space is used up, at the rate of the window; `None` if usage does not grow
@@ -80,7 +80,7 @@ pub struct Health {
 
 impl Health {
     /// Combines a snapshot at `at_ns` (`CLOCK_BOOTTIME`) with the history of the same filesystem.
-    pub fn after(previous: Option<&Self>, look: Look, at_ns: u64) -> Self {
+    pub fn after(previous: Option<&Self>, look: DiskSample, at_ns: u64) -> Self {
         let before = previous.map_or(&[][..], |previous| &previous.points);
         let mut points = before.to_vec();
         if let Some(space) = look.space {

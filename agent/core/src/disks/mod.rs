@@ -54,7 +54,7 @@ pub mod writes;
 pub use clone::{CloneProof, CloneState, Deviation, EraseIntent, EraseRecord};
 pub use device::{Bus, Carried, DevNumber, Device, DeviceId, Use};
 pub use partition::Partition;
-pub use plan::{DiskPlan, FormatIntent, Plan, Refusal, RefusalKind, Step};
+pub use plan::{DiskPlan, DiskStep, FormatIntent, Plan, Refusal, RefusalKind};
 pub use probe::{Blankness, Content, Doubt, Left, Probe, Region};
 pub use seen::Seen;
 pub use superblock::Superblock;

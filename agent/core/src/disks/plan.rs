@@ -50,7 +50,7 @@ pub enum Place {
 /// Step of a plan. The steps of one disk run in order; the first failure ends them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "step")]
-pub enum Step {
+pub enum DiskStep {
     /// Overwrite the unfinished `mkfs` of the agent with the zeros that the proof saw, so that
     /// `mkfs` can run again.
     ClearUnfinished(FormatIntent),
@@ -148,7 +148,8 @@ pub enum Step {
         path: String,
     },
     /// Record in the journal a bind mount that the agent did not make.
-    RememberBind {
+    #[serde(rename = "rememberBind")]
+    RecordBind {
         /// Name of the directory.
         directory: String,
         /// Path of the place.
@@ -164,7 +165,8 @@ pub enum Step {
         options: Vec<String>,
     },
     /// Record in the journal a disk in use that the agent did not mount or activate.
-    Remember {
+    #[serde(rename = "remember")]
+    RecordUse {
         /// Device with the filesystem.
         place: Place,
         /// UUID of the filesystem.
@@ -210,7 +212,7 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl DiskStep {
     /// Name of the step in the plan, in the audit record and of its fail point.
     pub fn word(&self) -> &'static str {
         match self {
@@ -228,9 +230,9 @@ impl Step {
             Self::MakeDirectory { copy: true, .. } => "fill-directory",
             Self::MakeDirectory { .. } => "make-directory",
             Self::Bind { .. } => "bind",
-            Self::RememberBind { .. } => "remember-bind",
+            Self::RecordBind { .. } => "remember-bind",
             Self::SwapOn { .. } => "swap-on",
-            Self::Remember { .. } => "remember",
+            Self::RecordUse { .. } => "remember",
             Self::Remount { .. } => "remount",
             Self::GrowMapping { .. } => "grow-mapping",
             Self::Grow { .. } => "grow",
@@ -337,7 +339,7 @@ pub struct DiskPlan {
     /// Device; `None` if none or several match.
     pub device: Option<DeviceId>,
     /// Steps in order; empty if everything is as requested.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DiskStep>,
     /// Reasons why nothing, or not everything, is done. Steps that are safe nevertheless remain.
     pub refusals: Vec<Refusal>,
     /// Notes for the admin, e.g. that the filesystem is smaller than the disk and `grow` is off.
@@ -351,7 +353,7 @@ pub struct Plan {
     /// Plans in the order of the settings.
     pub disks: Vec<DiskPlan>,
     /// Steps that belong to no disk: the start gate of containerd and kubelet.
-    pub common: Vec<Step>,
+    pub common: Vec<DiskStep>,
 }
 
 impl Plan {
@@ -372,11 +374,11 @@ impl Plan {
             disk.notes.clear();
             for step in &mut disk.steps {
                 match step {
-                    Step::ClearUnfinished(intent)
-                    | Step::Format(intent)
-                    | Step::Encrypt { intent, .. }
-                    | Step::FormatMapped { intent, .. } => intent.evidence.forget_reading(),
-                    Step::EraseClone(intent) => intent.proof.forget_reading(),
+                    DiskStep::ClearUnfinished(intent)
+                    | DiskStep::Format(intent)
+                    | DiskStep::Encrypt { intent, .. }
+                    | DiskStep::FormatMapped { intent, .. } => intent.evidence.forget_reading(),
+                    DiskStep::EraseClone(intent) => intent.proof.forget_reading(),
                     _ => {}
                 }
             }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     journal::{FORMAT, Journal},
     matching::{Selection, select},
-    plan::{DiskPlan, Plan, Refusal, RefusalKind, Step},
+    plan::{DiskPlan, DiskStep, Plan, Refusal, RefusalKind},
     seen::Seen,
     units::{FSTAB, disk_of, gate_files, is_gates},
     wanted::{Wanted, WantedProblem},
@@ -124,7 +124,7 @@ impl<'a> Run<'a> {
         plan
     }
 
-    fn steps(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
+    fn steps(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<DiskStep>, Refusal> {
         let objection = partition::objection(case);
         if case.in_place() {
             // A mounted filesystem stays in use; a changed partition table matters before the next
@@ -207,7 +207,7 @@ fn refused_settings(problems: &[WantedProblem]) -> Vec<DiskPlan> {
 /// Returns the steps for the files of the start gate: written if a disk is required, removed if
 /// none is. A file that is not the agent's is not changed. Devices and journal are not needed:
 /// `files` are those of [`Seen::files`], `agent` is [`Seen::agent`].
-pub fn gate(required: bool, files: &BTreeMap<String, String>, agent: &str) -> Vec<Step> {
+pub fn gate(required: bool, files: &BTreeMap<String, String>, agent: &str) -> Vec<DiskStep> {
     if required {
         let wrong = |(path, text): &(String, String)| match files.get(path) {
             Some(there) => there != text && is_gates(there),
@@ -215,13 +215,13 @@ pub fn gate(required: bool, files: &BTreeMap<String, String>, agent: &str) -> Ve
         };
         let missing = gate_files(agent).into_iter().filter(wrong);
         return missing
-            .map(|(path, text)| Step::WriteFile { path, text })
+            .map(|(path, text)| DiskStep::WriteFile { path, text })
             .collect();
     }
     let ours = files
         .iter()
         .filter(|(_, text)| is_gates(text) && disk_of(text).is_none());
-    ours.map(|(path, _)| Step::RemoveFile { path: path.clone() })
+    ours.map(|(path, _)| DiskStep::RemoveFile { path: path.clone() })
         .collect()
 }
 

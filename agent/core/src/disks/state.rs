@@ -12,7 +12,7 @@ pub const FORMAT: u32 = 1;
 /// State of a declared disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum DiskStatus {
     /// As requested.
     Ready,
     /// Steps are pending; the next run applies them.
@@ -26,7 +26,7 @@ pub enum Standing {
     Missing,
 }
 
-impl Standing {
+impl DiskStatus {
     /// All states.
     pub const ALL: [Self; 5] = [
         Self::Ready,
@@ -67,7 +67,7 @@ pub struct DiskState {
     /// Name in the settings.
     pub name: String,
     /// State.
-    pub standing: Standing,
+    pub standing: DiskStatus,
     /// Key by which the device was matched, as text; empty without a match.
     pub key: String,
     /// Kernel name of the device; empty without one.
@@ -136,7 +136,7 @@ impl DisksState {
         if let Some(error) = &self.error {
             return error.clone();
         }
-        let mut parts: Vec<String> = Standing::ALL
+        let mut parts: Vec<String> = DiskStatus::ALL
             .iter()
             .filter_map(|standing| {
                 let of = self.disks.iter().filter(|disk| disk.standing == *standing);
@@ -144,7 +144,10 @@ impl DisksState {
                 (count > 0).then(|| format!("{count} {}", standing.word()))
             })
             .collect();
-        let reasons = self.disks.iter().filter(|disk| disk.standing != Standing::Ready);
+        let reasons = self
+            .disks
+            .iter()
+            .filter(|disk| disk.standing != DiskStatus::Ready);
         parts.extend(reasons.map(|disk| format!("{}: {}", disk.name, disk.reason())));
         let done: Vec<String> = self
             .disks
@@ -169,7 +172,7 @@ impl DisksState {
         let wanting = self
             .disks
             .iter()
-            .filter(|disk| disk.required && disk.standing != Standing::Ready);
+            .filter(|disk| disk.required && disk.standing != DiskStatus::Ready);
         wanting.map(|disk| (disk.name.as_str(), disk.reason())).collect()
     }
 }
@@ -196,8 +199,8 @@ impl DiskState {
         }
         match (self.refusals.first(), self.standing) {
             (Some(refusal), _) => refusal.message.clone(),
-            (None, Standing::Ready) => self.notes.first().unwrap_or(&self.proof).clone(),
-            (None, Standing::Missing) => "no disk matches".to_owned(),
+            (None, DiskStatus::Ready) => self.notes.first().unwrap_or(&self.proof).clone(),
+            (None, DiskStatus::Missing) => "no disk matches".to_owned(),
             (None, _) => "not all steps are done yet".to_owned(),
         }
     }
@@ -205,9 +208,9 @@ impl DiskState {
     /// Returns the next command for the admin; empty if there is none.
     pub fn next(&self) -> String {
         match (self.refusals.first(), self.standing) {
-            (_, Standing::Ready) => String::new(),
+            (_, DiskStatus::Ready) => String::new(),
             (Some(refusal), _) if !refusal.remedy.is_empty() => refusal.remedy.clone(),
-            (_, Standing::Failed) => {
+            (_, DiskStatus::Failed) => {
                 "journalctl -b -u virtfleet-provision.service -u virtfleet-reconcile.service".to_owned()
             }
             _ => "sudo virtfleet-agent plan disks".to_owned(),

@@ -164,7 +164,7 @@ impl Wanted {
     }
 
     /// Describes the conditions in `match`.
-    pub fn asked_for(&self) -> String {
+    pub fn conditions(&self) -> String {
         let text = |word: &str, value: &Option<String>| value.as_ref().map(|value| format!("{word} {value}"));
         let parts = [
             text("PARTUUID", &self.part_uuid),

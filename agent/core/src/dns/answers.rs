@@ -1,6 +1,6 @@
 //! Answers of probed nameservers, and the health that follows from them.
 
-pub use answer::{Answer, ECHO, Health, Judged, Outcome, Purpose, Question, SLOW_MICROS, Transport};
+pub use answer::{Answer, ECHO, Health, Judged, Purpose, QueryOutcome, Question, SLOW_MICROS, Transport};
 use std::{collections::BTreeMap, net::IpAddr};
 
 use super::{asked::Asked, seen::Seen};
@@ -62,7 +62,7 @@ const NONEXISTENT_DOMAIN: &str = "invalid";
 /// Returns an additional query for nameservers that returned only errors: a name outside of the
 /// cluster. A nameserver that answers it works, but does not know the cluster. Not for nameservers
 /// that must know the cluster, and not if the first query was for such a name.
-pub fn once_more(asked: &Asked, judged: &[Judged]) -> Vec<Question> {
+pub fn error_questions(asked: &Asked, judged: &[Judged]) -> Vec<Question> {
     let of_cluster = |one: &IpAddr| asked.cluster_first() && asked.cluster_nameservers.contains(one);
     judged
         .iter()
@@ -87,7 +87,7 @@ pub fn by_interface(mut questions: Vec<Question>, zones: &BTreeMap<IpAddr, Strin
 }
 
 /// Returns the periodic query of a nameserver, sent at most once per `probe.interval`.
-pub fn at_rest(asked: &Asked, nameserver: IpAddr) -> Question {
+pub fn periodic_question(asked: &Asked, nameserver: IpAddr) -> Question {
     Question {
         nameserver,
         zone: None,

@@ -14,7 +14,7 @@ use super::{
     collision::{Collision, CollisionKind},
     merge::{Trimmed, Warning},
     plan::{Plan, Refusal, RefusalKind},
-    state::{DnsState, Standing},
+    state::{DnsState, DnsStatus},
 };
 use advised::advised;
 
@@ -28,7 +28,7 @@ pub fn findings(state: &DnsState, asked: &Asked, plan: &Plan) -> Vec<Finding> {
     if asked.manage == DnsManage::Off {
         return all;
     }
-    if state.knows_nobody() {
+    if state.has_no_nameserver() {
         // The platform may assign no nameserver on purpose.
         for finding in &mut all {
             finding.severity = Severity::Warning;
@@ -163,7 +163,7 @@ impl View<'_> {
         if !in_use && !self.state.asked.nameservers.contains(&ns) {
             return None;
         }
-        let broken = self.state.standing == Standing::Broken;
+        let broken = self.state.standing == DnsStatus::Broken;
         let serious = if in_use && broken {
             Severity::Critical
         } else {
@@ -237,7 +237,7 @@ impl View<'_> {
             return None;
         }
         let severity = match self.state.standing {
-            Standing::Verified => Severity::Info,
+            DnsStatus::Verified => Severity::Info,
             _ => Severity::Warning,
         };
         let message = "files of virtfleet-agent configure the resolver and are not updated, because dns.manage is report-only";
@@ -265,28 +265,28 @@ impl View<'_> {
     fn standing(&self) -> Option<Finding> {
         let shown = |conf: &super::ResolvConf| conf.text("").trim_end().replace('\n', "; ");
         let (id, severity, reason, message, remedy) = match self.state.standing {
-            Standing::Broken if self.state.knows_nobody() => (
+            DnsStatus::Broken if self.state.has_no_nameserver() => (
                 "dns-broken",
                 Severity::Warning,
                 "NoNameserver",
                 "no nameserver is in use, and none is handed out or set",
                 "set dns.config.nameservers; in a guest that is to have none, dns.manage: off",
             ),
-            Standing::Broken if self.state.effective.nameservers.is_empty() => (
+            DnsStatus::Broken if self.state.effective.nameservers.is_empty() => (
                 "dns-broken",
                 Severity::Critical,
                 "NoNameserver",
                 "no nameserver is in use",
                 "sudo virtfleet-agent plan dns",
             ),
-            Standing::Broken => (
+            DnsStatus::Broken => (
                 "dns-broken",
                 Severity::Critical,
                 "NothingAnswers",
                 "no nameserver in use answers",
                 "sudo virtfleet-agent plan dns",
             ),
-            Standing::RolledBack => (
+            DnsStatus::RolledBack => (
                 "dns-rolled-back",
                 Severity::Critical,
                 "RolledBack",
@@ -294,8 +294,10 @@ impl View<'_> {
                 "journalctl -b -u virtfleet-dns.service -u virtfleet-reconcile.service",
             ),
             // `dns-platform-fallback` reports this already, with its own reason.
-            Standing::Differs if self.plan.is_fallback() && self.plan.steps.is_empty() => return None,
-            Standing::Differs if self.plan.choice.is_some() && self.asked.manage == DnsManage::ReportOnly => {
+            DnsStatus::Differs if self.plan.is_fallback() && self.plan.steps.is_empty() => return None,
+            DnsStatus::Differs
+                if self.plan.choice.is_some() && self.asked.manage == DnsManage::ReportOnly =>
+            {
                 (
                     "dns-differs",
                     Severity::Info,
@@ -304,7 +306,7 @@ impl View<'_> {
                     "sudo virtfleet-agent apply dns, or set dns.manage: auto",
                 )
             }
-            Standing::Differs if self.plan.choice.is_some() => (
+            DnsStatus::Differs if self.plan.choice.is_some() => (
                 "dns-differs",
                 Severity::Warning,
                 "Differs",

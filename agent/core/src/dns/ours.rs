@@ -18,7 +18,7 @@ pub const DROP_IN: &str = "zz-virtfleet.conf";
 /// NetworkManager's drop-in.
 pub const NETWORK_MANAGER: &str = "/etc/NetworkManager/conf.d/zz-virtfleet.conf";
 /// Its content if systemd-resolved is used: NetworkManager must not pass nameservers to it.
-pub const SILENT: &str = "[main]\ndns=none\nsystemd-resolved=false\n";
+pub const NETWORK_MANAGER_DNS_OFF: &str = "[main]\ndns=none\nsystemd-resolved=false\n";
 /// Prevents dhclient from writing `/etc/resolv.conf`.
 pub const DHCLIENT: &str = "/etc/dhcp/dhclient-enter-hooks.d/virtfleet";
 /// File with the real nameservers for kubelet's `resolvConf`, if `/etc/resolv.conf` is a plain

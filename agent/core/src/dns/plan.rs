@@ -8,7 +8,7 @@ mod steps;
 
 pub use refused::{Refusal, RefusalKind};
 use std::{collections::BTreeMap, net::IpAddr};
-pub use step::{Service, Step};
+pub use step::{DnsStep, Service};
 
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::DnsManage;
@@ -40,11 +40,11 @@ pub struct Plan {
     /// Configuration to apply; `None` if nothing may be written.
     pub choice: Option<Choice>,
     /// Steps to apply; empty if everything is as requested.
-    pub steps: Vec<Step>,
+    pub steps: Vec<DnsStep>,
     /// Writes the file that kubelet reads if it is missing or outdated. The agent runs this step in
     /// every mode, even if the other steps fail.
     #[serde(default)]
-    pub kubelet: Option<Step>,
+    pub kubelet: Option<DnsStep>,
     /// Reasons why nothing is done.
     pub refusals: Vec<Refusal>,
     /// Nameservers that must not be used.
@@ -339,7 +339,7 @@ impl Plan {
 
     fn for_kubelet(&mut self, seen: &Seen, collisions: &[Collision], judged: &[Judged]) {
         let file = for_kubelet(seen, self.choice.as_ref(), collisions, judged);
-        self.kubelet = file.map(|OurFile { path, text, mode }| Step::WriteFile { path, text, mode });
+        self.kubelet = file.map(|OurFile { path, text, mode }| DnsStep::WriteFile { path, text, mode });
     }
 
     /// Adds the steps that apply `rendered`, or the refusals that prevent them.

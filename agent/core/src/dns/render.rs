@@ -154,14 +154,14 @@ impl Rendered {
             .map(|link| link.name.clone())
             .collect();
         if !by_nm.is_empty() {
-            let text = header() + ours::SILENT;
+            let text = header() + ours::NETWORK_MANAGER_DNS_OFF;
             self.file(ours::NETWORK_MANAGER, text);
             if !has_resolvectl(seen) {
                 self.advice.push(Advice::NetworkManagerLinks { links: by_nm });
             }
         } else if let Some(text) = seen.files.get(ours::NETWORK_MANAGER)
             && ours::is_ours(text)
-            && text.ends_with(ours::SILENT)
+            && text.ends_with(ours::NETWORK_MANAGER_DNS_OFF)
             && !seen.missing_tools.iter().any(|tool| tool == "nmcli")
         {
             // NetworkManager has no link at the moment.

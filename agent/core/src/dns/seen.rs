@@ -128,7 +128,7 @@ pub struct Local {
 
 impl Local {
     /// Whether it can be the source address for other hosts: neither loopback nor link-local.
-    pub fn reaches_others(&self) -> bool {
+    pub fn is_routable(&self) -> bool {
         match self.address {
             IpAddr::V4(address) => !address.is_loopback() && !address.is_link_local(),
             IpAddr::V6(address) => !address.is_loopback() && !address.is_unicast_link_local(),

@@ -10,7 +10,7 @@ use super::{
     asked::Asked,
     collision::Collision,
     effective::effective,
-    plan::{Plan, Refusal, RefusalKind, Service, Step, is_in_use},
+    plan::{DnsStep, Plan, Refusal, RefusalKind, Service, is_in_use},
     resolv::ResolvConf,
     seen::{Link, Owner, Seen},
 };
@@ -21,7 +21,7 @@ pub const FORMAT: u32 = 1;
 /// State of the guest's DNS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum DnsStatus {
     /// As requested, and verified.
     Verified,
     /// Nameservers answer, but the configuration differs from the requested one and may not be
@@ -40,7 +40,7 @@ pub enum Standing {
     Off,
 }
 
-impl Standing {
+impl DnsStatus {
     /// All states.
     pub const ALL: [Self; 7] = [
         Self::Verified,
@@ -81,7 +81,7 @@ pub struct DnsState {
     /// Which changes are allowed.
     pub manage: DnsManage,
     /// State.
-    pub standing: Standing,
+    pub standing: DnsStatus,
     /// Owner of `/etc/resolv.conf`.
     pub owner: Owner,
     /// How the owner was determined.
@@ -118,7 +118,7 @@ pub struct DnsState {
     /// Number of runs in this boot that were reverted.
     pub rollbacks: u32,
     /// Steps that the last run with these steps reverted. They are not retried soon.
-    pub put_back: Vec<Step>,
+    pub put_back: Vec<DnsStep>,
     /// Time of that revert, `CLOCK_BOOTTIME` in nanoseconds.
     pub put_back_at_boottime_ns: u64,
     /// Number of queries that the last run sent to each nameserver.
@@ -136,7 +136,7 @@ impl DnsState {
     /// Returns a summary in one line: states, errors, and what the last run did.
     pub fn summary(&self) -> String {
         let mut parts = vec![self.standing.word().to_owned()];
-        if self.standing != Standing::Off {
+        if self.standing != DnsStatus::Off {
             let nameservers = self.effective.shown_nameservers().join(", ");
             let nameservers = if nameservers.is_empty() {
                 "no nameserver".to_owned()
@@ -161,7 +161,7 @@ impl DnsState {
 
     /// Whether there is no nameserver and none is expected: none is assigned, set or in use. Then
     /// there is nothing to repair.
-    pub fn knows_nobody(&self) -> bool {
+    pub fn has_no_nameserver(&self) -> bool {
         let known = self
             .refusals
             .iter()
@@ -178,27 +178,27 @@ impl DnsState {
 }
 
 /// Returns the state from the configuration in use and the answers; the most serious one wins. Only
-/// the run itself sets [`Standing::RolledBack`].
-pub fn standing(asked: &Asked, seen: &Seen, plan: &Plan) -> Standing {
+/// the run itself sets [`DnsStatus::RolledBack`].
+pub fn standing(asked: &Asked, seen: &Seen, plan: &Plan) -> DnsStatus {
     if asked.manage == DnsManage::Off {
-        return Standing::Off;
+        return DnsStatus::Off;
     }
     let now = effective(seen);
     let known = |nameserver| plan.judged.iter().find(|one| one.nameserver == nameserver);
     if !now.nameservers.is_empty() && now.nameservers.iter().all(|one| known(*one).is_none()) {
-        return Standing::Unknown;
+        return DnsStatus::Unknown;
     }
     let answers = |nameserver| known(nameserver).is_some_and(|one| one.health.is_usable());
     if !now.nameservers.iter().any(|one| answers(*one)) {
-        return Standing::Broken;
+        return DnsStatus::Broken;
     }
     let collides = |nameserver| plan.collisions.iter().any(|one| one.nameserver == nameserver);
     if now.nameservers.iter().any(|one| collides(*one)) {
-        return Standing::Colliding;
+        return DnsStatus::Colliding;
     }
     match &plan.choice {
-        Some(choice) if is_in_use(seen, choice.conf()) && !plan.is_fallback() => Standing::Verified,
-        _ => Standing::Differs,
+        Some(choice) if is_in_use(seen, choice.conf()) && !plan.is_fallback() => DnsStatus::Verified,
+        _ => DnsStatus::Differs,
     }
 }
 

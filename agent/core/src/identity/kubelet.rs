@@ -11,7 +11,7 @@ const MAX_LABELS: usize = 256;
 
 /// Configuration from one source (a command line, a file). Missing fields are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct KubeletConfig {
     /// `--node-labels` by key; repeated flags add up, as in kubelet.
     pub labels: BTreeMap<String, String>,
     /// `--hostname-override`.
@@ -26,8 +26,8 @@ pub struct Told {
 
 /// Parses kubelet's arguments, with or without the program name. Flags are `--name=value` or
 /// `--name value`, with one or two dashes (pflag).
-pub fn arguments<S: AsRef<str>>(arguments: &[S]) -> Told {
-    let mut told = Told::default();
+pub fn arguments<S: AsRef<str>>(arguments: &[S]) -> KubeletConfig {
+    let mut told = KubeletConfig::default();
     let mut rest = arguments.iter().map(AsRef::as_ref);
     while let Some(argument) = rest.next() {
         let Some(flag) = argument.strip_prefix("--") else {
@@ -61,7 +61,7 @@ pub fn arguments<S: AsRef<str>>(arguments: &[S]) -> Told {
     told
 }
 
-impl Told {
+impl KubeletConfig {
     /// Parses `a=b,c=d`; ignores entries that are not valid labels.
     fn add_labels(&mut self, text: &str) {
         for (key, value) in text.split(',').filter_map(|pair| pair.split_once('=')) {
@@ -102,13 +102,13 @@ pub fn command_line(bytes: &[u8]) -> Option<Vec<String>> {
 /// # Errors
 ///
 /// The text is not YAML.
-pub fn configuration(text: &str) -> Result<Told, YamlError> {
+pub fn configuration(text: &str) -> Result<KubeletConfig, YamlError> {
     let provider_id = parse_yaml(text)?
         .iter()
         .find_map(|document| document.get("providerID")?.as_str().and_then(plain));
-    Ok(Told {
+    Ok(KubeletConfig {
         provider_id,
-        ..Told::default()
+        ..KubeletConfig::default()
     })
 }
 
@@ -159,7 +159,7 @@ mod tests {
     fn provider_id_is_read_from_configuration() {
         let told = configuration("kind: KubeletConfiguration\nproviderID: kubevirt://a\n").unwrap();
         assert_eq!(told.provider_id.as_deref(), Some("kubevirt://a"));
-        assert_eq!(configuration("").unwrap(), Told::default());
+        assert_eq!(configuration("").unwrap(), KubeletConfig::default());
         assert!(configuration("a: [").is_err());
     }
 

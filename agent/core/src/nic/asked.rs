@@ -45,7 +45,7 @@ pub struct Asked {
 
 impl Asked {
     /// Default settings, with which the agent changes nothing.
-    pub fn only_look() -> Self {
+    pub fn read_only() -> Self {
         let defaults = NicSettings::default();
         Self {
             multiqueue: Multiqueue::ReportOnly,
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn defaults_change_nothing() {
         let asked = check(&NicSettings::default(), &VirtioSettings::default()).unwrap();
-        assert_eq!(asked, Asked::only_look());
+        assert_eq!(asked, Asked::read_only());
     }
 
     #[test]

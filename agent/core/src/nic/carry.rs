@@ -7,13 +7,13 @@ use virtfleet_wire::settings::Multiqueue;
 use super::{
     Plan,
     plan::NicPlan,
-    state::{NicStanding, NicState, Standing},
+    state::{NicState, NicStatus, QueueStatus},
 };
 use crate::virtio::Machine;
 
 /// Matches the recorded state with the interfaces of a snapshot. The state of an absent interface
 /// is kept aside; the state of an interface whose name another interface has now is discarded.
-pub fn meet(state: &mut NicState, machine: &Machine) {
+pub fn match_interfaces(state: &mut NicState, machine: &Machine) {
     let mut known = std::mem::take(&mut state.away);
     known.append(&mut state.nics);
     for (name, standing) in known {
@@ -30,7 +30,7 @@ pub fn meet(state: &mut NicState, machine: &Machine) {
 }
 
 /// Returns the state of each interface in the plan, after [`meet`]. Absent interfaces are left out.
-pub fn carry(previous: &NicState, plan: &Plan) -> BTreeMap<String, NicStanding> {
+pub fn update_states(previous: &NicState, plan: &Plan) -> BTreeMap<String, NicStatus> {
     let cpus = u32::try_from(plan.online.len()).unwrap_or(u32::MAX);
     let each = plan.nics.iter().map(|one| {
         let known = previous.nics.get(&one.nic);
@@ -41,20 +41,20 @@ pub fn carry(previous: &NicState, plan: &Plan) -> BTreeMap<String, NicStanding> 
 }
 
 /// Adds to the plan what is recorded about its interfaces and a single snapshot cannot show.
-pub fn tell(state: &NicState, plan: &mut Plan) {
+pub fn add_recorded_state(state: &NicState, plan: &mut Plan) {
     for one in &mut plan.nics {
         let Some(known) = state.nics.get(&one.nic) else {
             continue;
         };
         one.standing = known.standing;
         one.because.clone_from(&known.because);
-        if known.standing == Standing::RolledBack {
+        if known.standing == QueueStatus::RolledBack {
             plan.notes.push(format!("{}: {}", one.nic, known.because));
         }
     }
 }
 
-fn update_state(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding>, cpus: u32) -> NicStanding {
+fn update_state(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStatus>, cpus: u32) -> NicStatus {
     let mut standing = known.unwrap_or_default();
     standing.mac.clone_from(&now.mac);
     standing.index = now.index;
@@ -67,7 +67,7 @@ fn update_state(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding
     // A recorded failure matters only if the plan would try the same number again.
     let other = now.wanted.filter(|_| now.wanted != now.current);
     if let Some(tried) = other.filter(|other| standing.put_back.contains(other)) {
-        standing.standing = Standing::RolledBack;
+        standing.standing = QueueStatus::RolledBack;
         standing.because = format!(
             "with {tried} queues its link, an address or its traffic did not come back; sudo virtfleet-agent apply nic retries"
         );
@@ -87,7 +87,7 @@ fn update_state(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding
                 );
             }
             (Some(broke), still) => {
-                standing.standing = Standing::RolledBack;
+                standing.standing = QueueStatus::RolledBack;
                 let still = still
                     .as_ref()
                     .map_or("the restore is pending", |still| still.why.as_str());
@@ -98,7 +98,7 @@ fn update_state(multiqueue: Multiqueue, now: &NicPlan, known: Option<NicStanding
     }
     let given_back = multiqueue == Multiqueue::Off && now.current.is_some() && other.is_none();
     if given_back
-        && matches!(now.standing, Standing::Excluded | Standing::Single)
+        && matches!(now.standing, QueueStatus::Excluded | QueueStatus::Single)
         && standing.ours.is_some()
         && standing.pending.is_none()
     {

@@ -10,11 +10,11 @@ mod verdict;
 pub use nic_plan::{NicPlan, Plan};
 pub use refused::{Refusal, RefusalKind};
 
-pub use step::{RingSizes, Step, Target};
+pub use step::{NicStep, RingSizes, Target};
 
 use super::{
     Asked,
-    state::{NicState, Standing},
+    state::{NicState, QueueStatus},
 };
 use crate::virtio::{Machine, Nic, Rings, features::transport};
 use verdict::Verdict;
@@ -46,7 +46,7 @@ pub fn plan(asked: &Asked, machine: &Machine, previous: &NicState) -> Plan {
         plan.nic_of(asked, nic, machine, previous);
     }
     disk::schedulers(&mut plan, asked, &machine.disks);
-    let raises = |step: &Step| matches!(step, Step::SetChannels { from, to, .. } if to > from);
+    let raises = |step: &NicStep| matches!(step, NicStep::SetChannels { from, to, .. } if to > from);
     if plan.steps.iter().any(raises) {
         plan.notes.push(COST.to_owned());
     }
@@ -75,13 +75,13 @@ impl Plan {
             because,
         });
         if let (Some(to), Some(channels)) = (change, nic.channels) {
-            self.steps.push(Step::SetChannels {
+            self.steps.push(NicStep::SetChannels {
                 target: Target::of(nic),
                 from: channels.current,
                 to,
             });
         }
-        if standing == Standing::Excluded && !is_managed(asked, nic) {
+        if standing == QueueStatus::Excluded && !is_managed(asked, nic) {
             return;
         }
         self.rings(asked, nic, machine);
@@ -129,7 +129,7 @@ impl Plan {
             self.refuse(RefusalKind::Unsupported, &nic.name, message, remedy);
             return;
         }
-        self.steps.push(Step::SetRings {
+        self.steps.push(NicStep::SetRings {
             target: Target::of(nic),
             from,
             to,

@@ -25,10 +25,10 @@ pub struct NicState {
     /// Which changes of the number of queues are allowed.
     pub multiqueue: Multiqueue,
     /// Interfaces by name.
-    pub nics: BTreeMap<String, NicStanding>,
+    pub nics: BTreeMap<String, NicStatus>,
     /// Recorded states of absent interfaces by name. An interface that comes back gets its state
     /// back.
-    pub away: BTreeMap<String, NicStanding>,
+    pub away: BTreeMap<String, NicStatus>,
     /// What the last run did, one sentence each.
     pub done: Vec<String>,
     /// Error of the last run.
@@ -52,11 +52,11 @@ impl NicState {
         let count = self
             .nics
             .values()
-            .filter(|nic| nic.standing != Standing::Excluded);
+            .filter(|nic| nic.standing != QueueStatus::Excluded);
         let differ = self.nics.iter().filter(|(_, nic)| {
             matches!(
                 nic.standing,
-                Standing::Differs | Standing::RolledBack | Standing::Unknown
+                QueueStatus::Differs | QueueStatus::RolledBack | QueueStatus::Unknown
             )
         });
         let mut parts = vec![match count.count() {
@@ -77,13 +77,13 @@ impl NicState {
 /// State of the queues of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NicStanding {
+pub struct NicStatus {
     /// MAC address; tells another interface of the same name apart.
     pub mac: String,
     /// Interface index; tells a device that was unplugged and plugged in again apart. 0 if unknown.
     pub index: u32,
     /// State.
-    pub standing: Standing,
+    pub standing: QueueStatus,
     /// Reason of the state, one sentence.
     pub because: String,
     /// Number of queues (combined channels) when the agent first saw it in this boot.
@@ -112,7 +112,7 @@ pub struct NicStanding {
     pub measured: Option<Measured>,
 }
 
-impl NicStanding {
+impl NicStatus {
     /// Whether the state belongs to this interface.
     pub fn is_of(&self, mac: &str, index: u32) -> bool {
         self.mac == mac && (self.index == 0 || self.index == index)
@@ -134,7 +134,7 @@ impl NicStanding {
     /// Records that the pending change was reverted. An earlier change of the agent stays in
     /// effect. A number that broke the interface is not retried; if the cause is unclear, it is
     /// retried once.
-    pub fn undone(&mut self) {
+    pub fn record_revert(&mut self) {
         let Some(pending) = self.pending.take() else {
             return;
         };
@@ -234,7 +234,7 @@ pub struct Rates {
 /// State of the queues of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Standing {
+pub enum QueueStatus {
     /// The number of queues is as requested.
     Spread,
     /// Fewer queues than requested (or more, after vCPUs were removed), and they may not be
@@ -253,7 +253,7 @@ pub enum Standing {
     Unknown,
 }
 
-impl Standing {
+impl QueueStatus {
     /// All states.
     pub const ALL: [Self; 7] = [
         Self::Spread,

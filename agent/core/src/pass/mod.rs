@@ -6,8 +6,8 @@ mod settings;
 mod stage;
 mod triggers;
 
-pub use record::{FORMAT, GuestRecord, Outcome, SettingsProblem, StageRecord, StepRecord};
-pub use settings::{Agent, SettingsPlan, SettingsSeen, plan_settings, serving, serving_words};
+pub use record::{FORMAT, GuestRecord, RunOutcome, SettingsProblem, StageRecord, StepRecord};
+pub use settings::{AgentState, SettingsPlan, SettingsSeen, plan_settings, served_digest, status_line};
 pub use stage::Stage;
 pub use triggers::{MAX_TRIGGERS, trigger_names};
 
@@ -26,18 +26,18 @@ pub struct StepPlan {
 pub fn blocked_by(plan: &StepPlan, before: &[StepRecord]) -> Option<&'static str> {
     let bad = |name: &&&'static str| {
         let earlier = before.iter().find(|step| step.name == **name);
-        earlier.is_some_and(|step| step.outcome == Outcome::Failed || step.blocked)
+        earlier.is_some_and(|step| step.outcome == RunOutcome::Failed || step.blocked)
     };
     plan.needs.iter().find(bad).copied()
 }
 
 /// Overall result of a run: failed if a step failed, skipped if no step did anything, otherwise ok.
-pub fn sum_up(steps: &[StepRecord]) -> Outcome {
+pub fn sum_up(steps: &[StepRecord]) -> RunOutcome {
     let any = |outcome| steps.iter().any(|step| step.outcome == outcome);
-    match (any(Outcome::Failed), any(Outcome::Ok)) {
-        (true, _) => Outcome::Failed,
-        (false, true) => Outcome::Ok,
-        (false, false) => Outcome::Skipped,
+    match (any(RunOutcome::Failed), any(RunOutcome::Ok)) {
+        (true, _) => RunOutcome::Failed,
+        (false, true) => RunOutcome::Ok,
+        (false, false) => RunOutcome::Skipped,
     }
 }
 
@@ -45,7 +45,7 @@ pub fn sum_up(steps: &[StepRecord]) -> Outcome {
 mod tests {
     use super::*;
 
-    fn step(name: &str, outcome: Outcome) -> StepRecord {
+    fn step(name: &str, outcome: RunOutcome) -> StepRecord {
         StepRecord {
             name: name.into(),
             outcome,
@@ -60,16 +60,16 @@ mod tests {
             stages: &[Stage::Provision],
             needs: &["a", "elsewhere"],
         };
-        let b = step("b", Outcome::Failed);
+        let b = step("b", RunOutcome::Failed);
         for (before, blocked) in [
             (vec![], None),
-            (vec![step("a", Outcome::Ok), b.clone()], None),
-            (vec![step("a", Outcome::Skipped), b.clone()], None),
-            (vec![step("a", Outcome::Failed), b.clone()], Some("a")),
+            (vec![step("a", RunOutcome::Ok), b.clone()], None),
+            (vec![step("a", RunOutcome::Skipped), b.clone()], None),
+            (vec![step("a", RunOutcome::Failed), b.clone()], Some("a")),
             (
                 vec![StepRecord {
                     blocked: true,
-                    ..step("a", Outcome::Skipped)
+                    ..step("a", RunOutcome::Skipped)
                 }],
                 Some("a"),
             ),
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn outcomes_are_summed_up() {
-        use Outcome::{Failed, Ok, Skipped};
+        use RunOutcome::{Failed, Ok, Skipped};
         for (outcomes, sum) in [
             (&[][..], Skipped),
             (&[Skipped], Skipped),

@@ -14,7 +14,7 @@ pub const FORMAT: u32 = 1;
 /// Result of a step or of a whole run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum RunOutcome {
     /// Done, or there was nothing to change.
     Ok,
     /// The message says why.
@@ -25,7 +25,7 @@ pub enum Outcome {
     Skipped,
 }
 
-impl Outcome {
+impl RunOutcome {
     /// Name of the result in the record.
     pub fn word(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ pub struct StepRecord {
     /// Name of the step.
     pub name: String,
     /// Result of the step.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// What the step did, or why it did nothing; one line.
     pub message: String,
     /// Whether the step was left out because one of its dependencies failed.
@@ -73,7 +73,7 @@ pub struct StepRecord {
 #[serde(rename_all = "camelCase", default)]
 pub struct StageRecord {
     /// Overall result.
-    pub outcome: Outcome,
+    pub outcome: RunOutcome,
     /// Start by the wall clock, nanoseconds since 1970. For display only: the clock may have been
     /// set.
     pub started_at: u64,
@@ -131,7 +131,7 @@ mod tests {
             "steps":[{"name":"disks","outcome":"ok","message":"m","novel":[]}]}}}"#;
         let record: GuestRecord = serde_json::from_str(text).unwrap();
         let stage = &record.stages[&Stage::Provision];
-        assert_eq!((stage.outcome, stage.steps.len()), (Outcome::Skipped, 1));
+        assert_eq!((stage.outcome, stage.steps.len()), (RunOutcome::Skipped, 1));
         assert_eq!(record.age_ms(Stage::Provision, 7_000_000), Some(2));
         assert_eq!(record.age_ms(Stage::Provision, 1), Some(0), "never negative");
         assert_eq!(record.age_ms(Stage::Dns, 1), None);
@@ -142,7 +142,7 @@ mod tests {
         let mut record = GuestRecord::new("b");
         let step = StepRecord {
             name: "identity".into(),
-            outcome: Outcome::Ok,
+            outcome: RunOutcome::Ok,
             message: "m".into(),
             ..StepRecord::default()
         };

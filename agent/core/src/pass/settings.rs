@@ -8,12 +8,12 @@
 const MARK: &str = "settings ";
 
 /// Returns the status line of an agent that runs with the settings of this digest.
-pub fn serving_words(digest: &str) -> String {
+pub fn status_line(digest: &str) -> String {
     format!("serving, {MARK}{digest}")
 }
 
 /// Returns the digest in a status line, or `None` if it has none, as with another agent version.
-pub fn serving(status: &str) -> Option<&str> {
+pub fn served_digest(status: &str) -> Option<&str> {
     let (_, digest) = status.rsplit_once(MARK)?;
     let sane = digest.len() == 16 && digest.bytes().all(|b| b.is_ascii_hexdigit());
     sane.then_some(digest)
@@ -21,7 +21,7 @@ pub fn serving(status: &str) -> Option<&str> {
 
 /// State of the agent's service.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Agent {
+pub enum AgentState {
     /// Not running, and not expected to run: stopped, never started, or not installed.
     Off,
     /// Starting, or ended and waiting for a restart by systemd. It reads the settings when it
@@ -41,7 +41,7 @@ pub struct SettingsSeen {
     /// Number of problems in the settings on disk.
     pub problems: usize,
     /// The agent's service.
-    pub agent: Agent,
+    pub agent: AgentState,
     /// Digest for which the agent was last restarted in this boot.
     pub restarted_for: Option<String>,
 }
@@ -69,15 +69,15 @@ pub fn plan_settings(seen: &SettingsSeen) -> SettingsPlan {
     let valid = seen.problems == 0;
     let tried = seen.restarted_for.as_ref() == Some(&seen.on_disk);
     match &seen.agent {
-        Agent::Runs(Some(serves)) if *serves == seen.on_disk => SettingsPlan::Applied,
-        Agent::Off | Agent::Starting => SettingsPlan::AtItsStart,
-        Agent::Runs(_) | Agent::GaveUp if !valid => SettingsPlan::Wrong,
+        AgentState::Runs(Some(serves)) if *serves == seen.on_disk => SettingsPlan::Applied,
+        AgentState::Off | AgentState::Starting => SettingsPlan::AtItsStart,
+        AgentState::Runs(_) | AgentState::GaveUp if !valid => SettingsPlan::Wrong,
         // The agent was restarted and publishes no digest: another version, or it has not done so
         // yet.
-        Agent::Runs(None) if tried => SettingsPlan::Applied,
-        Agent::Runs(Some(_)) | Agent::GaveUp if tried => SettingsPlan::Unreadable,
-        Agent::Runs(_) => SettingsPlan::Restart,
-        Agent::GaveUp => SettingsPlan::Start,
+        AgentState::Runs(None) if tried => SettingsPlan::Applied,
+        AgentState::Runs(Some(_)) | AgentState::GaveUp if tried => SettingsPlan::Unreadable,
+        AgentState::Runs(_) => SettingsPlan::Restart,
+        AgentState::GaveUp => SettingsPlan::Start,
     }
 }
 
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn digest_is_parsed_from_the_status_line() {
-        assert_eq!(serving(&serving_words(NEW)), Some(NEW));
+        assert_eq!(served_digest(&status_line(NEW)), Some(NEW));
         for other in [
             "",
             "serving",
@@ -98,14 +98,14 @@ mod tests {
             "settings xx",
             "settings 00000000000000a\u{e9}",
         ] {
-            assert_eq!(serving(other), None, "{other}");
+            assert_eq!(served_digest(other), None, "{other}");
         }
     }
 
     #[test]
     fn agent_is_restarted_once_for_new_valid_settings() {
         use SettingsPlan::{Applied, AtItsStart, Restart, Start, Unreadable, Wrong};
-        let runs = |digest: &str| Agent::Runs(Some(digest.to_owned()));
+        let runs = |digest: &str| AgentState::Runs(Some(digest.to_owned()));
         for (agent, problems, tried, plan) in [
             (runs(NEW), 0, None, Applied),
             (runs(NEW), 3, None, Applied),
@@ -113,15 +113,15 @@ mod tests {
             (runs(OLD), 0, Some(OLD), Restart),
             (runs(OLD), 1, None, Wrong),
             (runs(OLD), 0, Some(NEW), Unreadable),
-            (Agent::Runs(None), 0, None, Restart),
-            (Agent::Runs(None), 0, Some(NEW), Applied),
-            (Agent::Runs(None), 1, None, Wrong),
-            (Agent::Off, 0, None, AtItsStart),
-            (Agent::Off, 1, None, AtItsStart),
-            (Agent::Starting, 0, None, AtItsStart),
-            (Agent::GaveUp, 1, None, Wrong),
-            (Agent::GaveUp, 0, None, Start),
-            (Agent::GaveUp, 0, Some(NEW), Unreadable),
+            (AgentState::Runs(None), 0, None, Restart),
+            (AgentState::Runs(None), 0, Some(NEW), Applied),
+            (AgentState::Runs(None), 1, None, Wrong),
+            (AgentState::Off, 0, None, AtItsStart),
+            (AgentState::Off, 1, None, AtItsStart),
+            (AgentState::Starting, 0, None, AtItsStart),
+            (AgentState::GaveUp, 1, None, Wrong),
+            (AgentState::GaveUp, 0, None, Start),
+            (AgentState::GaveUp, 0, Some(NEW), Unreadable),
         ] {
             let seen = SettingsSeen {
                 on_disk: NEW.to_owned(),

@@ -105,10 +105,10 @@ pub struct Event {
 
 /// Ability of the last two samples to show a pause.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Sight {
+pub enum DetectionLimit {
     /// None: there is no pair of samples yet, or one of them has no RTC.
     #[default]
-    Blind,
+    Unknown,
     /// A pause longer than this number of nanoseconds is detected.
     Above(u64),
 }
@@ -117,7 +117,7 @@ pub enum Sight {
 #[derive(Debug, Clone, Default)]
 pub struct Detector {
     last: Option<Sample>,
-    sight: Sight,
+    sight: DetectionLimit,
 }
 
 impl Detector {
@@ -125,18 +125,18 @@ impl Detector {
     /// sample yields none.
     pub fn observe(&mut self, now: Sample) -> impl Iterator<Item = Event> + use<> {
         let seen = self.last.replace(now).map(|before| compare(&before, &now));
-        let (sight, events) = seen.unwrap_or((Sight::Blind, [None; 3]));
+        let (sight, events) = seen.unwrap_or((DetectionLimit::Unknown, [None; 3]));
         self.sight = sight;
         events.into_iter().flatten()
     }
 
     /// Returns the detection limit of the last two samples.
-    pub fn sight(&self) -> Sight {
+    pub fn detection_limit(&self) -> DetectionLimit {
         self.sight
     }
 }
 
-fn compare(before: &Sample, now: &Sample) -> (Sight, [Option<Event>; 3]) {
+fn compare(before: &Sample, now: &Sample) -> (DetectionLimit, [Option<Event>; 3]) {
     let grown = |clock: fn(&Sample) -> u64| i128::from(clock(now)) - i128::from(clock(before));
     let spread = before.spread_ns.saturating_add(now.spread_ns);
     let event = |kind, length: i128, resolution_ns| Event {
@@ -154,7 +154,7 @@ fn compare(before: &Sample, now: &Sample) -> (Sight, [Option<Event>; 3]) {
     let step = above(set).then(|| event(Kind::Step, set, spread));
 
     let Some((rtc_before, rtc_now)) = before.rtc_ns().zip(now.rtc_ns()) else {
-        return (Sight::Blind, [None, suspend, step]);
+        return (DetectionLimit::Unknown, [None, suspend, step]);
     };
     // Elapsed time in the guest, including suspends, without slewing.
     let lived = grown(|s| s.raw_ns) + asleep.max(0);
@@ -173,5 +173,5 @@ fn compare(before: &Sample, now: &Sample) -> (Sight, [Option<Event>; 3]) {
         clock_set_too: step.is_some(),
         ..event(Kind::Pause, gained, resolution)
     });
-    (Sight::Above(resolution), [pause, suspend, step])
+    (DetectionLimit::Above(resolution), [pause, suspend, step])
 }

@@ -57,7 +57,11 @@ impl Guest {
     fn seen(mut self, happens: impl FnOnce(&mut Self)) -> Vec<(Kind, i64)> {
         let mut detector = Detector::default();
         assert_eq!(detector.observe(self.sample()).count(), 0);
-        assert_eq!(detector.sight(), Sight::Blind, "one sample detects nothing");
+        assert_eq!(
+            detector.detection_limit(),
+            DetectionLimit::Unknown,
+            "one sample detects nothing"
+        );
         self.runs(30 * S);
         happens(&mut self);
         let events: Vec<Event> = detector.observe(self.sample()).collect();
@@ -170,13 +174,16 @@ fn resolution_grows_with_the_sample_interval() {
     let mut sight = |detector: &mut Detector, time| {
         guest.runs(time);
         drop(detector.observe(guest.sample()));
-        detector.sight()
+        detector.detection_limit()
     };
-    assert_eq!(sight(&mut detector, 0), Sight::Above(2_000_002_000));
-    assert_eq!(sight(&mut detector, 1000 * S), Sight::Above(2_500_002_000));
+    assert_eq!(sight(&mut detector, 0), DetectionLimit::Above(2_000_002_000));
+    assert_eq!(
+        sight(&mut detector, 1000 * S),
+        DetectionLimit::Above(2_500_002_000)
+    );
     guest.has_rtc = false;
     drop(detector.observe(guest.sample()));
-    assert_eq!(detector.sight(), Sight::Blind);
+    assert_eq!(detector.detection_limit(), DetectionLimit::Unknown);
 }
 
 #[test]
@@ -227,7 +234,7 @@ proptest! {
         guest.rtc += between / 1_000_000 * drift_ppm;
         guest.paused(paused);
         let events: Vec<Event> = detector.observe(guest.sample()).collect();
-        let Sight::Above(resolution) = detector.sight() else { panic!("there is an RTC") };
+        let DetectionLimit::Above(resolution) = detector.detection_limit() else { panic!("there is an RTC") };
         let resolution = i64::try_from(resolution).unwrap();
         match events.as_slice() {
             [] => prop_assert!(paused <= 2 * resolution, "missed {paused}"),

@@ -17,14 +17,14 @@ use std::collections::{BTreeMap, btree_map::Entry};
 use super::{Counters, Direction};
 
 /// Maximum number of queues per direction: more than any interface has.
-pub const QUEUES: u32 = 4096;
+pub const MAX_QUEUES: u32 = 4096;
 
 /// Counters by direction and number of the queue.
 pub type ByQueue = BTreeMap<(Direction, u32), Counters>;
 
 /// Extracts queue counters from a driver's statistics (`ETHTOOL_GSTATS`).
 ///
-/// Names of no queue, or of a queue above [`QUEUES`], are ignored; the first of equal names is
+/// Names of no queue, or of a queue above [`MAX_QUEUES`], are ignored; the first of equal names is
 /// used. Packets and bytes are the driver's, or the device's if the driver has none; drops are the
 /// sum of both.
 pub fn of_statistics(all: &[(String, u64)]) -> ByQueue {
@@ -57,7 +57,7 @@ pub fn of_statistics(all: &[(String, u64)]) -> ByQueue {
 /// the family (`rx-hw-drops`, `tx-hw-drops`) those of the device.
 pub fn merge(all: &mut ByQueue, family: impl IntoIterator<Item = ((Direction, u32), Counters)>) {
     for ((direction, queue), counters) in family {
-        if queue >= QUEUES {
+        if queue >= MAX_QUEUES {
             continue;
         }
         match all.entry((direction, queue)) {
@@ -212,7 +212,10 @@ fn numbered(text: &str) -> Option<(u32, &str)> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);
     let canonical = digits.len() == 1 || !digits.starts_with('0');
-    let queue = digits.parse().ok().filter(|queue| canonical && *queue < QUEUES)?;
+    let queue = digits
+        .parse()
+        .ok()
+        .filter(|queue| canonical && *queue < MAX_QUEUES)?;
     Some((queue, rest))
 }
 
@@ -367,7 +370,7 @@ mod tests {
                 ((RX, 0), family(Some(10), Some(5), None)),
                 ((TX, 0), family(None, None, Some(6))),
                 ((TX, 7), family(Some(11), None, None)),
-                ((TX, QUEUES), family(Some(12), None, None)),
+                ((TX, MAX_QUEUES), family(Some(12), None, None)),
             ],
         );
         let first = all[&(RX, 0)];
@@ -386,14 +389,14 @@ mod tests {
         )) {
             let found = of_statistics(&names);
             prop_assert!(found.len() <= names.len());
-            prop_assert!(found.keys().all(|(_, queue)| *queue < QUEUES));
+            prop_assert!(found.keys().all(|(_, queue)| *queue < MAX_QUEUES));
             let mut twice = found.clone();
             merge(&mut twice, found.iter().map(|(key, counters)| (*key, *counters)));
             prop_assert_eq!(twice.len(), found.len());
         }
 
         #[test]
-        fn every_name_format_maps_to_its_counter(queue in 0..QUEUES, value in any::<u64>(), form in 0..4_usize) {
+        fn every_name_format_maps_to_its_counter(queue in 0..MAX_QUEUES, value in any::<u64>(), form in 0..4_usize) {
             let name = [
                 format!("tx_queue_{queue}_bytes"),
                 format!("tx{queue}_bytes"),

@@ -21,7 +21,7 @@ use super::{Device, Queue, Role, Sharing, Vector};
 
 /// Maximum number of queues per role; a device has at most 65,536 in all, and drivers use fewer
 /// than this.
-pub const QUEUES: u32 = 4096;
+pub const MAX_QUEUES: u32 = 4096;
 
 /// Events that a handler serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Device {
                     let unnumbered = next.entry(role.clone()).or_default();
                     let index = index.unwrap_or(*unnumbered);
                     *unnumbered = unnumbered.saturating_add(1);
-                    if index < QUEUES {
+                    if index < MAX_QUEUES {
                         self.queues.push(Queue {
                             role,
                             index,
@@ -112,7 +112,7 @@ impl Device {
     /// them, too.
     pub fn add_queues(&mut self, role: &Role, count: u32) {
         let shared = self.shared_vector();
-        for index in 0..count.min(QUEUES) {
+        for index in 0..count.min(MAX_QUEUES) {
             let known = self
                 .queues
                 .iter()
@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(device(&["virtio0-config"]).sharing, Sharing::Unknown);
         assert_eq!(device(&[]), Device::default());
         own.add_queues(&Role::Request, u32::MAX);
-        assert_eq!(own.queues.len(), QUEUES as usize);
+        assert_eq!(own.queues.len(), MAX_QUEUES as usize);
     }
 
     proptest! {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use virtfleet_agent_core::disks::{
     Content, Device, DeviceId, Doubt, FormatIntent, Probe, Region, WriteMark, WritesSince,
-    device::LEAST_BYTES, journal::Evidence,
+    device::MIN_DISK_BYTES, journal::Evidence,
 };
 
 use virtfleet_wire::settings::ProofKind;
@@ -274,7 +274,7 @@ fn unlike(device: &Device, id: &DeviceId) -> Option<String> {
         "it carries the system"
     } else if device.read_only {
         "it is read-only"
-    } else if now.size < LEAST_BYTES {
+    } else if now.size < MIN_DISK_BYTES {
         "it is smaller than 64 MiB"
     } else if let Some(use_) = device.uses.first() {
         return Some(format!("it is in use: {use_:?}"));

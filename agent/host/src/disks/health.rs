@@ -14,7 +14,7 @@ use nix::errno::Errno;
 use virtfleet_agent_core::{
     disks::{
         DevNumber,
-        health::{Answer, Look, Usage},
+        health::{DiskSample, StatfsResult, Usage},
         state::DiskState,
     },
     procfs::mountinfo::{self, Mount},
@@ -65,7 +65,7 @@ impl DiskHealth {
     ///
     /// # Errors
     /// The mounts cannot be read, or no probe thread can be started.
-    pub fn inspect(&mut self, roots: &Roots, asked: &[Asked<'_>]) -> io::Result<Vec<Option<Look>>> {
+    pub fn inspect(&mut self, roots: &Roots, asked: &[Asked<'_>]) -> io::Result<Vec<Option<DiskSample>>> {
         let places = places(roots)?;
         let (mut results, mut targets, mut positions) = (Vec::new(), Vec::new(), Vec::new());
         for asked in asked {
@@ -100,7 +100,7 @@ impl DiskHealth {
     }
 }
 
-fn answer(health: &mut Look, outcome: StatfsOutcome) {
+fn answer(health: &mut DiskSample, outcome: StatfsOutcome) {
     health.answer = match outcome {
         StatfsOutcome::Space(space) => {
             health.space = Some(Usage {
@@ -111,13 +111,13 @@ fn answer(health: &mut Look, outcome: StatfsOutcome) {
                 used: space.files.saturating_sub(space.files_free),
                 available: space.files_free,
             });
-            Answer::Yes
+            StatfsResult::Yes
         }
-        StatfsOutcome::TimedOut => Answer::Silent,
+        StatfsOutcome::TimedOut => StatfsResult::Silent,
         // These errors are about the permissions or the mount namespace of this process, not about
         // the filesystem.
-        StatfsOutcome::Failed(Errno::EACCES | Errno::EPERM | Errno::ENOENT) => Answer::Unknown,
-        StatfsOutcome::Failed(errno) => Answer::Error(errno.desc().to_owned()),
+        StatfsOutcome::Failed(Errno::EACCES | Errno::EPERM | Errno::ENOENT) => StatfsResult::Unknown,
+        StatfsOutcome::Failed(errno) => StatfsResult::Error(errno.desc().to_owned()),
     };
 }
 
@@ -157,11 +157,11 @@ struct Place {
 }
 
 impl Place {
-    fn health(&self, roots: &Roots) -> Look {
-        let health = Look {
+    fn health(&self, roots: &Roots) -> DiskSample {
+        let health = DiskSample {
             block: self.block.clone(),
             read_only: Some(self.read_only),
-            ..Look::default()
+            ..DiskSample::default()
         };
         match self.filesystem.as_str() {
             "ext4" => counters::ext4(roots, health),
@@ -239,7 +239,7 @@ fn is_on_disk(roots: &Roots, block: &str, device: &str) -> bool {
 }
 
 /// The swap area's entry in `/proc/swaps`, which counts in KiB.
-fn swap(roots: &Roots, is_on: impl Fn(&str) -> bool) -> Option<Look> {
+fn swap(roots: &Roots, is_on: impl Fn(&str) -> bool) -> Option<DiskSample> {
     let text = read_text(&roots.proc("swaps"), 1 << 20).ok()?;
     text.lines().skip(1).find_map(|line| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -249,14 +249,14 @@ fn swap(roots: &Roots, is_on: impl Fn(&str) -> bool) -> Option<Look> {
         let block = name(roots, node_number(&roots.root(node))?)?;
         let kib = |text: &str| text.parse::<u64>().ok()?.checked_mul(1024);
         let (size, used) = (kib(size)?, kib(used)?);
-        is_on(&block).then(|| Look {
+        is_on(&block).then(|| DiskSample {
             block,
-            answer: Answer::Yes,
+            answer: StatfsResult::Yes,
             space: Some(Usage {
                 used,
                 available: size.saturating_sub(used),
             }),
-            ..Look::default()
+            ..DiskSample::default()
         })
     })
 }

@@ -1,16 +1,21 @@
 //! Metric families about the health of declared disks, for the collector `disks`.
 
 use virtfleet_agent_core::disks::{
-    health::{Answer, Look, Usage},
+    health::{DiskSample, StatfsResult, Usage},
     state::DiskState,
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
 /// A mounted declared disk and its health.
-pub(super) type Row<'a> = (&'a DiskState, Look);
+pub(super) type Row<'a> = (&'a DiskState, DiskSample);
 
 /// Name, HELP, type and value of a family whose only label is `name`.
-type Family = (&'static str, &'static str, MetricType, fn(&Look) -> Option<f64>);
+type Family = (
+    &'static str,
+    &'static str,
+    MetricType,
+    fn(&DiskSample) -> Option<f64>,
+);
 
 fn used(usage: Option<Usage>) -> Option<f64> {
     usage.map(|usage| usage.used as f64)
@@ -26,9 +31,9 @@ const FAMILIES: [Family; 10] = [
         "Whether the filesystem of a declared disk responds; 0 if it hangs or was shut down.",
         MetricType::Gauge,
         |look| match look.answer {
-            Answer::Unknown => None,
-            Answer::Yes => Some(1.0),
-            Answer::Silent | Answer::Error(_) => Some(0.0),
+            StatfsResult::Unknown => None,
+            StatfsResult::Yes => Some(1.0),
+            StatfsResult::Silent | StatfsResult::Error(_) => Some(0.0),
         },
     ),
     (

@@ -4,8 +4,8 @@
 use std::{sync::Arc, time::Duration};
 
 use virtfleet_agent_core::disks::{
-    health::Answer,
-    state::{DiskState, DisksState, Standing},
+    health::StatfsResult,
+    state::{DiskState, DiskStatus, DisksState},
 };
 use virtfleet_agent_host::{Asked, DiskHealth, Roots};
 use virtfleet_agent_state::{CachedState, DISKS_STATE};
@@ -59,7 +59,7 @@ fn health_of<'a>(health: &mut DiskHealth, roots: &Roots, disks: &'a [DiskState])
     };
     let rows = disks.iter().zip(results).filter_map(|(disk, health)| {
         let now = health?;
-        let denied = now.answer == Answer::Unknown;
+        let denied = now.answer == StatfsResult::Unknown;
         Some((disk, denied.then(|| before(disk)).flatten().unwrap_or(now)))
     });
     rows.collect()
@@ -88,7 +88,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
         MetricType::Gauge,
     );
     for disk in disks {
-        for standing in Standing::ALL {
+        for standing in DiskStatus::ALL {
             let labels = [("name", disk.name.as_str()), ("state", standing.word())];
             family.sample(&labels, f64::from(u8::from(disk.standing == standing)));
         }
@@ -104,7 +104,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
     gauge(
         "virtfleet_disk_ready",
         "Whether a declared disk is as declared.",
-        &|disk| Some(f64::from(u8::from(disk.standing == Standing::Ready))),
+        &|disk| Some(f64::from(u8::from(disk.standing == DiskStatus::Ready))),
     );
     gauge(
         "virtfleet_disk_required",
@@ -130,7 +130,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
 
 #[cfg(test)]
 mod tests {
-    use virtfleet_agent_core::disks::health::{Health, Look};
+    use virtfleet_agent_core::disks::health::{DiskSample, Health};
     use virtfleet_agent_host::Kernel;
 
     use super::*;
@@ -142,9 +142,9 @@ mod tests {
             procfs: dir.path().to_owned(),
             ..Roots::default()
         };
-        let known = Look {
+        let known = DiskSample {
             read_only: Some(true),
-            ..Look::default()
+            ..DiskSample::default()
         };
         let with = |health| DiskState {
             health,
@@ -159,7 +159,7 @@ mod tests {
         ];
         let mut health = DiskHealth::new(Arc::new(Kernel), TIMEOUT);
         let rows = health_of(&mut health, &roots, &disks);
-        let results: Vec<Look> = rows.into_iter().map(|(_, health_of)| health_of).collect();
+        let results: Vec<DiskSample> = rows.into_iter().map(|(_, health_of)| health_of).collect();
         assert_eq!(results, [known]);
     }
 }

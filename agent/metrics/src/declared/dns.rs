@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use virtfleet_agent_core::dns::{
     answers::{Health, Judged},
-    state::{DnsState, Standing},
+    state::{DnsState, DnsStatus},
 };
 use virtfleet_agent_state::{CachedState, DNS_STATE, DnsHistory, dns_history::NameserverHistory};
 use virtfleet_wire::exposition::{MetricType, Page};
@@ -47,7 +47,7 @@ fn write(page: &mut Page, state: &DnsState, history: &[NameserverHistory]) {
         "State of the guest's DNS: 1 for its state, 0 for the others.",
         MetricType::Gauge,
     );
-    for standing in Standing::ALL {
+    for standing in DnsStatus::ALL {
         let value = f64::from(u8::from(state.standing == standing));
         family.sample(&[("state", standing.word())], value);
     }

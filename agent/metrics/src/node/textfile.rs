@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use virtfleet_agent_core::textfile::{SAMPLES, TextFamily, TextfileError, families};
+use virtfleet_agent_core::textfile::{MAX_SAMPLES, TextFamily, TextfileError, families};
 use virtfleet_agent_host::{Roots, Stamped, modified_seconds};
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -124,10 +124,10 @@ impl Collector for Textfile {
                         "{path} and the following files: more than {MAX_BYTES} bytes in all files"
                     ));
                 }
-                Ok((_, Ok(families))) if samples + count(families) > SAMPLES => {
+                Ok((_, Ok(families))) if samples + count(families) > MAX_SAMPLES => {
                     full = true;
                     wrong.insert(format!(
-                        "{path} and the following files: more than {SAMPLES} samples in all files"
+                        "{path} and the following files: more than {MAX_SAMPLES} samples in all files"
                     ));
                 }
                 // Plus one mtime series per file, and the error series.

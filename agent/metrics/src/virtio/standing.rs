@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use virtfleet_agent_core::nic::state::{NicState, Standing};
+use virtfleet_agent_core::nic::state::{NicState, QueueStatus};
 use virtfleet_wire::{
     exposition::{MetricType, Page},
     finding::{Finding, Severity},
@@ -17,7 +17,7 @@ pub(super) fn write(page: &mut Page, state: &NicState) {
         MetricType::Gauge,
     );
     for (nic, found) in state.nics.iter().take(MAX_EXPORTED) {
-        for standing in Standing::ALL {
+        for standing in QueueStatus::ALL {
             let labels = [("nic", nic.as_str()), ("standing", standing.word())];
             family.sample(&labels, f64::from(u8::from(found.standing == standing)));
         }
@@ -63,7 +63,7 @@ fn severity(severity: Severity) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use virtfleet_agent_core::nic::state::NicStanding;
+    use virtfleet_agent_core::nic::state::NicStatus;
 
     use super::*;
 
@@ -74,16 +74,16 @@ mod tests {
             rollbacks: 1,
             ..NicState::default()
         };
-        let found = NicStanding {
-            standing: Standing::RolledBack,
-            ..NicStanding::default()
+        let found = NicStatus {
+            standing: QueueStatus::RolledBack,
+            ..NicStatus::default()
         };
         state.nics.insert("eth0".to_owned(), found);
         let mut page = Page::new();
         write(&mut page, &state);
         let page = page.to_text();
         let standing = "\nvirtfleet_virtio_nic_standing{nic=\"eth0\",standing=";
-        assert_eq!(page.matches(standing).count(), Standing::ALL.len());
+        assert_eq!(page.matches(standing).count(), QueueStatus::ALL.len());
         assert!(
             page.contains(&format!("{standing}\"rolled-back\"}} 1\n")),
             "{page}"

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use virtfleet_agent_core::disks::{DiskPlan, Plan, Step, units};
+use virtfleet_agent_core::disks::{DiskPlan, DiskStep, Plan, units};
 
 use super::{
     binds, clone, files, format, grow, luks, place, seed,
@@ -36,27 +36,27 @@ enum Phase {
     Place,
 }
 
-fn phase(step: &Step) -> Phase {
+fn phase(step: &DiskStep) -> Phase {
     match step {
-        Step::ClearUnfinished(_)
-        | Step::EraseClone(_)
-        | Step::Format(_)
-        | Step::Encrypt { .. }
-        | Step::Open { .. }
-        | Step::FormatMapped { .. }
-        | Step::Seed { .. }
-        | Step::Remember { .. }
-        | Step::RememberBind { .. } => Phase::Make,
-        Step::WriteFile { .. } | Step::RemoveFile { .. } => Phase::Write,
-        Step::MakeMountPoint { .. }
-        | Step::Mount { .. }
-        | Step::MakeDirectory { .. }
-        | Step::Bind { .. }
-        | Step::SwapOn { .. }
-        | Step::Remount { .. }
-        | Step::GrowMapping { .. }
-        | Step::Grow { .. }
-        | Step::Own { .. } => Phase::Place,
+        DiskStep::ClearUnfinished(_)
+        | DiskStep::EraseClone(_)
+        | DiskStep::Format(_)
+        | DiskStep::Encrypt { .. }
+        | DiskStep::Open { .. }
+        | DiskStep::FormatMapped { .. }
+        | DiskStep::Seed { .. }
+        | DiskStep::RecordUse { .. }
+        | DiskStep::RecordBind { .. } => Phase::Make,
+        DiskStep::WriteFile { .. } | DiskStep::RemoveFile { .. } => Phase::Write,
+        DiskStep::MakeMountPoint { .. }
+        | DiskStep::Mount { .. }
+        | DiskStep::MakeDirectory { .. }
+        | DiskStep::Bind { .. }
+        | DiskStep::SwapOn { .. }
+        | DiskStep::Remount { .. }
+        | DiskStep::GrowMapping { .. }
+        | DiskStep::Grow { .. }
+        | DiskStep::Own { .. } => Phase::Place,
     }
 }
 
@@ -114,8 +114,8 @@ enum Effort {
 }
 
 fn effort(disk: &DiskPlan) -> Effort {
-    let of = |step: &Step| match step {
-        Step::Seed { .. } | Step::MakeDirectory { copy: true, .. } => Effort::Fill,
+    let of = |step: &DiskStep| match step {
+        DiskStep::Seed { .. } | DiskStep::MakeDirectory { copy: true, .. } => Effort::Fill,
         step if step.destroys() => Effort::Make,
         _ => Effort::Place,
     };
@@ -125,7 +125,7 @@ fn effort(disk: &DiskPlan) -> Effort {
 /// Where a disk is mounted by its steps.
 fn mounts_at(disk: &DiskPlan) -> Option<&str> {
     disk.steps.iter().find_map(|step| match step {
-        Step::Mount { mount_point, .. } => Some(mount_point.as_str()),
+        DiskStep::Mount { mount_point, .. } => Some(mount_point.as_str()),
         _ => None,
     })
 }
@@ -194,15 +194,15 @@ fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut O
 }
 
 /// The place that a step is for, of several that share a disk.
-fn place_of(step: &Step) -> Option<&str> {
+fn place_of(step: &DiskStep) -> Option<&str> {
     match step {
-        Step::MakeDirectory { path, .. } | Step::Bind { path, .. } => Some(path),
+        DiskStep::MakeDirectory { path, .. } | DiskStep::Bind { path, .. } => Some(path),
         _ => None,
     }
 }
 
-fn writes_fstab(step: &Step) -> bool {
-    matches!(step, Step::WriteFile { path, .. } if path == units::FSTAB)
+fn writes_fstab(step: &DiskStep) -> bool {
+    matches!(step, DiskStep::WriteFile { path, .. } if path == units::FSTAB)
 }
 
 /// Why a disk is not mounted on another that should have been mounted before and is not: it would lie on the disk below that, and be hidden later.
@@ -215,28 +215,28 @@ fn below_failed(session: &Session<'_>, plan: &DiskPlan) -> Option<StepError> {
     )))
 }
 
-fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, StepError> {
+fn one(session: &mut Session<'_>, name: &str, step: &DiskStep) -> Result<Effect, StepError> {
     match step {
-        Step::ClearUnfinished(intent) => format::clear(session, intent),
-        Step::EraseClone(intent) => clone::erase(session, intent),
-        Step::Format(intent) => format::format(session, intent),
-        Step::Encrypt { intent, encryption } => luks::encrypt(session, intent, encryption),
-        Step::Open {
+        DiskStep::ClearUnfinished(intent) => format::clear(session, intent),
+        DiskStep::EraseClone(intent) => clone::erase(session, intent),
+        DiskStep::Format(intent) => format::format(session, intent),
+        DiskStep::Encrypt { intent, encryption } => luks::encrypt(session, intent, encryption),
+        DiskStep::Open {
             device,
             mapping,
             luks_uuid,
             encryption,
         } => luks::open(session, name, device, mapping, luks_uuid, encryption),
-        Step::FormatMapped { mapping, intent } => luks::format(session, mapping, intent),
-        Step::Seed {
+        DiskStep::FormatMapped { mapping, intent } => luks::format(session, mapping, intent),
+        DiskStep::Seed {
             place,
             filesystem,
             mount_point,
         } => seed::seed(session, name, place, filesystem, mount_point),
-        Step::WriteFile { path, text } => files::write(session, path, text),
-        Step::RemoveFile { path } => files::remove(session, path),
-        Step::MakeMountPoint { path } => place::make(session, path),
-        Step::Mount {
+        DiskStep::WriteFile { path, text } => files::write(session, path, text),
+        DiskStep::RemoveFile { path } => files::remove(session, path),
+        DiskStep::MakeMountPoint { path } => place::make(session, path),
+        DiskStep::Mount {
             place,
             uuid,
             filesystem,
@@ -251,10 +251,10 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
             };
             place::mount(session, what, mount_point, options)
         }
-        Step::MakeDirectory { .. } | Step::Bind { .. } | Step::RememberBind { .. } => {
+        DiskStep::MakeDirectory { .. } | DiskStep::Bind { .. } | DiskStep::RecordBind { .. } => {
             binds::one(session, name, step)
         }
-        Step::SwapOn { place, uuid, options } => {
+        DiskStep::SwapOn { place, uuid, options } => {
             let what = place::What {
                 name,
                 place,
@@ -263,7 +263,7 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
             };
             place::swap_on(session, what, options)
         }
-        Step::Remember {
+        DiskStep::RecordUse {
             place,
             uuid,
             filesystem,
@@ -276,20 +276,20 @@ fn one(session: &mut Session<'_>, name: &str, step: &Step) -> Result<Effect, Ste
             };
             place::remember(session, what)
         }
-        Step::Remount {
+        DiskStep::Remount {
             place,
             mount_point,
             options,
         } => place::remount(session, place, mount_point, options),
-        Step::GrowMapping { mapping, encryption } => luks::grow(session, mapping, encryption),
-        Step::Grow {
+        DiskStep::GrowMapping { mapping, encryption } => luks::grow(session, mapping, encryption),
+        DiskStep::Grow {
             place,
             filesystem,
             mount_point,
             from,
             ..
         } => grow::grow(session, place, filesystem, mount_point, *from),
-        Step::Own { mount_point, owner } => place::own(session, mount_point, owner),
+        DiskStep::Own { mount_point, owner } => place::own(session, mount_point, owner),
     }
 }
 
@@ -316,7 +316,7 @@ mod tests {
         let place = Place::Disk(id());
         let mut steps = Vec::new();
         if made {
-            steps.push(Step::FormatMapped {
+            steps.push(DiskStep::FormatMapped {
                 mapping: String::new(),
                 intent: FormatIntent {
                     name: name.into(),
@@ -330,13 +330,13 @@ mod tests {
             });
         }
         if seeded {
-            steps.push(Step::Seed {
+            steps.push(DiskStep::Seed {
                 place: place.clone(),
                 filesystem: "ext4".into(),
                 mount_point: at.into(),
             });
         }
-        steps.push(Step::Mount {
+        steps.push(DiskStep::Mount {
             place,
             uuid: String::new(),
             filesystem: "ext4".into(),

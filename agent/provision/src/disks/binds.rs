@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 
 use virtfleet_agent_core::disks::{
-    Step,
+    DiskStep,
     binds::{self, UNFINISHED},
     journal::BindRecord,
     plan::Place,
@@ -68,9 +68,9 @@ impl BoundDirectory<'_> {
 }
 
 /// Does one of the steps of a place.
-pub(super) fn one(session: &mut Session<'_>, disk: &str, step: &Step) -> Result<Effect, StepError> {
+pub(super) fn one(session: &mut Session<'_>, disk: &str, step: &DiskStep) -> Result<Effect, StepError> {
     match step {
-        Step::MakeDirectory {
+        DiskStep::MakeDirectory {
             mount_point,
             directory: name,
             path,
@@ -85,7 +85,7 @@ pub(super) fn one(session: &mut Session<'_>, disk: &str, step: &Step) -> Result<
             };
             make(session, what, *copy, owner.as_ref())
         }
-        Step::Bind {
+        DiskStep::Bind {
             place,
             mount_point,
             directory: name,
@@ -100,7 +100,7 @@ pub(super) fn one(session: &mut Session<'_>, disk: &str, step: &Step) -> Result<
             bind(session, what, place)
         }
         // It is in its place already.
-        Step::RememberBind { directory, path } => {
+        DiskStep::RecordBind { directory, path } => {
             let known = session.bind_record(disk, directory);
             let record = BindRecord {
                 directory: directory.clone(),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use virtfleet_agent_core::disks::{
-    Device, Doubt, Probe, Step, Use, Wanted,
+    Device, DiskStep, Doubt, Probe, Use, Wanted,
     clone::{CloneState, EraseIntent, EraseRecord, RECORD_FORMAT},
     journal::AuditRecord,
     size,
@@ -170,7 +170,7 @@ fn audit(
         boot_id: session.provisioner.boot_id.to_owned(),
         name: intent.name.clone(),
         moment: moment.to_owned(),
-        step: Step::EraseClone(intent.clone()).word().to_owned(),
+        step: DiskStep::EraseClone(intent.clone()).word().to_owned(),
         device: intent.device.clone(),
         evidence: Some(EraseRecord::evidence(&intent.proof)),
         content: None,

@@ -1,6 +1,6 @@
 //! Steps `write-file` and `remove-file`: units, drop-ins, fstab. What is there without our mark is somebody else's and stays.
 
-use virtfleet_agent_core::disks::{Plan, Step, units};
+use virtfleet_agent_core::disks::{DiskStep, Plan, units};
 use virtfleet_agent_host::{Roots, is_present, read_text, remove_durably, write_atomic};
 
 use super::{
@@ -17,14 +17,14 @@ pub(super) fn common(session: &mut Session<'_>, plan: &Plan) -> bool {
     for step in &plan.common {
         session.at("-", &format!("before {}", step.word()));
         let effect = match step {
-            Step::WriteFile { path, text } => write(session, path, text),
-            Step::RemoveFile { path } => remove(session, path),
+            DiskStep::WriteFile { path, text } => write(session, path, text),
+            DiskStep::RemoveFile { path } => remove(session, path),
             _ => Err(StepError::new("it belongs to a disk")),
         };
         match effect {
             Ok(Effect::Changed) => {
                 session.changed = true;
-                gate_written |= matches!(step, Step::WriteFile { path, .. } if path.ends_with(&format!("/{}", units::GATE)));
+                gate_written |= matches!(step, DiskStep::WriteFile { path, .. } if path.ends_with(&format!("/{}", units::GATE)));
             }
             Ok(Effect::Unchanged) => {}
             Err(StepError(reason)) => session.failures.push(format!("{}: {reason}", step.word())),

@@ -1,7 +1,7 @@
 //! Steps `format` and `clear-unfinished`: intent, audit, tool, audit, journal, in this order.
 
 use virtfleet_agent_core::disks::{
-    Content, FormatIntent, Probe, Step,
+    Content, DiskStep, FormatIntent, Probe,
     journal::{Entry, Evidence, Progress},
 };
 use virtfleet_agent_host::disks::FormatError;
@@ -14,7 +14,7 @@ use super::{
 
 pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result<Effect, StepError> {
     let intent = &since_cleared(session, intent)?;
-    let word = Step::Format(intent.clone()).word();
+    let word = DiskStep::Format(intent.clone()).word();
     session.store()?;
     // The second look, under the lock and exclusively; nothing is written yet.
     let disk = session.provisioner.disks().claim(intent)?;
@@ -93,7 +93,7 @@ pub(super) fn failed(
 
 /// Puts back the zeros that the proof saw. The journal's entry stays `Intended`, which is what it is.
 pub(super) fn clear(session: &mut Session<'_>, intent: &FormatIntent) -> Result<Effect, StepError> {
-    let word = Step::ClearUnfinished(intent.clone()).word();
+    let word = DiskStep::ClearUnfinished(intent.clone()).word();
     let entry = session
         .entry(&intent.name)
         .cloned()

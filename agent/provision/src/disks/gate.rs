@@ -1,10 +1,10 @@
 //! The gate before containers and kubelet: it is passed when every required disk is in place.
 
 use virtfleet_agent_core::disks::{
-    Step,
+    DiskStep,
     binds::mount_points,
     plan,
-    state::{DisksState, Standing},
+    state::{DiskStatus, DisksState},
     units,
 };
 use virtfleet_agent_host::{
@@ -79,7 +79,7 @@ pub fn check(
                     None => {
                         "it was declared since the last pass (sudo virtfleet-agent apply disks)".to_owned()
                     }
-                    Some(state) if state.standing != Standing::Ready => {
+                    Some(state) if state.standing != DiskStatus::Ready => {
                         format!("{}: {} ({})", state.standing.word(), state.reason(), state.next())
                     }
                     Some(_) => {
@@ -122,7 +122,7 @@ pub(super) fn write(provisioner: &DiskProvisioner<'_>, declared: &[DiskSettings]
         return gate;
     }
     for step in plan::gate(true, &disk_files(provisioner.roots, true), &own_program()) {
-        let Step::WriteFile { path, text } = &step else {
+        let DiskStep::WriteFile { path, text } = &step else {
             continue;
         };
         provisioner.fail_points.at(&format!("- before {}", step.word()));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::disks::{
-    Content, DeviceId, FormatIntent, Probe, Step,
+    Content, DeviceId, DiskStep, FormatIntent, Probe,
     journal::{Entry, Progress},
     keys::{self, PCRS, Shut},
     uuids,
@@ -32,7 +32,7 @@ pub(super) fn encrypt(
     intent: &FormatIntent,
     encryption: &Encryption,
 ) -> Result<Effect, StepError> {
-    let step = Step::Encrypt {
+    let step = DiskStep::Encrypt {
         intent: intent.clone(),
         encryption: encryption.clone(),
     };
@@ -212,7 +212,7 @@ pub(super) fn format(
     mapping: &str,
     intent: &FormatIntent,
 ) -> Result<Effect, StepError> {
-    let step = Step::FormatMapped {
+    let step = DiskStep::FormatMapped {
         mapping: mapping.to_owned(),
         intent: intent.clone(),
     };

@@ -10,7 +10,7 @@ use virtfleet_agent_core::disks::{
     journal::{AuditRecord, Evidence, Journal, Progress},
     keys,
     seen::Mounted,
-    state::{DiskState, DisksState, FORMAT, PlaceState, Standing},
+    state::{DiskState, DiskStatus, DisksState, FORMAT, PlaceState},
     wanted::WantedProblem,
 };
 use virtfleet_agent_host::{JournalStore, UNDO_DIRECTORY, clock, disks::kept_for_undo};
@@ -203,20 +203,20 @@ fn proof(after: &After<'_>, plan: &DiskPlan) -> String {
     }
 }
 
-fn standing(plan: &DiskPlan, outcome: &Outcome) -> Standing {
+fn standing(plan: &DiskPlan, outcome: &Outcome) -> DiskStatus {
     let missing = |kind: RefusalKind| kind == RefusalKind::Missing;
     if outcome.error.is_some() {
-        Standing::Failed
+        DiskStatus::Failed
     } else if plan.refusals.iter().any(|refusal| missing(refusal.kind)) {
-        Standing::Missing
+        DiskStatus::Missing
     } else if !plan.refusals.is_empty() {
-        Standing::Refused
+        DiskStatus::Refused
     } else if plan.device.is_none() {
-        Standing::Missing
+        DiskStatus::Missing
     } else if plan.steps.is_empty() {
-        Standing::Ready
+        DiskStatus::Ready
     } else {
-        Standing::Pending
+        DiskStatus::Pending
     }
 }
 

@@ -3,10 +3,10 @@
 use virtfleet_agent_core::{
     disks::{
         Plan,
-        state::{DisksState, Standing},
+        state::{DiskStatus, DisksState},
         units,
     },
-    pass::Outcome,
+    pass::RunOutcome,
 };
 use virtfleet_agent_host::{Roots, disk_files};
 use virtfleet_agent_state::settings::LoadedSettings;
@@ -47,13 +47,13 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     };
     let declared = &guest.settings.config.disks;
     if provisioner.is_idle(declared) {
-        return Report::new(Outcome::Skipped, "no disk is declared");
+        return Report::new(RunOutcome::Skipped, "no disk is declared");
     }
     let outcome = |result: &RunResult<Plan, DisksState>| {
         if failed(&result.state) {
-            Outcome::Failed
+            RunOutcome::Failed
         } else {
-            Outcome::Ok
+            RunOutcome::Ok
         }
     };
     let result = provisioner.run(declared, Mode::of_stage(guest.stage, None));
@@ -64,7 +64,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
 pub fn failed(state: &DisksState) -> bool {
     state.error.is_some()
         || !state.absent().is_empty()
-        || state.disks.iter().any(|disk| disk.standing == Standing::Failed)
+        || state.disks.iter().any(|disk| disk.standing == DiskStatus::Failed)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use virtfleet_agent_core::disks::{
-    Seen, Step,
+    DiskStep, Seen,
     keys::Shut,
     wanted::{Encryption, KeySource},
 };
@@ -81,11 +81,11 @@ pub(super) fn refuse_shut(provisioner: &DiskProvisioner<'_>, observed: &mut Obse
     let seen = &observed.seen;
     for plan in &mut observed.plan.disks {
         // What is made first has the keys that are there.
-        if plan.steps.iter().any(Step::destroys) {
+        if plan.steps.iter().any(DiskStep::destroys) {
             continue;
         }
         let open = plan.steps.iter().find_map(|step| match step {
-            Step::Open {
+            DiskStep::Open {
                 device,
                 luks_uuid,
                 encryption,

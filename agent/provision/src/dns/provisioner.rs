@@ -4,7 +4,7 @@ use std::{net::IpAddr, time::Duration};
 
 use virtfleet_agent_core::dns::{
     Asked, Plan, Seen,
-    answers::{Judged, by_interface, judge, once_more, questions},
+    answers::{Judged, by_interface, error_questions, judge, questions},
     kubelet::kubelet_reads,
     plan::{candidates, fallback_candidates, plan, zones},
 };
@@ -109,7 +109,7 @@ impl<'a> DnsProvisioner<'a> {
         let timeout = Duration::from_millis(asked.probe_timeout_ms);
         let mut answers = self.dns_client.query(&questions, timeout);
         let judged = judge(asked, seen, &answers);
-        let more = by_interface(once_more(asked, &judged), &zones);
+        let more = by_interface(error_questions(asked, &judged), &zones);
         if more.is_empty() {
             return judged;
         }

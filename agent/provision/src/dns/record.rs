@@ -6,9 +6,9 @@ use virtfleet_agent_core::dns::{
     effective::effective,
     findings::findings,
     ours,
-    plan::Step,
+    plan::DnsStep,
     seen::Kubelet,
-    state::{DnsState, FORMAT, Standing},
+    state::{DnsState, DnsStatus, FORMAT},
 };
 use virtfleet_agent_host::{clock, dns::Applied};
 use virtfleet_agent_state::settings::dns::Wanted;
@@ -19,13 +19,13 @@ use super::{DnsProvisioner, Observed};
 /// What came of a pass.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Outcome {
-    pub(super) standing: Standing,
+    pub(super) standing: DnsStatus,
     pub(super) applied: Applied,
     pub(super) changed: bool,
     pub(super) rollbacks: u32,
     pub(super) error: Option<String>,
     pub(super) milliseconds: u64,
-    pub(super) put_back: Vec<Step>,
+    pub(super) put_back: Vec<DnsStep>,
     pub(super) put_back_at: u64,
     /// How many questions each nameserver was asked.
     pub(super) questions: BTreeMap<IpAddr, u32>,
@@ -43,7 +43,7 @@ pub(super) fn state(
     let Observed { seen, plan } = observed;
     let now = clock();
     // What is in use answers and collides with nothing, be it what was asked for or not.
-    let answers = matches!(outcome.standing, Standing::Verified | Standing::Differs);
+    let answers = matches!(outcome.standing, DnsStatus::Verified | DnsStatus::Differs);
     let told_at = if outcome.kubelet_told {
         now.boottime_ns
     } else {
@@ -91,7 +91,7 @@ pub(super) fn state(
     if let Some(error) = state
         .error
         .clone()
-        .filter(|_| state.standing != Standing::RolledBack)
+        .filter(|_| state.standing != DnsStatus::RolledBack)
     {
         state.findings.push(failure(&error));
     }
@@ -112,7 +112,7 @@ pub(super) fn failed(
         at_boottime_ns: now.boottime_ns,
         at_ns: now.realtime_ns,
         manage: wanted.asked.manage,
-        standing: Standing::Unknown,
+        standing: DnsStatus::Unknown,
         error: Some(reason.to_owned()),
         ..previous.clone()
     };

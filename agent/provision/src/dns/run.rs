@@ -11,8 +11,8 @@ use virtfleet_agent_core::dns::{
     Plan, Seen,
     choice::Choice,
     effective::effective,
-    plan::{Service, Step, plan},
-    state::{DnsState, Standing, standing},
+    plan::{DnsStep, Service, plan},
+    state::{DnsState, DnsStatus, standing},
 };
 use virtfleet_agent_host::{
     Roots, clock,
@@ -158,8 +158,12 @@ impl Domain for DnsRun<'_> {
         if !self.may_change() || observed.plan.steps.is_empty() || self.outcome.error.is_some() {
             return Ok(observed);
         }
-        let (kubelet, steps): (Vec<Step>, Vec<Step>) =
-            observed.plan.steps.iter().cloned().partition(Step::is_kubelets);
+        let (kubelet, steps): (Vec<DnsStep>, Vec<DnsStep>) = observed
+            .plan
+            .steps
+            .iter()
+            .cloned()
+            .partition(DnsStep::is_kubelets);
         if steps.is_empty() {
             self.change_kubelet(&kubelet);
         } else if let Err(reason) = self.may_begin(&observed.plan, &steps) {
@@ -185,22 +189,22 @@ impl Domain for DnsRun<'_> {
         let outcome = &mut self.outcome;
         outcome.questions.clone_from(&self.questions.borrow());
         outcome.milliseconds = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        let is_still_due = may_change && !observed.plan.steps.iter().all(Step::is_kubelets);
+        let is_still_due = may_change && !observed.plan.steps.iter().all(DnsStep::is_kubelets);
         let rolled_back = !outcome.put_back.is_empty() && (is_still_due || outcome.rollbacks > 0);
         outcome.standing = match standing(&self.wanted.asked, &observed.seen, &observed.plan) {
-            Standing::Off => Standing::Off,
-            _ if rolled_back => Standing::RolledBack,
+            DnsStatus::Off => DnsStatus::Off,
+            _ if rolled_back => DnsStatus::RolledBack,
             standing => standing,
         };
-        let is_restored = outcome.standing == Standing::Off && observed.plan.steps.is_empty();
-        if outcome.standing == Standing::Verified || is_restored {
+        let is_restored = outcome.standing == DnsStatus::Off && observed.plan.steps.is_empty();
+        if outcome.standing == DnsStatus::Verified || is_restored {
             outcome.put_back.clear();
         }
         let state = record::state(&self.provisioner, self.wanted, observed, &self.previous, outcome);
         // The choice, and not what is in use: systemd-resolved's stub has options and a search domain of its own.
         let choice = observed.plan.choice.as_ref();
         let good = choice.map_or(&state.effective, Choice::conf);
-        if state.standing == Standing::Verified
+        if state.standing == DnsStatus::Verified
             && let Err(error) = keep_last_good(self.provisioner.roots, good)
         {
             tracing::warn!(error = error_chain(error), "what was verified is not kept");
@@ -238,7 +242,7 @@ impl DnsRun<'_> {
     }
 
     /// Whether these steps may be applied now. The error is what the run reports instead; none if the rollback that it waits after reported nothing.
-    fn may_begin(&self, plan: &Plan, steps: &[Step]) -> Result<(), Option<String>> {
+    fn may_begin(&self, plan: &Plan, steps: &[DnsStep]) -> Result<(), Option<String>> {
         let by_admin = self.mode.by_admin;
         if !by_admin && tried(&self.previous, steps) {
             Err(self.previous.error.clone())
@@ -268,7 +272,7 @@ impl DnsRun<'_> {
     }
 
     /// Applies steps that need no verification.
-    fn apply_unverified(&self, steps: &[Step]) -> Result<Applied, ApplyDnsError> {
+    fn apply_unverified(&self, steps: &[DnsStep]) -> Result<Applied, ApplyDnsError> {
         let DnsProvisioner {
             roots,
             commands,
@@ -287,7 +291,7 @@ impl DnsRun<'_> {
             Ok(applied) => {
                 self.outcome.changed = true;
                 self.outcome.applied.done.extend(applied.done);
-                if let Step::WriteFile { path, text, .. } = step {
+                if let DnsStep::WriteFile { path, text, .. } = step {
                     observed.seen.files.insert(path, text);
                 }
                 observed.plan = plan(&self.wanted.asked, &observed.seen, &observed.plan.judged);
@@ -301,7 +305,7 @@ impl DnsRun<'_> {
     }
 
     /// Writes or removes kubelet's drop-in. It is a change of its own: if kubelet's folder is not writable, the node keeps its DNS.
-    fn change_kubelet(&mut self, steps: &[Step]) {
+    fn change_kubelet(&mut self, steps: &[DnsStep]) {
         if steps.is_empty() {
             return;
         }
@@ -316,7 +320,7 @@ impl DnsRun<'_> {
     }
 
     /// Applies `steps`, verifies that the nameservers answer, and rolls back if they do not.
-    fn change_dns(&mut self, observed: &Observed, steps: &[Step]) {
+    fn change_dns(&mut self, observed: &Observed, steps: &[DnsStep]) {
         let (asked, by_admin) = (&self.wanted.asked, self.mode.by_admin);
         let conf = observed.plan.choice.as_ref().map(Choice::conf);
         let before = effective(&observed.seen).nameservers;
@@ -351,7 +355,7 @@ impl DnsRun<'_> {
         self.record_change(done, steps);
     }
 
-    fn record_change(&mut self, done: Result<Applied, ApplyDnsError>, steps: &[Step]) {
+    fn record_change(&mut self, done: Result<Applied, ApplyDnsError>, steps: &[DnsStep]) {
         let outcome = &mut self.outcome;
         match done {
             Ok(Applied {
@@ -388,10 +392,10 @@ impl DnsRun<'_> {
 /// True if the plan configures links again although that was rolled back twice in this boot. On a node, each time costs routes of the
 /// container network (`ManageForeignRoutes=` of networkd), so only an admin's run tries again.
 fn links_are_spared(previous: &DnsState, plan: &Plan) -> bool {
-    let configures_links = |step: &Step| {
+    let configures_links = |step: &DnsStep| {
         matches!(
             step,
-            Step::Reload {
+            DnsStep::Reload {
                 service: Service::Networkd
             }
         )
@@ -402,7 +406,7 @@ fn links_are_spared(previous: &DnsState, plan: &Plan) -> bool {
 }
 
 /// True if exactly these steps were rolled back a short time ago.
-fn tried(previous: &DnsState, steps: &[Step]) -> bool {
+fn tried(previous: &DnsState, steps: &[DnsStep]) -> bool {
     let age = clock()
         .boottime_ns
         .saturating_sub(previous.put_back_at_boottime_ns);
@@ -435,7 +439,7 @@ mod tests {
     #[test]
     fn links_are_configured_anew_in_vain_twice_in_a_boot_at_most() {
         use Service::{Networkd, Resolved};
-        let steps = |service| vec![Step::Reload { service }];
+        let steps = |service| vec![DnsStep::Reload { service }];
         let plan = |service| Plan {
             steps: steps(service),
             ..Plan::default()

@@ -6,11 +6,11 @@ use virtfleet_agent_core::{
     dns::{
         Plan, ResolvConf,
         kubelet::for_kubelet,
-        plan::Step,
+        plan::DnsStep,
         render::OurFile,
-        state::{DnsState, Standing},
+        state::{DnsState, DnsStatus},
     },
-    pass::{Outcome, Stage},
+    pass::{RunOutcome, Stage},
 };
 use virtfleet_agent_state::settings::dns::{Wanted, wanted};
 use virtfleet_wire::settings::DnsManage;
@@ -43,7 +43,7 @@ impl Observed {
             let file = for_kubelet(&self.seen, None, &plan.collisions, &plan.judged);
             plan.kubelet = file
                 .filter(|file| !self.seen.files.contains_key(&file.path))
-                .map(|OurFile { path, text, mode }| Step::WriteFile { path, text, mode });
+                .map(|OurFile { path, text, mode }| DnsStep::WriteFile { path, text, mode });
         }
         self
     }
@@ -52,7 +52,7 @@ impl Observed {
 pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     if guest.services.is_none() {
         let message = "the root filesystem is not the running machine's; its resolver is left alone";
-        return Report::new(Outcome::Skipped, message);
+        return Report::new(RunOutcome::Skipped, message);
     }
     let boot = BootIdentity::of(guest.roots);
     let wanted = wanted(guest.roots, guest.settings);
@@ -68,11 +68,11 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     let budget = (guest.stage == Stage::Dns).then_some(left);
     let outcome = |result: &RunResult<Plan, DnsState>| {
         if failed(&result.state) {
-            Outcome::Failed
-        } else if result.state.standing == Standing::Off && !result.changed {
-            Outcome::Skipped
+            RunOutcome::Failed
+        } else if result.state.standing == DnsStatus::Off && !result.changed {
+            RunOutcome::Skipped
         } else {
-            Outcome::Ok
+            RunOutcome::Ok
         }
     };
     let result = provisioner.run(&wanted, Mode::of_stage(guest.stage, budget));
@@ -83,7 +83,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
 pub fn failed(state: &DnsState) -> bool {
     let bad = matches!(
         state.standing,
-        Standing::Broken | Standing::Colliding | Standing::RolledBack | Standing::Unknown
+        DnsStatus::Broken | DnsStatus::Colliding | DnsStatus::RolledBack | DnsStatus::Unknown
     );
-    state.error.is_some() || (bad && state.manage == DnsManage::Auto && !state.knows_nobody())
+    state.error.is_some() || (bad && state.manage == DnsManage::Auto && !state.has_no_nameserver())
 }

@@ -7,9 +7,9 @@ use std::{cell::RefCell, fs, net::IpAddr, time::Duration};
 use virtfleet_agent_core::{
     dns::{
         Plan,
-        answers::{Answer, Outcome, Purpose, Question},
+        answers::{Answer, Purpose, QueryOutcome, Question},
         plan::RefusalKind,
-        state::{DnsState, Standing},
+        state::{DnsState, DnsStatus},
     },
     pass::Stage,
 };
@@ -52,9 +52,9 @@ impl DnsClient for Answers<'_> {
         let answer = |question: &Question| Answer {
             question: question.clone(),
             outcome: match question.purpose {
-                _ if !(self.alive)(&question.nameserver.to_string(), &conf) => Outcome::Timeout,
-                Purpose::Random => Outcome::NoSuchName,
-                _ => Outcome::Addresses { count: 1 },
+                _ if !(self.alive)(&question.nameserver.to_string(), &conf) => QueryOutcome::Timeout,
+                Purpose::Random => QueryOutcome::NoSuchName,
+                _ => QueryOutcome::Addresses { count: 1 },
             },
             micros: 900,
         };
@@ -135,7 +135,7 @@ fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
     let guest = Guest::new(AUTO);
     let passed = guest.pass(all, by_stage());
     assert!(passed.changed, "{:?}", passed.state);
-    assert_eq!(passed.state.standing, Standing::Verified);
+    assert_eq!(passed.state.standing, DnsStatus::Verified);
     assert!(guest.resolv_conf().contains(&format!("nameserver {GOOD}\n")));
     assert!(!guest.resolv_conf().contains(CACHE), "{}", guest.resolv_conf());
     let kept = DNS_STATE.read(&guest.roots, BOOT).unwrap();
@@ -154,7 +154,7 @@ fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
     // Off gives back what was there.
     guest.settings("dns: {manage: off}\n");
     let off = guest.pass(all, by_stage());
-    assert_eq!(off.state.standing, Standing::Off);
+    assert_eq!(off.state.standing, DnsStatus::Off);
     assert_eq!(guest.resolv_conf(), format!("nameserver {CACHE}\n"));
 }
 
@@ -163,7 +163,7 @@ fn report_only_changes_nothing_until_a_person_asks() {
     let guest = Guest::new(REPORT);
     let before = guest.resolv_conf();
     let passed = guest.pass(all, by_stage());
-    assert_eq!(passed.state.standing, Standing::Colliding);
+    assert_eq!(passed.state.standing, DnsStatus::Colliding);
     assert!(!passed.changed);
     assert_eq!(guest.resolv_conf(), before);
     let plan = guest.with(all, |provisioner| {
@@ -180,7 +180,7 @@ fn report_only_changes_nothing_until_a_person_asks() {
     let passed = guest.pass(all, expected);
     assert_eq!(
         (passed.changed, passed.state.standing),
-        (true, Standing::Verified)
+        (true, DnsStatus::Verified)
     );
 }
 
@@ -217,7 +217,7 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
     let before = guest.resolv_conf();
     let until_written: fn(&str, &str) -> bool = |who, conf| who != GOOD || !conf.contains(GOOD);
     let passed = guest.pass(until_written, by_stage());
-    assert_eq!(passed.state.standing, Standing::RolledBack);
+    assert_eq!(passed.state.standing, DnsStatus::RolledBack);
     assert_eq!(guest.resolv_conf(), before);
     assert_eq!((passed.state.changes, passed.state.rollbacks), (0, 1));
     assert!(
@@ -239,11 +239,11 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
     let again = guest.pass(until_written, by_stage());
     assert_eq!(
         (again.state.rollbacks, again.state.standing),
-        (1, Standing::RolledBack)
+        (1, DnsStatus::RolledBack)
     );
     // Nor is it forgotten by a pass that has nothing to do.
     let nobody = guest.pass(|_, _| false, by_stage());
-    assert_eq!(nobody.state.standing, Standing::Broken);
+    assert_eq!(nobody.state.standing, DnsStatus::Broken);
     assert_eq!(guest.pass(until_written, by_stage()).state.rollbacks, 1);
     // A while later, or by hand, it is tried again.
     let mut old = again.state.clone();
@@ -251,7 +251,7 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
     old.put_back.clear();
     DNS_STATE.write(&guest.roots, &old).unwrap();
     let verified = guest.pass(all, by_stage());
-    assert_eq!(verified.state.standing, Standing::Verified);
+    assert_eq!(verified.state.standing, DnsStatus::Verified);
     assert!(verified.state.put_back.is_empty());
 }
 
@@ -260,7 +260,7 @@ fn nothing_is_written_when_nothing_answers() {
     let guest = Guest::new(AUTO);
     let before = guest.resolv_conf();
     let passed = guest.pass(|_, _| false, by_stage());
-    assert_eq!(passed.state.standing, Standing::Broken);
+    assert_eq!(passed.state.standing, DnsStatus::Broken);
     assert_eq!(guest.resolv_conf(), before);
     assert!(failed(&passed.state));
     assert!(
@@ -276,7 +276,7 @@ fn a_guest_that_is_given_no_nameserver_is_told_of_and_holds_nothing_up() {
     let guest = Guest::new("dns: {manage: auto}\n");
     guest.write("root/etc/resolv.conf", "");
     let passed = guest.pass(all, by_stage());
-    assert_eq!(passed.state.standing, Standing::Broken);
+    assert_eq!(passed.state.standing, DnsStatus::Broken);
     assert!(!failed(&passed.state) && !passed.changed);
     let worst = passed.state.findings.iter().map(|one| one.severity).max();
     assert_eq!(worst, Some(Severity::Warning), "{:?}", passed.state.findings);
@@ -295,7 +295,7 @@ fn a_guest_that_cannot_be_looked_at_is_told_and_keeps_what_was_known() {
     });
     assert!(error.to_string().contains("addresses are unknown"), "{error}");
     let state = DNS_STATE.read(&guest.roots, BOOT).unwrap();
-    assert_eq!(state.standing, Standing::Unknown);
+    assert_eq!(state.standing, DnsStatus::Unknown);
     assert_eq!(state.effective.nameservers, [GOOD.parse::<IpAddr>().unwrap()]);
     assert!(state.findings.iter().any(|one| one.id == "dns-pass-failed"));
 }
@@ -346,7 +346,7 @@ fn what_is_better_than_before_stays_and_what_is_worse_is_put_back() {
         (passed.state.standing, passed.state.rollbacks, passed.state.error)
     };
     let (standing, rollbacks, error) = run(CACHE, CACHE);
-    assert_eq!((standing, rollbacks), (Standing::Colliding, 0), "{error:?}");
+    assert_eq!((standing, rollbacks), (DnsStatus::Colliding, 0), "{error:?}");
     let (standing, rollbacks, error) = run("192.0.2.9", CACHE);
-    assert_eq!((standing, rollbacks), (Standing::RolledBack, 1), "{error:?}");
+    assert_eq!((standing, rollbacks), (DnsStatus::RolledBack, 1), "{error:?}");
 }

@@ -207,7 +207,7 @@ fn links_are_silent(seen: &Seen) -> Option<&str> {
 
 /// An address by which somebody else can be asked. Whether there is a way to the nameservers shows when they are.
 fn has_network(seen: &Seen) -> bool {
-    seen.locals.iter().any(Local::reaches_others)
+    seen.locals.iter().any(Local::is_routable)
 }
 
 /// Whether nobody is known who could be asked. Without any network, who is asked for is known and of no use.

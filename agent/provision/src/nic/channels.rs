@@ -12,7 +12,7 @@ use std::time::Duration;
 use virtfleet_agent_core::{
     nic::{
         plan::{RefusalKind, Target},
-        state::{NicStanding, NicState, Pending, Rates, Still},
+        state::{NicState, NicStatus, Pending, Rates, Still},
     },
     virtio::Machine,
 };
@@ -139,7 +139,7 @@ impl NicProvisioner<'_> {
         if came.is_ok() || silent {
             self.fail_points
                 .at(&format!("{from} queues of {nic} are verified"));
-            standing.undone();
+            standing.record_revert();
             state.rollbacks += 1;
         }
         noted?;
@@ -232,7 +232,7 @@ impl NicProvisioner<'_> {
             // There is nothing to be put back any more, and what else was changed meanwhile is meant so.
             Some(_) if current == from && given_up => {
                 settled.done = Some(format!("{nic}: left with its {from} queues, as it stands"));
-                standing(state, nic).undone();
+                standing(state, nic).record_revert();
             }
             Some(why) if current == from || current == to => {
                 let what = (current, Fault::Lost(why.clone()));
@@ -241,7 +241,7 @@ impl NicProvisioner<'_> {
                     // Who asks for it takes it as it is.
                     Err(still) if current == from && by_admin => {
                         settled.done = Some(format!("{nic}: {still}; it is taken as it is from now on"));
-                        standing(state, nic).undone();
+                        standing(state, nic).record_revert();
                     }
                     Err(still) => return Ok(Err(still)),
                 }
@@ -264,7 +264,7 @@ impl NicProvisioner<'_> {
                 };
             }
             // Somebody else has chosen since.
-            Some(_) => standing(state, nic).undone(),
+            Some(_) => standing(state, nic).record_revert(),
             // Nothing was done yet, or somebody else has chosen since.
             None => standing(state, nic).pending = None,
         }
@@ -282,6 +282,6 @@ struct Settled {
     changed: bool,
 }
 
-fn standing<'a>(state: &'a mut NicState, nic: &str) -> &'a mut NicStanding {
+fn standing<'a>(state: &'a mut NicState, nic: &str) -> &'a mut NicStatus {
     state.nics.entry(nic.to_owned()).or_default()
 }

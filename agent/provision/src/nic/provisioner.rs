@@ -3,7 +3,7 @@
 use virtfleet_agent_core::{
     nic::{
         Plan,
-        carry::{carry, meet, tell},
+        carry::{add_recorded_state, match_interfaces, update_states},
         plan,
         state::{FORMAT, NicState},
     },
@@ -46,10 +46,10 @@ impl NicProvisioner<'_> {
 
     /// The plan for what was observed; `state` says afterwards how each interface stands.
     pub(super) fn plan_for(&self, wanted: &Wanted, machine: &Machine, state: &mut NicState) -> Plan {
-        meet(state, machine);
+        match_interfaces(state, machine);
         let mut plan = wanted.limit(plan(&wanted.asked, machine, state));
-        state.nics = carry(state, &plan);
-        tell(state, &mut plan);
+        state.nics = update_states(state, &plan);
+        add_recorded_state(state, &mut plan);
         self.stamp(wanted, state);
         plan
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, convert::Infallible, io};
 use virtfleet_agent_core::{
     nic::{
         Plan,
-        plan::{Refusal, Step},
+        plan::{NicStep, Refusal},
         state::{Baseline, Measured, NicState},
     },
     virtio::{Direction, Machine},
@@ -35,7 +35,7 @@ pub(super) struct Outcome {
     pub(super) errors: Vec<String>,
     refusals: Vec<Refusal>,
     /// Steps that were done, each once: a step that is planned again had no effect.
-    tried: Vec<Step>,
+    tried: Vec<NicStep>,
     /// Interfaces and disks that this run leaves alone from now on.
     pub(super) given_up: BTreeSet<String>,
     load: Load,
@@ -204,7 +204,7 @@ impl NicRun<'_> {
     }
 
     /// One step. Whatever it results in, the other steps go on; only a state file that cannot be written ends the run.
-    fn step(&mut self, step: Step) -> Result<(), WriteStateError> {
+    fn step(&mut self, step: NicStep) -> Result<(), WriteStateError> {
         let subject = step.subject().to_owned();
         if self.outcome.given_up.contains(&subject) {
             return Ok(());
@@ -214,7 +214,7 @@ impl NicRun<'_> {
             .settle(self.provisioner.world.now(), self.wanted.asked.settle);
         let result = match (&step, settle) {
             (_, None) => Err(ChangeError::Failed(format!("{subject}: {NO_TIME}"))),
-            (Step::SetChannels { target, from, to }, Some(settle)) => {
+            (NicStep::SetChannels { target, from, to }, Some(settle)) => {
                 let rates = self.outcome.load.rates.get(&subject);
                 let queues = (*from, *to);
                 let result = self
@@ -248,7 +248,7 @@ impl NicRun<'_> {
     }
 
     /// A step during which the link stays up.
-    fn without_link_loss(&self, step: &Step) -> Result<(), ChangeError> {
+    fn without_link_loss(&self, step: &NicStep) -> Result<(), ChangeError> {
         let NicProvisioner {
             world,
             calls,
@@ -260,16 +260,16 @@ impl NicRun<'_> {
         }
         fail_points.at(&step.to_string());
         let done = match step {
-            Step::SetChannels { .. } => Ok(()),
-            Step::SetRings { target, to, .. } => calls.set_rings(&target.nic, to.rx, to.tx),
-            Step::SetSteering {
+            NicStep::SetChannels { .. } => Ok(()),
+            NicStep::SetRings { target, to, .. } => calls.set_rings(&target.nic, to.rx, to.tx),
+            NicStep::SetSteering {
                 target,
                 direction,
                 queue,
                 to,
                 ..
             } => errno(world.steer(&target.nic, *direction, *queue, to)),
-            Step::SetScheduler { disk, to, .. } => errno(world.schedule(disk, to)),
+            NicStep::SetScheduler { disk, to, .. } => errno(world.schedule(disk, to)),
         };
         done.map_err(|errno| {
             // "eth0: rings of …" names the subject already.
@@ -300,7 +300,7 @@ impl NicRun<'_> {
 
     /// The steps that may be done now. A step that was done and is planned again is an error. A number of queues that was rolled back or refused is not
     /// tried again unless an admin asks. A step that is not in the plan that the admin has read is not done.
-    fn due(&mut self, plan: &Plan) -> Vec<Step> {
+    fn due(&mut self, plan: &Plan) -> Vec<NicStep> {
         let Mode {
             by_admin, expected, ..
         } = self.mode;
@@ -322,10 +322,10 @@ impl NicRun<'_> {
                 continue;
             }
             let known = self.state.nics.get(subject);
-            let failed_before = matches!(step, Step::SetChannels { to, .. }
+            let failed_before = matches!(step, NicStep::SetChannels { to, .. }
                 if known.is_some_and(|nic| nic.put_back.contains(to) || nic.refused.contains(to)));
             if (report_only && step.is_multiqueue()) || (failed_before && !by_admin) {
-                if matches!(step, Step::SetChannels { .. }) {
+                if matches!(step, NicStep::SetChannels { .. }) {
                     unchanged.insert(subject);
                 }
             } else if !(unchanged.contains(subject) && is_beyond(step, plan)) {
@@ -337,16 +337,16 @@ impl NicRun<'_> {
 }
 
 /// True if the step is about a queue that exists only after a change of their number.
-fn is_beyond(step: &Step, plan: &Plan) -> bool {
+fn is_beyond(step: &NicStep, plan: &Plan) -> bool {
     let current = plan.nic(step.subject()).and_then(|nic| nic.current).unwrap_or(0);
-    matches!(step, Step::SetSteering { queue, .. } if *queue >= current)
+    matches!(step, NicStep::SetSteering { queue, .. } if *queue >= current)
 }
 
 /// The interfaces whose number of queues these steps change.
-fn raised(steps: &[Step]) -> Vec<String> {
+fn raised(steps: &[NicStep]) -> Vec<String> {
     let nics = steps
         .iter()
-        .filter(|step| matches!(step, Step::SetChannels { .. }))
+        .filter(|step| matches!(step, NicStep::SetChannels { .. }))
         .map(|step| step.subject().to_owned());
     nics.collect()
 }

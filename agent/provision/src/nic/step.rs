@@ -5,9 +5,9 @@ use std::time::Duration;
 use virtfleet_agent_core::{
     nic::{
         Plan,
-        state::{NicStanding, NicState, Standing},
+        state::{NicState, NicStatus, QueueStatus},
     },
-    pass::{Outcome, Stage},
+    pass::{RunOutcome, Stage},
 };
 use virtfleet_agent_host::{NoFailPoints, nic_calls};
 use virtfleet_wire::settings::Multiqueue;
@@ -25,7 +25,7 @@ const BOOT_BUDGET: Duration = Duration::from_secs(20);
 pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     if guest.services.is_none() {
         let message = "the root filesystem is not the running machine's; its queues are left alone";
-        return Report::new(Outcome::Skipped, message);
+        return Report::new(RunOutcome::Skipped, message);
     }
     let boot = BootIdentity::of(guest.roots);
     let calls = nic_calls(guest.roots);
@@ -39,9 +39,9 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     let budget = (guest.stage == Stage::Dns).then_some(BOOT_BUDGET);
     let outcome = |result: &RunResult<Plan, NicState>| {
         if failed(&result.state) {
-            Outcome::Failed
+            RunOutcome::Failed
         } else {
-            Outcome::Ok
+            RunOutcome::Ok
         }
     };
     let result = provisioner.run(&wanted(guest.settings), Mode::of_stage(guest.stage, budget));
@@ -51,7 +51,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
 /// Whether something failed, a link is not as before still, or it did not come back with what is to be set by itself.
 pub fn failed(state: &NicState) -> bool {
     let mut standings = state.nics.values();
-    let rolled_back = standings.any(|nic| nic.standing == Standing::RolledBack);
-    let broken = state.nics.values().any(NicStanding::is_broken);
+    let rolled_back = standings.any(|nic| nic.standing == QueueStatus::RolledBack);
+    let broken = state.nics.values().any(NicStatus::is_broken);
     state.error.is_some() || broken || (rolled_back && state.multiqueue == Multiqueue::Auto)
 }

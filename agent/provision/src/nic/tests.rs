@@ -7,7 +7,7 @@ mod steady;
 use std::time::Duration;
 
 use virtfleet_agent_core::{
-    nic::{plan::RefusalKind, state::Standing},
+    nic::{plan::RefusalKind, state::QueueStatus},
     virtio::{Disk, DiskKind, Features},
 };
 
@@ -28,13 +28,13 @@ fn auto_raises_and_the_next_pass_has_nothing_to_do() {
     let eth0 = &passed.state.nics["eth0"];
     assert_eq!(
         (eth0.standing, eth0.ours, eth0.before),
-        (Standing::Spread, Some(2), Some(1))
+        (QueueStatus::Spread, Some(2), Some(1))
     );
     assert_eq!(
         (eth0.baseline.rx.clone(), eth0.baseline.tx.clone()),
         (vec![10, 11], vec![10, 11])
     );
-    assert_eq!(passed.state.nics["eth1"].standing, Standing::Single);
+    assert_eq!(passed.state.nics["eth1"].standing, QueueStatus::Single);
     assert_eq!((passed.state.changes, passed.state.rollbacks), (1, 0));
     let again = guest.by_itself();
     assert_eq!(guest.inner().set.len(), 1);
@@ -52,7 +52,7 @@ fn report_only_is_done_by_a_person_alone_and_off_gives_back() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
     let looked = guest.by_itself();
     assert_eq!((looked.plan.steps.len(), guest.queues("eth0")), (1, 1));
-    assert_eq!(looked.state.nics["eth0"].standing, Standing::Differs);
+    assert_eq!(looked.state.nics["eth0"].standing, QueueStatus::Differs);
     assert!(!failed(&looked.state));
     let plan = guest.provisioner().plan(&guest.wanted());
     assert_eq!(plan.steps, looked.plan.steps);
@@ -84,7 +84,7 @@ fn a_vcpu_that_comes_gets_a_queue_and_one_that_goes_takes_ours() {
 fn what_somebody_else_chose_stays_when_that_is_asked_for() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "nic: {multiqueue: auto, keepManual: true}");
     let kept = guest.by_itself();
-    assert_eq!(kept.state.nics["eth0"].standing, Standing::Manual);
+    assert_eq!(kept.state.nics["eth0"].standing, QueueStatus::Manual);
     assert!(guest.inner().set.is_empty() && kept.plan.steps.is_empty());
 }
 

@@ -43,7 +43,7 @@ pub fn wanted(settings: &LoadedSettings) -> Wanted {
     match checked {
         Ok(asked) if refusals.is_empty() => Wanted { asked, refusals },
         _ => Wanted {
-            asked: Asked::only_look(),
+            asked: Asked::read_only(),
             refusals,
         },
     }

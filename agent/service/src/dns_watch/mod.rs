@@ -17,7 +17,7 @@ use std::{
 
 use virtfleet_agent_core::dns::{
     Asked,
-    answers::{at_rest, by_interface},
+    answers::{by_interface, periodic_question},
     state::DnsState,
 };
 use virtfleet_agent_host::{
@@ -80,7 +80,10 @@ impl DnsWatch {
         self.history.keep(&self.scheduler.nameservers());
         let due = self.scheduler.take_due(now, random);
         if !due.is_empty() {
-            let questions = due.iter().map(|one| at_rest(&self.asked, *one)).collect();
+            let questions = due
+                .iter()
+                .map(|one| periodic_question(&self.asked, *one))
+                .collect();
             let questions = by_interface(questions, &zones);
             let timeout = Duration::from_millis(self.asked.probe_timeout_ms);
             for answer in dns_client.query(&questions, timeout) {

@@ -8,7 +8,7 @@ use std::{
 
 use virtfleet_agent_core::dns::{
     Asked,
-    state::{DnsState, Standing},
+    state::{DnsState, DnsStatus},
 };
 use virtfleet_agent_host::dns::DnsChange;
 
@@ -85,7 +85,7 @@ impl ProbeScheduler {
     /// Requests a reconcile run at the start of the process, unless the last run of this boot (`state`) found everything in order: changes
     /// between that run and the start were not observed.
     pub(super) fn request_at_start(&mut self, state: Option<&DnsState>, since_boot: Duration) {
-        let is_in_order = |state: &DnsState| matches!(state.standing, Standing::Verified | Standing::Off);
+        let is_in_order = |state: &DnsState| matches!(state.standing, DnsStatus::Verified | DnsStatus::Off);
         if state.is_some_and(is_in_order) {
             return;
         }
@@ -106,10 +106,10 @@ impl ProbeScheduler {
         self.no_working_nameserver = state.is_none_or(|state| {
             matches!(
                 state.standing,
-                Standing::Broken | Standing::Unknown | Standing::RolledBack
+                DnsStatus::Broken | DnsStatus::Unknown | DnsStatus::RolledBack
             )
         });
-        self.verified = state.is_some_and(|state| state.standing == Standing::Verified);
+        self.verified = state.is_some_and(|state| state.standing == DnsStatus::Verified);
         self.fallback = !self.no_working_nameserver && state.is_some_and(|state| state.fallback);
         let mut nameservers: Vec<IpAddr> = state
             .into_iter()
@@ -117,7 +117,7 @@ impl ProbeScheduler {
             .copied()
             .collect();
         // Probed so that root learns at once when a requested nameserver answers.
-        if let Some(state) = state.filter(|state| state.standing != Standing::Verified) {
+        if let Some(state) = state.filter(|state| state.standing != DnsStatus::Verified) {
             let collides = |address: &IpAddr| state.collisions.iter().any(|one| one.nameserver == *address);
             let requested = state.asked.nameservers.iter().filter(|one| !collides(one));
             nameservers.extend(requested);

@@ -1,9 +1,9 @@
 use std::{cell::RefCell, fs, net::IpAddr, path::Path};
 
 use virtfleet_agent_core::dns::{
-    answers::{Answer, Outcome, Question},
+    answers::{Answer, QueryOutcome, Question},
     resolv::ResolvConf,
-    state::{FORMAT, Standing},
+    state::{DnsStatus, FORMAT},
 };
 use virtfleet_agent_host::REQUEST_DIRECTORY;
 use virtfleet_wire::settings::DnsSettings;
@@ -11,7 +11,7 @@ use virtfleet_wire::settings::DnsSettings;
 use super::*;
 
 /// Answers each question with the same.
-struct Says(Outcome, RefCell<Vec<Question>>);
+struct Says(QueryOutcome, RefCell<Vec<Question>>);
 
 impl DnsClient for Says {
     fn query(&self, questions: &[Question], _: Duration) -> Vec<Answer> {
@@ -59,7 +59,7 @@ fn a_run_is_requested_at_the_start_unless_the_last_one_found_all_in_order() {
     let mut state = DnsState {
         v: FORMAT,
         boot_id: "b".into(),
-        standing: Standing::Broken,
+        standing: DnsStatus::Broken,
         ..DnsState::default()
     };
     let mut found = |standing| {
@@ -70,9 +70,9 @@ fn a_run_is_requested_at_the_start_unless_the_last_one_found_all_in_order() {
             &serde_json::to_string(&state).unwrap(),
         );
     };
-    found(Standing::Broken);
+    found(DnsStatus::Broken);
     assert!(begin());
-    found(Standing::Verified);
+    found(DnsStatus::Verified);
     assert!(!begin());
 }
 
@@ -87,7 +87,7 @@ fn nameservers_in_use_are_probed_and_root_learns_when_one_is_down() {
     let state = DnsState {
         v: FORMAT,
         boot_id: "b".into(),
-        standing: Standing::Verified,
+        standing: DnsStatus::Verified,
         effective: ResolvConf {
             nameservers: vec![nameserver],
             ..ResolvConf::default()
@@ -108,7 +108,7 @@ fn nameservers_in_use_are_probed_and_root_learns_when_one_is_down() {
     let asked = virtfleet_agent_core::dns::asked::check(&DnsSettings::default(), None).unwrap();
     let history = DnsHistory::default();
     let mut watch = DnsWatch::new(&roots, asked, history.clone());
-    let silence = Says(Outcome::Timeout, RefCell::default());
+    let silence = Says(QueryOutcome::Timeout, RefCell::default());
     for minute in 0..20 {
         let now = Duration::from_mins(2) * minute;
         watch.round(now, &silence, &mut || 0);
@@ -124,7 +124,7 @@ fn nameservers_in_use_are_probed_and_root_learns_when_one_is_down() {
     assert_eq!((last.good, last.micros), (false, None));
     assert!(roots.root(REQUEST_DIRECTORY).join("dns").exists());
 
-    let good = Says(Outcome::NoSuchName, RefCell::default());
+    let good = Says(QueryOutcome::NoSuchName, RefCell::default());
     watch.round(Duration::from_hours(2), &good, &mut || 0);
     let heard = history.snapshot();
     assert_eq!(heard[0].last().unwrap().micros, Some(1500));

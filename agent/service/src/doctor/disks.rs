@@ -1,6 +1,6 @@
 //! The declared disks: a line each, with the next command to type.
 
-use virtfleet_agent_core::disks::state::{DiskState, Standing};
+use virtfleet_agent_core::disks::state::{DiskState, DiskStatus};
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{CheckResult, CheckStatus, Seen};
@@ -59,7 +59,7 @@ pub(super) fn disks(seen: &Seen) -> Vec<CheckResult> {
 
 /// What is wrong with a disk although it is in its place. Notes and what is refused say `one` already.
 fn is_health(finding: &Finding, disk: &DiskState) -> bool {
-    disk.standing == Standing::Ready
+    disk.standing == DiskStatus::Ready
         && finding.subject.name == disk.name
         && finding.severity >= Severity::Warning
 }
@@ -78,9 +78,9 @@ fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> CheckResult {
         };
     }
     let status = match disk.standing {
-        Standing::Ready => CheckStatus::Ok,
+        DiskStatus::Ready => CheckStatus::Ok,
         // It may be plugged in later.
-        Standing::Missing | Standing::Pending if !disk.required => CheckStatus::Warn,
+        DiskStatus::Missing | DiskStatus::Pending if !disk.required => CheckStatus::Warn,
         _ => CheckStatus::Fail,
     };
     let place = if disk.mount_point.is_empty() {
@@ -89,8 +89,8 @@ fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> CheckResult {
         format!("{} at {}", disk.filesystem, disk.places_text())
     };
     let detail = match (disk.standing, disk.reason()) {
-        (Standing::Ready, reason) if reason.is_empty() => format!("{}: {place}", disk.device),
-        (Standing::Ready, reason) => format!("{}: {place}; {reason}", disk.device),
+        (DiskStatus::Ready, reason) if reason.is_empty() => format!("{}: {place}", disk.device),
+        (DiskStatus::Ready, reason) => format!("{}: {place}; {reason}", disk.device),
         (standing, reason) => format!("{}: {reason}", standing.word()),
     };
     CheckResult {
@@ -109,7 +109,7 @@ mod tests {
     fn a_disk_that_is_ready_and_unwell_is_not_ok() {
         let disk = DiskState {
             name: "data".into(),
-            standing: Standing::Ready,
+            standing: DiskStatus::Ready,
             ..DiskState::default()
         };
         let finding = |severity, name: &str| {

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use virtfleet_agent_core::dns::{
     answers::Health,
-    state::{DnsState, Standing},
+    state::{DnsState, DnsStatus},
 };
 use virtfleet_wire::settings::DnsManage;
 
@@ -27,7 +27,7 @@ pub(super) fn dns(seen: &Seen) -> Vec<CheckResult> {
         }
     };
     let mut lines = vec![whole(state)];
-    if state.standing != Standing::Off {
+    if state.standing != DnsStatus::Off {
         lines.extend(state.shown().filter_map(|address| nameserver(state, address)));
     }
     lines
@@ -35,11 +35,11 @@ pub(super) fn dns(seen: &Seen) -> Vec<CheckResult> {
 
 fn whole(state: &DnsState) -> CheckResult {
     let status = match state.standing {
-        Standing::Broken if state.knows_nobody() => CheckStatus::Warn,
-        Standing::Broken | Standing::RolledBack => CheckStatus::Fail,
+        DnsStatus::Broken if state.has_no_nameserver() => CheckStatus::Warn,
+        DnsStatus::Broken | DnsStatus::RolledBack => CheckStatus::Fail,
         _ if state.error.is_some() => CheckStatus::Fail,
-        Standing::Verified | Standing::Off => CheckStatus::Ok,
-        Standing::Colliding | Standing::Differs | Standing::Unknown => CheckStatus::Warn,
+        DnsStatus::Verified | DnsStatus::Off => CheckStatus::Ok,
+        DnsStatus::Colliding | DnsStatus::Differs | DnsStatus::Unknown => CheckStatus::Warn,
     };
     let detail = state.summary();
     let mut remedies = state.findings.iter().map(|finding| finding.remedy.as_str());

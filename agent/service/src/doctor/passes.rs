@@ -1,6 +1,6 @@
 //! The checks of root's passes, and of the drop-ins that make kubelet and containerd wait for them.
 
-use virtfleet_agent_core::pass::{Outcome, Stage, StageRecord};
+use virtfleet_agent_core::pass::{RunOutcome, Stage, StageRecord};
 
 use super::{CheckResult, CheckStatus, Seen};
 
@@ -48,7 +48,7 @@ fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> CheckResult {
         };
     };
     let ago = format!("{} min ago", age_ms / 60_000);
-    let failed = done.steps.iter().find(|step| step.outcome == Outcome::Failed);
+    let failed = done.steps.iter().find(|step| step.outcome == RunOutcome::Failed);
     match failed {
         Some(step) => CheckResult {
             status: CheckStatus::Fail,
@@ -61,7 +61,7 @@ fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> CheckResult {
             ago,
             "systemctl list-timers virtfleet-reconcile.timer".to_owned(),
         ),
-        None if done.outcome == Outcome::Skipped => ok(what, format!("{ago}, nothing to do")),
+        None if done.outcome == RunOutcome::Skipped => ok(what, format!("{ago}, nothing to do")),
         None => {
             let names: Vec<_> = done.steps.iter().map(|step| step.name.as_str()).collect();
             ok(what, format!("{ago}: {}", names.join(", ")))

@@ -2,9 +2,9 @@ use virtfleet_agent_core::dns::{
     ResolvConf,
     answers::{Health, Judged},
     collision::{Collision, CollisionKind},
-    state::Standing,
+    state::DnsStatus,
 };
-use virtfleet_agent_core::pass::{Outcome as PassOutcome, Stage, StageRecord, StepRecord};
+use virtfleet_agent_core::pass::{RunOutcome as PassOutcome, Stage, StageRecord, StepRecord};
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::{settings, virtio::sample};
 use virtfleet_wire::{report::Clock, settings::NicSettings};
@@ -75,7 +75,7 @@ fn dns_state() -> DnsState {
         ..ResolvConf::default()
     };
     DnsState {
-        standing: Standing::Verified,
+        standing: DnsStatus::Verified,
         effective: conf.clone(),
         asked: conf,
         judged: vec![Judged {
@@ -391,7 +391,7 @@ fn dns_has_a_line_and_each_nameserver_one() {
     assert_eq!(good[1].detail, "healthy: answers in 2 ms");
 
     let mut state = dns_state();
-    state.standing = Standing::Colliding;
+    state.standing = DnsStatus::Colliding;
     state.collisions = vec![Collision {
         nameserver: "10.96.0.10".parse().unwrap(),
         kind: CollisionKind::ServiceRange,
@@ -412,7 +412,7 @@ fn dns_has_a_line_and_each_nameserver_one() {
             .starts_with("will collide with 10.96.0.0/12, from a lease; ")
     );
 
-    state.standing = Standing::Broken;
+    state.standing = DnsStatus::Broken;
     seen.dns = Ok(state);
     assert_eq!(lines(&seen)[0].status, CheckStatus::Fail);
     seen.dns = Err("no such file".into());

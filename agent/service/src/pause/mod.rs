@@ -7,7 +7,7 @@ mod show;
 
 use std::collections::VecDeque;
 
-use virtfleet_agent_core::pause::{Detector, Event, Kind, Sample, Sight};
+use virtfleet_agent_core::pause::{DetectionLimit, Detector, Event, Kind, Sample};
 use virtfleet_agent_host::{Reread, Roots, clock, clock_sample};
 
 /// The RTC, below sysfs. Everyone may read it.
@@ -86,7 +86,7 @@ impl ClockWatch {
             }
             self.events.push_back(event);
         }
-        self.sighted |= self.detector.sight() != Sight::Blind;
+        self.sighted |= self.detector.detection_limit() != DetectionLimit::Unknown;
     }
 }
 

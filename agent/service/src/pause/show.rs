@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde_json::json;
-use virtfleet_agent_core::pause::{Event, Kind, Sight};
+use virtfleet_agent_core::pause::{DetectionLimit, Event, Kind};
 use virtfleet_wire::{
     exposition::Page,
     finding::{Finding, Severity},
@@ -17,9 +17,9 @@ const RECENT_NS: u64 = 3600 * 1_000_000_000;
 impl ClockWatch {
     /// Section `clock`: first what can be seen, then the last events, oldest first. Unknown while nothing can be.
     pub fn section(&self, now: &Clock) -> Section {
-        let sight = match self.detector.sight() {
-            Sight::Blind => json!({"kind": "watch", "source": "none"}),
-            Sight::Above(resolution) => {
+        let sight = match self.detector.detection_limit() {
+            DetectionLimit::Unknown => json!({"kind": "watch", "source": "none"}),
+            DetectionLimit::Above(resolution) => {
                 json!({"kind": "watch", "source": "rtc", "resolutionSeconds": seconds(resolution)})
             }
         };
@@ -38,9 +38,9 @@ impl ClockWatch {
             item
         };
         Section {
-            status: match self.detector.sight() {
-                Sight::Blind => SectionStatus::Unknown,
-                Sight::Above(_) => SectionStatus::Ok,
+            status: match self.detector.detection_limit() {
+                DetectionLimit::Unknown => SectionStatus::Unknown,
+                DetectionLimit::Above(_) => SectionStatus::Ok,
             },
             items: std::iter::once(sight)
                 .chain(self.events.iter().map(event))

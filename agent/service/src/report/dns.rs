@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
-use virtfleet_agent_core::dns::state::{DnsState, Standing};
+use virtfleet_agent_core::dns::state::{DnsState, DnsStatus};
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::{DNS_STATE, DnsHistory, dns_history::NameserverHistory};
 use virtfleet_wire::{
@@ -39,8 +39,8 @@ pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock, history: &DnsHisto
     };
     let status = match state.standing {
         _ if state.error.is_some() => SectionStatus::Failed,
-        Standing::Verified | Standing::Off => SectionStatus::Ok,
-        Standing::Unknown => SectionStatus::Unknown,
+        DnsStatus::Verified | DnsStatus::Off => SectionStatus::Ok,
+        DnsStatus::Unknown => SectionStatus::Unknown,
         _ => SectionStatus::Partial,
     };
     let heard = history.snapshot();

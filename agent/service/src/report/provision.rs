@@ -1,7 +1,7 @@
 //! `provision`: what came of the passes of `virtfleet-agent apply` in this boot, one item a stage; and the findings of it.
 
 use serde_json::{Value, json};
-use virtfleet_agent_core::pass::{GuestRecord, Outcome, Stage, StageRecord, StepRecord};
+use virtfleet_agent_core::pass::{GuestRecord, RunOutcome, Stage, StageRecord, StepRecord};
 use virtfleet_agent_host::{ReadError, Roots};
 use virtfleet_agent_state::{GUEST_RECORD, StateError};
 use virtfleet_wire::{
@@ -35,7 +35,7 @@ pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock) -> Passes {
     let failed = record
         .stages
         .values()
-        .any(|stage| stage.outcome == Outcome::Failed);
+        .any(|stage| stage.outcome == RunOutcome::Failed);
     let status = if broken {
         SectionStatus::Failed
     } else if record.stages.is_empty() {
@@ -72,7 +72,11 @@ fn known(stage: Stage, done: &StageRecord, age_ms: Option<u64>) -> Value {
 fn findings(record: &GuestRecord) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (stage, done) in &record.stages {
-        for step in done.steps.iter().filter(|step| step.outcome == Outcome::Failed) {
+        for step in done
+            .steps
+            .iter()
+            .filter(|step| step.outcome == RunOutcome::Failed)
+        {
             if step.problems.is_empty() {
                 let name = format!("{}/{}", stage.word(), step.name);
                 let remedy = format!(

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use virtfleet_agent_core::disks::{
     health::Health,
-    state::{DiskState, DisksState, Standing},
+    state::{DiskState, DiskStatus, DisksState},
 };
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::DISKS_STATE;
@@ -43,7 +43,7 @@ pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock, declared: bool) ->
     };
     let status = if state.error.is_some() {
         SectionStatus::Failed
-    } else if state.disks.iter().all(|disk| disk.standing == Standing::Ready) {
+    } else if state.disks.iter().all(|disk| disk.standing == DiskStatus::Ready) {
         SectionStatus::Ok
     } else {
         SectionStatus::Partial

@@ -1,6 +1,6 @@
 //! What came of root's passes, as metrics: `virtfleet_agent_pass_*{stage}`, from `/run/virtfleet/state/guest.json`.
 
-use virtfleet_agent_core::pass::{GuestRecord, Outcome, Stage, StageRecord};
+use virtfleet_agent_core::pass::{GuestRecord, RunOutcome, Stage, StageRecord};
 use virtfleet_agent_host::{Roots, clock};
 use virtfleet_agent_state::{CachedState, GUEST_RECORD};
 use virtfleet_wire::{
@@ -41,7 +41,7 @@ fn append(page: &mut Page, record: &GuestRecord, now: &Clock) {
         (
             "virtfleet_agent_pass_success",
             "Whether the last pass of a stage had no failed step, in this boot.",
-            &|stage| f64::from(u8::from(stage.outcome != Outcome::Failed)),
+            &|stage| f64::from(u8::from(stage.outcome != RunOutcome::Failed)),
         ),
         (
             "virtfleet_agent_pass_timestamp_seconds",
@@ -95,7 +95,7 @@ mod tests {
         let mut record = GuestRecord::new(BOOT);
         let mut put = |boot: &str| {
             let stage = StageRecord {
-                outcome: Outcome::Failed,
+                outcome: RunOutcome::Failed,
                 duration_ms: 1500,
                 ..StageRecord::default()
             };

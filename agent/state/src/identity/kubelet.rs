@@ -5,7 +5,7 @@
 //! configuration file provides the provider id if no flag sets it.
 
 use virtfleet_agent_core::identity::{
-    kubelet::{Told, arguments, command_line, configuration},
+    kubelet::{KubeletConfig, arguments, command_line, configuration},
     unit::{Service, environment_file, words},
 };
 use virtfleet_agent_host::{Roots, list, read_bounded};
@@ -101,7 +101,7 @@ pub(super) fn fill(claims: &mut Claims, reader: &FieldReader<'_>, finder: &mut F
         .or_else(|| from_configuration(roots, settings.config, settings.config_dir));
 }
 
-fn from_unit(roots: &Roots) -> Option<(Told, String)> {
+fn from_unit(roots: &Roots) -> Option<(KubeletConfig, String)> {
     let mut service = Service::default();
     let mut source = None;
     for directory in UNITS.iter().rev() {
@@ -138,7 +138,7 @@ fn from_unit(roots: &Roots) -> Option<(Told, String)> {
     Some((arguments(&service.arguments(&environment)), source?))
 }
 
-fn from_environment_files(roots: &Roots) -> (Told, String) {
+fn from_environment_files(roots: &Roots) -> (KubeletConfig, String) {
     let mut line = Vec::new();
     let mut sources = Vec::new();
     for path in ENVIRONMENT_FILES {

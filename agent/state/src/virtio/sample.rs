@@ -2,7 +2,7 @@
 //! console.
 
 use virtfleet_agent_core::{
-    nic::state::{NicStanding, NicState, Standing},
+    nic::state::{NicState, NicStatus, QueueStatus},
     virtio::{
         Bus, Channels, Coalescing, Counters, Cpus, Device, Direction, Disk, DiskKind, DiskQueue, Features,
         Kind, Machine, Nic, NicKind, NicQueue, Queue, Rings, Role, Sharing, Unread, Vector, Vectors,
@@ -220,13 +220,13 @@ pub fn large(count: u32, queues: u32) -> Machine {
 
 /// State that a report-only reconcile run leaves for [`machine`].
 pub fn state() -> NicState {
-    let standing = NicStanding {
+    let standing = NicStatus {
         mac: "02:00:00:00:00:01".into(),
-        standing: Standing::Differs,
+        standing: QueueStatus::Differs,
         because: "1 of 2 queues, and nic.multiqueue is report-only".into(),
         first: 1,
         first_cpus: 2,
-        ..NicStanding::default()
+        ..NicStatus::default()
     };
     NicState {
         v: 1,

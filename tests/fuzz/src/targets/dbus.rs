@@ -1,11 +1,13 @@
 //! Messages of D-Bus, as systemd and others send them.
 
-use virtfleet_agent_core::dbus::{Call, FIXED, Header, MAX_MESSAGE, Reader, Writer, unit_path, units};
+use virtfleet_agent_core::dbus::{
+    Call, FIXED_BYTES, Header, MAX_MESSAGE_BYTES, Reader, Writer, unit_path, units,
+};
 
 /// A message with its header and its body.
 pub(super) fn messages(bytes: &[u8]) {
     if let Ok(length) = Header::length(bytes) {
-        assert!((FIXED..=MAX_MESSAGE).contains(&length));
+        assert!((FIXED_BYTES..=MAX_MESSAGE_BYTES).contains(&length));
     }
     if let Ok(header) = Header::parse(bytes) {
         assert_eq!(Header::length(bytes), Ok(header.length));

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use virtfleet_agent_core::dns::answers::{Outcome, Purpose, Question, Transport};
+use virtfleet_agent_core::dns::answers::{Purpose, QueryOutcome, Question, Transport};
 
 use super::input::text;
 use crate::agent::{QueryMessage, Verdict, filter_of_query};
@@ -44,7 +44,7 @@ pub(super) fn dns_answer(bytes: &[u8]) {
         for answer in [bytes.to_vec(), framed(&asked, bytes)] {
             if let Verdict::Answer(outcome) = asked.read(&answer) {
                 assert!(answer.len() >= 12, "there is no answer without its head");
-                if let Outcome::Addresses { count } = outcome {
+                if let QueryOutcome::Addresses { count } = outcome {
                     // A name of one byte at the least, type, class, time, length.
                     assert!(count * 11 <= answer.len(), "{count} addresses");
                 }

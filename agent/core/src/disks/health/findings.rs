@@ -2,7 +2,7 @@
 
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::{super::state::DiskState, Answer, Health, Usage, trend::Point};
+use super::{super::state::DiskState, Health, StatfsResult, Usage, trend::Point};
 
 /// Usage from which a disk is critical even if its usage does not grow, in percent.
 const CRITICAL_PERCENT: f64 = 95.0;
@@ -50,12 +50,12 @@ fn place(disk: &DiskState) -> &str {
 
 fn silent(disk: &DiskState, health: &Health) -> Option<Finding> {
     let (reason, message) = match &health.look.answer {
-        Answer::Unknown | Answer::Yes => return None,
-        Answer::Silent => (
+        StatfsResult::Unknown | StatfsResult::Yes => return None,
+        StatfsResult::Silent => (
             "Hangs",
             format!("{} does not respond: I/O on its disk hangs", place(disk)),
         ),
-        Answer::Error(error) => (
+        StatfsResult::Error(error) => (
             "Fails",
             format!(
                 "statfs on {} failed: {error}; the kernel may have shut the filesystem down",

@@ -11,9 +11,9 @@ use super::Usage;
 /// Maximum age of a data point.
 pub const WINDOW: Duration = Duration::from_hours(6);
 /// Minimum time span of the points for a prediction.
-pub const LEAST: Duration = Duration::from_mins(30);
+pub const MIN_SPAN: Duration = Duration::from_mins(30);
 /// Minimum distance between points; it limits their number to 74.
-pub const SPACING: Duration = Duration::from_mins(5);
+pub const MIN_SPACING: Duration = Duration::from_mins(5);
 /// Minimum number of points for a prediction.
 const MIN_POINTS: usize = 3;
 /// A decrease by this fraction (1/n) of the capacity is a clean-up: earlier points are discarded.
@@ -30,10 +30,10 @@ pub struct Point {
     /// Used inodes, if the filesystem limits them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inodes: Option<u64>,
-    /// See [`super::Look::io_errors`].
+    /// See [`super::DiskSample::io_errors`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io_errors: Option<u64>,
-    /// See [`super::Look::io_timeouts`].
+    /// See [`super::DiskSample::io_timeouts`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub io_timeouts: Option<u64>,
 }
@@ -50,7 +50,7 @@ pub fn add(points: &mut Vec<Point>, now: Point) {
     points.sort_by_key(|point| point.at_ns);
     // Replace the last point while it is close to its predecessor: the newest point is kept, and
     // their number stays bounded however often points are added.
-    let near = |point: &Point| now.at_ns - point.at_ns < ns(SPACING);
+    let near = |point: &Point| now.at_ns - point.at_ns < ns(MIN_SPACING);
     while points.len() >= 2 && points.get(points.len() - 2).is_some_and(near) {
         points.pop();
     }
@@ -76,7 +76,7 @@ pub fn full_in(points: &[Point], usage: Usage, value: impl Fn(&Point) -> Option<
         .rposition(|pair| pair[0].1.saturating_sub(pair[1].1) > full / CLEAN_UP_FRACTION);
     let values = &values[cleaned.map_or(0, |at| at + 1)..];
     let (first, last) = (values.first()?, values.last()?);
-    if values.len() < MIN_POINTS || last.0.saturating_sub(first.0) < ns(LEAST) {
+    if values.len() < MIN_POINTS || last.0.saturating_sub(first.0) < ns(MIN_SPAN) {
         return None;
     }
     // Relative to the first point, to keep the numbers small.

@@ -1,6 +1,6 @@
 //! Whether a device may be used at all.
 
-use super::super::device::{Device, LEAST_BYTES};
+use super::super::device::{Device, MIN_DISK_BYTES};
 
 /// Returns why a device must never be used, if so.
 pub fn ineligible(device: &Device) -> Option<&'static str> {
@@ -8,7 +8,7 @@ pub fn ineligible(device: &Device) -> Option<&'static str> {
         Some("it has the operating system")
     } else if device.read_only {
         Some("it is read-only")
-    } else if device.id.size < LEAST_BYTES {
+    } else if device.id.size < MIN_DISK_BYTES {
         Some("it is smaller than 64 MiB")
     } else {
         None

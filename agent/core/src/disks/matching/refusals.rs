@@ -38,7 +38,7 @@ pub(super) fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
     Refusal::new(
         RefusalKind::Missing,
         None,
-        format!("no {what} matches {}{but}", disk.asked_for()),
+        format!("no {what} matches {}{but}", disk.conditions()),
         "attach the disk, or compare `match` with the attached disks: `virtfleet-agent disks`",
         vec![("disks", seen.join("; "))],
     )
@@ -60,7 +60,7 @@ pub(super) fn ambiguous<'a>(disk: &Wanted, devices: impl Iterator<Item = &'a Dev
         format!(
             "{} {what} match {}: {}",
             seen.len(),
-            disk.asked_for(),
+            disk.conditions(),
             seen.join("; ")
         ),
         remedy,

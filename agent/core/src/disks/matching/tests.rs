@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::{super::device::LEAST_BYTES, named::glob, *};
+use super::{super::device::MIN_DISK_BYTES, named::glob, *};
 use crate::disks::{
     device::{Bus, Device, DeviceId},
     fixtures::{GIB, VM, device, positional, wanted},
@@ -113,7 +113,7 @@ fn device_claimed_twice_is_refused() {
 fn system_and_read_only_disks_are_not_eligible() {
     let small = |device: Device| Device {
         id: DeviceId {
-            size: LEAST_BYTES - 512,
+            size: MIN_DISK_BYTES - 512,
             ..device.id
         },
         ..device

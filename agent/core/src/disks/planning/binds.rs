@@ -10,7 +10,7 @@ use super::{
     super::{
         binds::{Bind, is_directory},
         journal::BindRecord,
-        plan::{Refusal, RefusalKind, Step},
+        plan::{DiskStep, Refusal, RefusalKind},
         seen::Mounted,
     },
     Run,
@@ -22,7 +22,7 @@ use super::{
 /// Plan for the places of a disk.
 #[derive(Debug, Default)]
 pub(super) struct Binds {
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<DiskStep>,
     /// Refusals by place.
     pub(super) refusals: Vec<(String, Refusal)>,
 }
@@ -74,7 +74,7 @@ impl<'a> Run<'a> {
         whole: &str,
         used: bool,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Step>, Refusal> {
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let path = bind.path.as_str();
         let under = mount_point(case, path)?;
         let history = if used { History::Used } else { History::New };
@@ -82,18 +82,18 @@ impl<'a> Run<'a> {
         let copy = Self::must_seed(case, path, under, seeds, history, notes)?;
         let mut steps = Vec::new();
         if !under.exists {
-            steps.push(Step::MakeMountPoint {
+            steps.push(DiskStep::MakeMountPoint {
                 path: path.to_owned(),
             });
         }
-        steps.push(Step::MakeDirectory {
+        steps.push(DiskStep::MakeDirectory {
             mount_point: whole.to_owned(),
             directory: bind.directory.clone(),
             path: path.to_owned(),
             copy,
             owner: bind.owner.clone(),
         });
-        steps.push(Step::Bind {
+        steps.push(DiskStep::Bind {
             place: case.place(),
             mount_point: whole.to_owned(),
             directory: bind.directory.clone(),
@@ -125,7 +125,7 @@ fn in_place(
     there: &Mounted,
     used: bool,
     notes: &mut Vec<String>,
-) -> Result<Vec<Step>, Refusal> {
+) -> Result<Vec<DiskStep>, Refusal> {
     let whole = case.mounted().filter(|_| case.in_place());
     if !whole.is_some_and(|whole| bind.is(there, whole)) {
         let message = format!(
@@ -141,7 +141,7 @@ fn in_place(
     }
     let mut steps = Vec::new();
     if !used {
-        steps.push(Step::RememberBind {
+        steps.push(DiskStep::RecordBind {
             directory: bind.directory.clone(),
             path: bind.path.clone(),
         });

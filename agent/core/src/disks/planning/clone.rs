@@ -8,7 +8,7 @@ use super::{
         clone::{CloneProof, CloneState, Deviation, EraseIntent, EraseRecord},
         device::Use,
         journal::{Entry, Progress},
-        plan::{Refusal, RefusalKind, Step},
+        plan::{DiskStep, Refusal, RefusalKind},
         size,
     },
     case::Case,
@@ -73,13 +73,13 @@ fn erase(case: &Case<'_>, proof: &CloneProof, notes: &mut Vec<String>) -> Result
 }
 
 /// The step that erases the disk, if it may be erased.
-pub(super) fn step(case: &Case<'_>) -> Option<Step> {
+pub(super) fn step(case: &Case<'_>) -> Option<DiskStep> {
     let (proof, resume) = match case.clone_state()? {
         CloneState::Untouched(proof) => (proof, false),
         CloneState::Interrupted { proof, .. } => (proof, true),
         CloneState::Refused { .. } | CloneState::Unknown(_) => return None,
     };
-    Some(Step::EraseClone(EraseIntent {
+    Some(DiskStep::EraseClone(EraseIntent {
         name: case.disk.name.clone(),
         key: case.key.clone(),
         device: case.id().clone(),

@@ -9,7 +9,7 @@ use super::{
     super::{
         journal::{Entry, Evidence, Progress},
         mkfs,
-        plan::{Refusal, RefusalKind, Step},
+        plan::{DiskStep, Refusal, RefusalKind},
         probe::{Blankness, Content, Left, Probe},
         size,
         wanted::Key,
@@ -34,7 +34,11 @@ pub(super) struct Layer<'a> {
 
 impl<'a> Run<'a> {
     /// Plans a disk whose filesystem is directly on the disk.
-    pub(super) fn plain(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
+    pub(super) fn plain(
+        &mut self,
+        case: &Case<'a>,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let planned = case.planned_uuid();
         let layer = Layer {
             kind: case.disk.filesystem.word(),
@@ -48,11 +52,11 @@ impl<'a> Run<'a> {
                 case.tools(&[mkfs::program(case.disk.filesystem)])?;
                 let (_, arguments) = mkfs::arguments(case.disk, &uuid);
                 let intent = case.intent(evidence, layer.kind, &uuid, arguments);
-                let mut steps: Vec<Step> = super::clone::step(case).into_iter().collect();
+                let mut steps: Vec<DiskStep> = super::clone::step(case).into_iter().collect();
                 if clear {
-                    steps.push(Step::ClearUnfinished(intent.clone()));
+                    steps.push(DiskStep::ClearUnfinished(intent.clone()));
                 }
-                steps.push(Step::Format(intent));
+                steps.push(DiskStep::Format(intent));
                 steps.extend(self.place(case, &uuid, History::Made, notes)?);
                 Ok(steps)
             }

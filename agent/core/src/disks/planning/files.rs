@@ -2,7 +2,7 @@
 
 use super::{
     super::{
-        plan::{Refusal, RefusalKind, Step},
+        plan::{DiskStep, Refusal, RefusalKind},
         units::{FSTAB, Placing, bind_path, disk_of},
     },
     Run,
@@ -18,7 +18,7 @@ impl<'a> Run<'a> {
         case: &Case<'a>,
         uuid: &str,
         held: &[&str],
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<DiskStep>,
     ) -> Result<(), Refusal> {
         let first = *self.named.entry(uuid.to_owned()).or_insert(&case.disk.name);
         if first != case.disk.name {
@@ -34,7 +34,7 @@ impl<'a> Run<'a> {
             let text = placing.fstab(&self.fstab, held);
             if text != self.fstab {
                 self.fstab.clone_from(&text);
-                steps.push(Step::WriteFile {
+                steps.push(DiskStep::WriteFile {
                     path: FSTAB.to_owned(),
                     text,
                 });
@@ -45,7 +45,7 @@ impl<'a> Run<'a> {
         let obsolete = self.seen.files.iter().filter(|(path, text)| {
             disk_of(text) == Some(case.disk.name.as_str()) && files.iter().all(|(wanted, _)| wanted != *path)
         });
-        steps.extend(obsolete.map(|(path, _)| Step::RemoveFile { path: path.clone() }));
+        steps.extend(obsolete.map(|(path, _)| DiskStep::RemoveFile { path: path.clone() }));
         let binds = case.disk.binds.iter();
         let held: Vec<String> = binds
             .filter(|bind| held.contains(&bind.path.as_str()))
@@ -62,7 +62,7 @@ impl<'a> Run<'a> {
                         vec![("file", path)],
                     ));
                 }
-                _ => steps.push(Step::WriteFile { path, text }),
+                _ => steps.push(DiskStep::WriteFile { path, text }),
             }
         }
         Ok(())

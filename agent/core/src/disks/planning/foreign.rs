@@ -49,7 +49,7 @@ pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str
         format!(
             "`match` ({}) matches the wrong disk: compare it with `lsblk -o NAME,SIZE,SERIAL,LABEL,FSTYPE`, and give the intended disk a \
              serial in the VM's spec. Do not change {node}",
-            case.disk.asked_for()
+            case.disk.conditions()
         )
     } else if kinds(content).any(|kind| PARTITION_TABLES.contains(&kind)) {
         partitioned_remedy(case)
@@ -107,7 +107,7 @@ fn partitioned_remedy(case: &Case<'_>) -> String {
         "inspect its partitions (`lsblk -o NAME,SIZE,LABEL,FSTYPE {node}`). If it is the disk of another system, correct `match` ({}). A \
          disk for use here has no partitions: if you need no data on it, back it up and remove them manually (`wipefs --all` \
          on each partition and on {node})",
-        case.disk.asked_for()
+        case.disk.conditions()
     )
 }
 

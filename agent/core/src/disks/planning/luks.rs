@@ -10,7 +10,7 @@ use super::{
         journal::{Entry, Evidence, Progress},
         keys::{self},
         mkfs,
-        plan::{FormatIntent, Refusal, RefusalKind, Step},
+        plan::{DiskStep, FormatIntent, Refusal, RefusalKind},
         probe::{Content, Left, Probe},
         seen::Mapping,
         wanted::{Encryption, KeySource},
@@ -35,7 +35,7 @@ impl<'a> Run<'a> {
         &mut self,
         case: &Case<'a>,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Step>, Refusal> {
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let Some(encryption) = case.disk.encryption.clone() else {
             return Ok(Vec::new());
         };
@@ -71,18 +71,18 @@ impl<'a> Run<'a> {
         clear: bool,
         header: &str,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Step>, Refusal> {
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let enroll = (encryption.key == KeySource::Tpm2).then_some("systemd-cryptenroll");
         let tools: Vec<&str> = [Some("cryptsetup"), enroll].into_iter().flatten().collect();
         case.tools(&tools)?;
         key_files(case, encryption, header, true)?;
         let (_, arguments) = mkfs::luks_arguments(header);
         let intent = case.intent(evidence.clone(), "luks2", header, arguments);
-        let mut steps: Vec<Step> = super::clone::step(case).into_iter().collect();
+        let mut steps: Vec<DiskStep> = super::clone::step(case).into_iter().collect();
         if clear {
-            steps.push(Step::ClearUnfinished(intent.clone()));
+            steps.push(DiskStep::ClearUnfinished(intent.clone()));
         }
-        steps.push(Step::Encrypt {
+        steps.push(DiskStep::Encrypt {
             intent,
             encryption: encryption.clone(),
         });
@@ -100,7 +100,7 @@ impl<'a> Run<'a> {
         header: &str,
         planned: Option<&str>,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Step>, Refusal> {
+    ) -> Result<Vec<DiskStep>, Refusal> {
         case.tools(&["cryptsetup"])?;
         key_files(case, encryption, header, false)?;
         let mut steps = vec![open_step(case, encryption, header)];
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         case: &Case<'a>,
         mapping: &Mapping,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Step>, Refusal> {
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let planned = case.planned_luks();
         let journaled = case.entry.and_then(|entry| entry.luks_uuid.clone());
         let header = mapping.luks_uuid.as_str();
@@ -190,13 +190,13 @@ impl<'a> Run<'a> {
         case: &Case<'a>,
         evidence: Evidence,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Step>, Refusal> {
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let uuid = case.uuid_to_make(case.planned_uuid())?;
         case.check_unique_uuid(&uuid)?;
         case.tools(&[mkfs::program(case.disk.filesystem)])?;
         let (_, arguments) = mkfs::arguments(case.disk, &uuid);
         let intent: FormatIntent = case.intent(evidence, case.disk.filesystem.word(), &uuid, arguments);
-        let mut steps = vec![Step::FormatMapped {
+        let mut steps = vec![DiskStep::FormatMapped {
             mapping: case.mapping_name(),
             intent,
         }];
@@ -205,8 +205,8 @@ impl<'a> Run<'a> {
     }
 }
 
-fn open_step(case: &Case<'_>, encryption: &Encryption, header: &str) -> Step {
-    Step::Open {
+fn open_step(case: &Case<'_>, encryption: &Encryption, header: &str) -> DiskStep {
+    DiskStep::Open {
         device: case.id().clone(),
         mapping: case.mapping_name(),
         luks_uuid: header.to_owned(),

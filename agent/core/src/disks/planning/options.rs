@@ -8,7 +8,7 @@
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::{
-    super::{plan::Step, seen::Mounted, units},
+    super::{plan::DiskStep, seen::Mounted, units},
     Run,
     case::Case,
 };
@@ -60,7 +60,7 @@ struct Difference {
 impl<'a> Run<'a> {
     /// Returns the remount step for the options that can be changed, and adds a note about the
     /// others.
-    pub(super) fn options(case: &Case<'a>, mount: &Mounted, notes: &mut Vec<String>) -> Option<Step> {
+    pub(super) fn options(case: &Case<'a>, mount: &Mounted, notes: &mut Vec<String>) -> Option<DiskStep> {
         let before = units::options_of(&case.seen.files, &case.disk.name);
         let found = compare(case.disk.filesystem, &case.disk.options, &before, &mount.options);
         if !found.later.is_empty() {
@@ -69,7 +69,7 @@ impl<'a> Run<'a> {
                 found.later.join(", ")
             ));
         }
-        (!found.now.is_empty()).then(|| Step::Remount {
+        (!found.now.is_empty()).then(|| DiskStep::Remount {
             place: case.place(),
             mount_point: mount.mount_point.clone(),
             options: found.now,

@@ -5,7 +5,7 @@ use virtfleet_wire::settings::{DiskFilesystem, SeedFrom};
 use super::{
     super::{
         journal::Progress,
-        plan::{Refusal, RefusalKind, Step},
+        plan::{DiskStep, Refusal, RefusalKind},
         probe::Probe,
         seen::MountPoint,
         wanted::Wanted,
@@ -50,12 +50,12 @@ impl<'a> Run<'a> {
         uuid: &str,
         history: History,
         notes: &mut Vec<String>,
-    ) -> Result<Vec<Step>, Refusal> {
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let disk = case.disk;
         let mut steps = Vec::new();
         if disk.filesystem == DiskFilesystem::Swap {
             self.files(case, uuid, &[], &mut steps)?;
-            steps.push(Step::SwapOn {
+            steps.push(DiskStep::SwapOn {
                 place: case.place(),
                 uuid: uuid.to_owned(),
                 options: disk.options.clone(),
@@ -77,7 +77,7 @@ impl<'a> Run<'a> {
         // Nothing should be below the private mount point of a disk with places.
         let seeds = disk.seed_from == SeedFrom::Existing && disk.binds.is_empty();
         if Self::must_seed(case, path, under, seeds, history, notes)? {
-            steps.push(Step::Seed {
+            steps.push(DiskStep::Seed {
                 place: case.place(),
                 filesystem: disk.filesystem.word().to_owned(),
                 mount_point: path.to_owned(),
@@ -91,11 +91,11 @@ impl<'a> Run<'a> {
         self.files(case, uuid, &[], &mut steps)?;
         // The mount of a disk above hides the directory that was inspected.
         if !under.exists || above {
-            steps.push(Step::MakeMountPoint {
+            steps.push(DiskStep::MakeMountPoint {
                 path: path.to_owned(),
             });
         }
-        steps.push(Step::Mount {
+        steps.push(DiskStep::Mount {
             place: case.place(),
             uuid: uuid.to_owned(),
             filesystem: disk.filesystem.word().to_owned(),
@@ -104,7 +104,7 @@ impl<'a> Run<'a> {
         });
         let writable = !disk.options.iter().any(|option| option == "ro");
         if let Some(owner) = disk.owner.clone().filter(|_| writable) {
-            steps.push(Step::Own {
+            steps.push(DiskStep::Own {
                 mount_point: path.to_owned(),
                 owner,
             });

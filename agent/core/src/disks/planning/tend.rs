@@ -5,7 +5,7 @@ use virtfleet_wire::settings::DiskFilesystem;
 use super::{
     super::{
         journal::{Entry, Progress},
-        plan::{Refusal, RefusalKind, Step},
+        plan::{DiskStep, Refusal, RefusalKind},
         probe::Probe,
         seen::{Mounted, Seen},
         wanted::Owner,
@@ -22,7 +22,11 @@ pub(super) const MAX_SLACK_BYTES: u64 = 32 << 20;
 
 impl<'a> Run<'a> {
     /// Returns the remaining steps for a disk that is mounted, or active swap, as requested.
-    pub(super) fn tend(&mut self, case: &Case<'a>, notes: &mut Vec<String>) -> Result<Vec<Step>, Refusal> {
+    pub(super) fn tend(
+        &mut self,
+        case: &Case<'a>,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<DiskStep>, Refusal> {
         let disk = case.disk;
         let mut steps = Vec::new();
         let mounted = case.mounted().filter(|_| disk.filesystem != DiskFilesystem::Swap);
@@ -63,7 +67,7 @@ impl<'a> Run<'a> {
     }
 
     /// Steps for options, owner and size of a mounted filesystem.
-    fn upkeep(case: &Case<'a>, mount: &Mounted, notes: &mut Vec<String>) -> Vec<Step> {
+    fn upkeep(case: &Case<'a>, mount: &Mounted, notes: &mut Vec<String>) -> Vec<DiskStep> {
         let disk = case.disk;
         let mut steps = Vec::new();
         let remount = Self::options(case, mount, notes);
@@ -86,7 +90,7 @@ impl<'a> Run<'a> {
 
     /// Steps that grow a mounted filesystem of `from` bytes; none if its size is unknown, as for
     /// swap.
-    pub(super) fn growth(case: &Case<'a>, from: Option<u64>, notes: &mut Vec<String>) -> Vec<Step> {
+    pub(super) fn growth(case: &Case<'a>, from: Option<u64>, notes: &mut Vec<String>) -> Vec<DiskStep> {
         let disk = case.disk;
         let (Some(from), Some(path)) = (from, disk.mount_point.as_deref()) else {
             return Vec::new();
@@ -130,12 +134,12 @@ impl<'a> Run<'a> {
         }
         let mut steps = Vec::new();
         if let Some((_, encryption)) = smaller {
-            steps.push(Step::GrowMapping {
+            steps.push(DiskStep::GrowMapping {
                 mapping: case.mapping_name(),
                 encryption: encryption.clone(),
             });
         }
-        steps.push(Step::Grow {
+        steps.push(DiskStep::Grow {
             place: case.place(),
             filesystem: disk.filesystem.word().to_owned(),
             mount_point: path.to_owned(),
@@ -148,9 +152,9 @@ impl<'a> Run<'a> {
 
 /// Step that records a mounted filesystem in the journal, also if something else mounted it: if the
 /// disk is blank one day, data was lost.
-fn unknown(case: &Case<'_>, uuid: &str) -> Option<Step> {
+fn unknown(case: &Case<'_>, uuid: &str) -> Option<DiskStep> {
     let known = |entry: &Entry| entry.progress == Progress::Used && entry.uuid == uuid;
-    (!case.entry.is_some_and(known)).then(|| Step::Remember {
+    (!case.entry.is_some_and(known)).then(|| DiskStep::RecordUse {
         place: case.place(),
         uuid: uuid.to_owned(),
         filesystem: case.disk.filesystem.word().to_owned(),
@@ -186,7 +190,7 @@ pub(super) fn ownership(
     owner: Option<&Owner>,
     mount: &Mounted,
     notes: &mut Vec<String>,
-) -> Option<Step> {
+) -> Option<DiskStep> {
     let owner = owner?;
     let has = mount.owner.as_ref()?;
     let differs = |wanted: &Option<String>,
@@ -213,7 +217,7 @@ pub(super) fn ownership(
         notes,
     );
     let mode = owner.mode.is_some() && has.mode.is_some() && owner.mode != has.mode;
-    (user || group || mode).then(|| Step::Own {
+    (user || group || mode).then(|| DiskStep::Own {
         mount_point: mount.mount_point.clone(),
         owner: owner.clone(),
     })

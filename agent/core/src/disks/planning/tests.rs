@@ -25,7 +25,7 @@ fn one(disk: &Wanted, seen: &Seen, journal: &Journal) -> DiskPlan {
 
 fn words(plan: &DiskPlan) -> Vec<&'static str> {
     // Other tests cover the files for the next boot.
-    let steps = plan.steps.iter().map(Step::word);
+    let steps = plan.steps.iter().map(DiskStep::word);
     steps.filter(|word| *word != "write-file").collect()
 }
 

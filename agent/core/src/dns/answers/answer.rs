@@ -45,7 +45,7 @@ pub struct Question {
 /// Result of a query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
-pub enum Outcome {
+pub enum QueryOutcome {
     /// NOERROR with this number of addresses (0: the name exists without addresses).
     Addresses {
         /// Number of addresses.
@@ -74,7 +74,7 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl QueryOutcome {
     /// Whether the response is an answer, good or bad.
     pub fn is_answer(&self) -> bool {
         matches!(
@@ -84,7 +84,7 @@ impl Outcome {
     }
 }
 
-impl Outcome {
+impl QueryOutcome {
     /// Name of the result, a metric label.
     pub fn word(&self) -> &'static str {
         match self {
@@ -99,7 +99,7 @@ impl Outcome {
     }
 }
 
-impl std::fmt::Display for Outcome {
+impl std::fmt::Display for QueryOutcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Addresses { count: 0 } => f.write_str("no address"),
@@ -121,7 +121,7 @@ pub struct Answer {
     /// Query.
     pub question: Question,
     /// Result.
-    pub outcome: Outcome,
+    pub outcome: QueryOutcome,
     /// Time from sending to the answer or the timeout, in microseconds.
     pub micros: u64,
 }
@@ -204,7 +204,7 @@ pub struct Judged {
     pub answers: Vec<Answer>,
 }
 
-/// Reason in [`Outcome::Garbled`] if the query itself was returned as response, by a mirror or by a
+/// Reason in [`QueryOutcome::Garbled`] if the query itself was returned as response, by a mirror or by a
 /// nameserver that forwards to itself.
 pub const ECHO: &str = "the question itself came back";
 

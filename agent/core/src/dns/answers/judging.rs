@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Answer, ECHO, Health, Outcome, Purpose, SLOW_MICROS, Transport};
+use super::{Answer, ECHO, Health, Purpose, QueryOutcome, SLOW_MICROS, Transport};
 use crate::dns::{
     asked::Asked,
     collision::{self, CollisionKind},
@@ -40,7 +40,7 @@ impl<'a> Answers<'a> {
             .filter(move |answer| answer.question.transport == transport)
     }
 
-    fn all(&self, test: impl Fn(&Outcome) -> bool) -> bool {
+    fn all(&self, test: impl Fn(&QueryOutcome) -> bool) -> bool {
         self.0.iter().all(|answer| test(&answer.outcome))
     }
 
@@ -54,14 +54,14 @@ impl<'a> Answers<'a> {
 }
 
 /// Whether the answer shows that the name exists or does not exist.
-fn knows(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Addresses { .. } | Outcome::NoSuchName)
+fn knows(outcome: &QueryOutcome) -> bool {
+    matches!(outcome, QueryOutcome::Addresses { .. } | QueryOutcome::NoSuchName)
 }
 
 fn lying(all: &Answers<'_>) -> Verdict {
     let lie = all
         .of(Purpose::Random)
-        .find(|answer| matches!(answer.outcome, Outcome::Addresses { count } if count > 0))?;
+        .find(|answer| matches!(answer.outcome, QueryOutcome::Addresses { count } if count > 0))?;
     let name = &lie.question.name;
     Some((
         Health::Lying,
@@ -73,13 +73,13 @@ fn lying(all: &Answers<'_>) -> Verdict {
 /// guest's own and of a kind that forwards to the guest's nameservers, it is one of these, a
 /// process listens there, and every query failed or timed out.
 fn looping(asked: &Asked, seen: &Seen, nameserver: IpAddr, all: &Answers<'_>) -> Verdict {
-    let echo = |outcome: &Outcome| matches!(outcome, Outcome::Garbled { reason } if reason == ECHO);
+    let echo = |outcome: &QueryOutcome| matches!(outcome, QueryOutcome::Garbled { reason } if reason == ECHO);
     if all.0.iter().any(|answer| echo(&answer.outcome)) {
         return Some((Health::Looping, ECHO.to_owned()));
     }
-    let in_vain = |outcome: &Outcome| match outcome {
-        Outcome::Timeout => true,
-        Outcome::Code { code } => code == "SERVFAIL",
+    let in_vain = |outcome: &QueryOutcome| match outcome {
+        QueryOutcome::Timeout => true,
+        QueryOutcome::Code { code } => code == "SERVFAIL",
         _ => false,
     };
     // The cluster's own name is no sign: the user cluster's cache may know it without forwarding.
@@ -118,7 +118,8 @@ fn looping(asked: &Asked, seen: &Seen, nameserver: IpAddr, all: &Answers<'_>) ->
 }
 
 fn dead(all: &Answers<'_>) -> Verdict {
-    let silent = |outcome: &Outcome| matches!(outcome, Outcome::Timeout | Outcome::Unreachable { .. });
+    let silent =
+        |outcome: &QueryOutcome| matches!(outcome, QueryOutcome::Timeout | QueryOutcome::Unreachable { .. });
     all.all(silent).then(|| (Health::Dead, all.first()))
 }
 
@@ -130,12 +131,12 @@ fn failing(all: &Answers<'_>) -> Verdict {
         .0
         .iter()
         .map(|answer| &answer.outcome)
-        .find(|outcome| !matches!(outcome, Outcome::Timeout | Outcome::Unreachable { .. }))?;
+        .find(|outcome| !matches!(outcome, QueryOutcome::Timeout | QueryOutcome::Unreachable { .. }))?;
     Some((Health::Failing, format!("returns only errors: {what}")))
 }
 
 fn transport(all: &Answers<'_>) -> Verdict {
-    let works = |answer: &Answer| answer.outcome.is_answer() && answer.outcome != Outcome::Truncated;
+    let works = |answer: &Answer| answer.outcome.is_answer() && answer.outcome != QueryOutcome::Truncated;
     let udp: Vec<_> = all.by(Transport::Udp).collect();
     let tcp: Vec<_> = all.by(Transport::Tcp).collect();
     if !udp.is_empty() && !udp.iter().any(|answer| works(answer)) && tcp.iter().any(|answer| works(answer)) {
@@ -151,8 +152,8 @@ fn transport(all: &Answers<'_>) -> Verdict {
 
 fn incomplete(asked: &Asked, nameserver: IpAddr, all: &Answers<'_>) -> Verdict {
     let found = |answer: &&Answer| {
-        matches!(answer.outcome, Outcome::Addresses { count } if count > 0)
-            || answer.outcome == Outcome::Truncated
+        matches!(answer.outcome, QueryOutcome::Addresses { count } if count > 0)
+            || answer.outcome == QueryOutcome::Truncated
     };
     let of_cluster = asked.cluster_first() && asked.cluster_nameservers.contains(&nameserver);
     let missed = all

@@ -3,7 +3,7 @@ use crate::dns::fixtures::{asked, cluster_first, ip, ips, local, plain, resolved
 
 const NS: &str = "10.96.0.10";
 
-fn answer(nameserver: &str, transport: Transport, purpose: Purpose, outcome: Outcome) -> Answer {
+fn answer(nameserver: &str, transport: Transport, purpose: Purpose, outcome: QueryOutcome) -> Answer {
     let name = match purpose {
         Purpose::Random => "cluster.local",
         Purpose::Cluster => "kubernetes.default.svc.cluster.local",
@@ -22,30 +22,30 @@ fn answer(nameserver: &str, transport: Transport, purpose: Purpose, outcome: Out
     }
 }
 
-fn addresses(count: usize) -> Outcome {
-    Outcome::Addresses { count }
+fn addresses(count: usize) -> QueryOutcome {
+    QueryOutcome::Addresses { count }
 }
 
-fn code(code: &str) -> Outcome {
-    Outcome::Code {
+fn code(code: &str) -> QueryOutcome {
+    QueryOutcome::Code {
         code: code.to_owned(),
     }
 }
 
-fn unreachable() -> Outcome {
-    Outcome::Unreachable {
+fn unreachable() -> QueryOutcome {
+    QueryOutcome::Unreachable {
         error: "connection refused".to_owned(),
     }
 }
 
-fn garbled(reason: &str) -> Outcome {
-    Outcome::Garbled {
+fn garbled(reason: &str) -> QueryOutcome {
+    QueryOutcome::Garbled {
         reason: reason.to_owned(),
     }
 }
 
 /// Random name over UDP, random name over TCP, the cluster's name over UDP, another name over UDP.
-fn four(udp: Outcome, tcp: Outcome, cluster: Outcome, named: Outcome) -> Vec<Answer> {
+fn four(udp: QueryOutcome, tcp: QueryOutcome, cluster: QueryOutcome, named: QueryOutcome) -> Vec<Answer> {
     vec![
         answer(NS, Transport::Udp, Purpose::Random, udp),
         answer(NS, Transport::Tcp, Purpose::Random, tcp),
@@ -63,7 +63,7 @@ fn health_of(asked: &Asked, seen: &Seen, answers: &[Answer]) -> Health {
 
 #[test]
 fn health_follows_from_answers() {
-    use Outcome::{NoSuchName as No, Timeout, Truncated};
+    use QueryOutcome::{NoSuchName as No, Timeout, Truncated};
     let table = [
         (Health::Healthy, four(No, No, addresses(1), addresses(2))),
         // Some servers answer NOERROR without addresses instead of NXDOMAIN.
@@ -128,8 +128,8 @@ fn health_follows_from_answers() {
 #[test]
 fn slow_depends_on_the_fastest_answer() {
     let mut answers = four(
-        Outcome::NoSuchName,
-        Outcome::NoSuchName,
+        QueryOutcome::NoSuchName,
+        QueryOutcome::NoSuchName,
         addresses(1),
         addresses(1),
     );
@@ -150,10 +150,10 @@ fn slow_depends_on_the_fastest_answer() {
         &asked(),
         &plain("", ""),
         &four(
-            Outcome::Timeout,
-            Outcome::Timeout,
-            Outcome::Timeout,
-            Outcome::Timeout,
+            QueryOutcome::Timeout,
+            QueryOutcome::Timeout,
+            QueryOutcome::Timeout,
+            QueryOutcome::Timeout,
         ),
     );
     assert_eq!(silent[0].micros, None);
@@ -162,9 +162,9 @@ fn slow_depends_on_the_fastest_answer() {
 #[test]
 fn only_cluster_nameservers_must_know_the_cluster() {
     let answers = four(
-        Outcome::NoSuchName,
-        Outcome::NoSuchName,
-        Outcome::NoSuchName,
+        QueryOutcome::NoSuchName,
+        QueryOutcome::NoSuchName,
+        QueryOutcome::NoSuchName,
         addresses(1),
     );
     assert_eq!(health_of(&asked(), &plain("", ""), &answers), Health::Healthy);
@@ -178,7 +178,7 @@ fn loop_needs_local_address_listener_and_forwarding() {
     let asked = asked();
     let vain = |nameserver: &str| {
         vec![
-            answer(nameserver, Transport::Udp, Purpose::Random, Outcome::Timeout),
+            answer(nameserver, Transport::Udp, Purpose::Random, QueryOutcome::Timeout),
             answer(nameserver, Transport::Tcp, Purpose::Random, unreachable()),
             // The user cluster's cache knows its own cluster without forwarding.
             answer(nameserver, Transport::Udp, Purpose::Cluster, addresses(1)),
@@ -195,7 +195,7 @@ fn loop_needs_local_address_listener_and_forwarding() {
     failing[0].outcome = code("SERVFAIL");
     assert_eq!(health_of(&asked, &seen, &failing), Health::Looping);
     // It answers, so it is no loop.
-    failing[0].outcome = Outcome::NoSuchName;
+    failing[0].outcome = QueryOutcome::NoSuchName;
     assert_eq!(health_of(&asked, &seen, &failing), Health::NoTcp);
     // The guest does not forward to it.
     let mut elsewhere = resolved("10.0.0.1", "");
@@ -255,7 +255,7 @@ fn all_nameservers_get_equal_queries_in_order() {
 
 #[test]
 fn periodic_probe_is_one_query_in_the_cluster_domain() {
-    let question = at_rest(&cluster_first(), ip(NS));
+    let question = periodic_question(&cluster_first(), ip(NS));
     assert_eq!(
         (question.transport, question.purpose),
         (Transport::Udp, Purpose::Random)
@@ -263,17 +263,17 @@ fn periodic_probe_is_one_query_in_the_cluster_domain() {
     assert_eq!(question.name, "cluster.local");
     // A name that the user cluster's cache forwards shows a loop. Its own domain may have the same
     // name.
-    assert_eq!(at_rest(&asked(), ip("169.254.20.10")).name, "example");
+    assert_eq!(periodic_question(&asked(), ip("169.254.20.10")).name, "example");
     let mut none = asked();
     none.cluster_domain.clear();
-    assert_eq!(at_rest(&none, ip(NS)).name, "invalid");
+    assert_eq!(periodic_question(&none, ip(NS)).name, "invalid");
     assert_eq!(questions(&none, &ips(NS)).len(), 2);
 }
 
 #[test]
 fn nameserver_failing_only_for_the_cluster_works() {
     let (asked, seen) = (asked(), resolved("10.0.0.1", ""));
-    let failed = || Outcome::Code {
+    let failed = || QueryOutcome::Code {
         code: "SERVFAIL".to_owned(),
     };
     let answer = |question: Question, outcome| Answer {
@@ -287,12 +287,12 @@ fn nameserver_failing_only_for_the_cluster_works() {
         .collect();
     let first = judge(&asked, &seen, &answers);
     assert_eq!(first[0].health, Health::Failing);
-    let more = once_more(&asked, &first);
+    let more = error_questions(&asked, &first);
     assert_eq!((more.len(), more[0].name.as_str()), (1, "invalid"));
     let mut still = answers.clone();
     still.push(answer(more[0].clone(), failed()));
     assert_eq!(judge(&asked, &seen, &still)[0].health, Health::Failing);
-    answers.push(answer(more[0].clone(), Outcome::NoSuchName));
+    answers.push(answer(more[0].clone(), QueryOutcome::NoSuchName));
     let judged = judge(&asked, &seen, &answers);
     assert_eq!(judged[0].health, Health::Incomplete);
     assert!(
@@ -300,12 +300,12 @@ fn nameserver_failing_only_for_the_cluster_works() {
         "{}",
         judged[0].because
     );
-    assert!(once_more(&asked, &judged).is_empty());
+    assert!(error_questions(&asked, &judged).is_empty());
     // The cluster's own nameserver must know the cluster.
     let mut first = cluster_first();
     first.cluster_nameservers = ips("10.0.0.1");
     let failing = [crate::dns::fixtures::judged("10.0.0.1", Health::Failing)];
-    assert!(once_more(&first, &failing).is_empty());
+    assert!(error_questions(&first, &failing).is_empty());
 }
 
 #[test]

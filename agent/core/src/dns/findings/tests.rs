@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::dns::{
-    answers::{Answer, Outcome, Question, Transport},
+    answers::{Answer, QueryOutcome, Question, Transport},
     effective::effective,
     fixtures::{asked, cluster_first, conf, healthy, ip, ips, judged, local, plain, resolved, strings},
     plan::plan,
@@ -166,7 +166,7 @@ fn unknown_cluster_has_its_own_finding() {
             purpose: Purpose::Cluster,
             name: name.to_owned(),
         },
-        outcome: Outcome::NoSuchName,
+        outcome: QueryOutcome::NoSuchName,
         micros: 1,
     });
     let seen = resolved(
@@ -202,7 +202,7 @@ fn errors_of_the_run_are_reported() {
     let seen = resolved("10.0.0.1", "");
     let plan = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let state = DnsState {
-        standing: Standing::RolledBack,
+        standing: DnsStatus::RolledBack,
         error: Some("10.0.0.2 did not answer".to_owned()),
         ..state(&asked(), &seen, &plan)
     };

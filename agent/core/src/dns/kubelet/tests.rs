@@ -4,7 +4,7 @@ use super::*;
 use crate::dns::{
     Asked,
     fixtures::{asked, conf, healthy, network_manager, plain, resolved},
-    plan::{Plan, Step, plan},
+    plan::{DnsStep, Plan, plan},
 };
 
 const FOLDER: &str = "/etc/kubernetes/kubelet.conf.d";
@@ -29,8 +29,8 @@ fn with(mut seen: Seen, kubelet: Kubelet) -> Seen {
 /// Files that the plan writes and removes, by path.
 fn files(plan: &Plan) -> Vec<(&str, Option<&str>)> {
     let each = plan.steps.iter().filter_map(|step| match step {
-        Step::WriteFile { path, text, .. } => Some((path.as_str(), Some(text.as_str()))),
-        Step::RemoveFile { path } => Some((path.as_str(), None)),
+        DnsStep::WriteFile { path, text, .. } => Some((path.as_str(), Some(text.as_str()))),
+        DnsStep::RemoveFile { path } => Some((path.as_str(), None)),
         _ => None,
     });
     each.collect()
@@ -83,7 +83,7 @@ fn kubelet_is_configured_by_a_drop_in() {
         files(&others).iter().any(|one| one.0 == ours::RESOLVED),
         "{others:?}"
     );
-    assert!(!others.steps.iter().any(Step::is_kubelets));
+    assert!(!others.steps.iter().any(DnsStep::is_kubelets));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn kubelet_file_follows_answering_nameservers_in_every_mode() {
     for manage in [DnsManage::Off, DnsManage::ReportOnly, DnsManage::Auto] {
         let asked = Asked { manage, ..asked() };
         let text = |answers: &str| match plan(&asked, &seen, &healthy(answers)).kubelet {
-            Some(Step::WriteFile { text, .. }) => text,
+            Some(DnsStep::WriteFile { text, .. }) => text,
             _ => String::new(),
         };
         // It is dead, and the one in use answers.

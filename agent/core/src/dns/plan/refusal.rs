@@ -1,6 +1,6 @@
 //! Refusals of the plan: why nothing is written, with evidence and remedy.
 
-use super::{Refusal, RefusalKind, Service, Step, steps::reader};
+use super::{DnsStep, Refusal, RefusalKind, Service, steps::reader};
 use crate::dns::{
     answers::Judged,
     collision::Collision,
@@ -64,7 +64,7 @@ pub(super) fn nothing_verified(
 }
 
 /// Returns the obstacles to the steps.
-pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec<Refusal> {
+pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[DnsStep]) -> Vec<Refusal> {
     let mut all = Vec::new();
     for file in &rendered.files {
         if seen
@@ -80,7 +80,12 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
             ));
         }
     }
-    let replaces = |step: &Step| matches!(step, Step::TakeOver { .. } | Step::GiveBack { .. });
+    let replaces = |step: &DnsStep| {
+        matches!(
+            step,
+            DnsStep::ReplaceResolvConf { .. } | DnsStep::RestoreResolvConf { .. }
+        )
+    };
     if seen.resolv_conf.fixed && steps.iter().any(replaces) {
         let (because, remedy) = match &seen.resolv_conf.obstacle {
             Some(Obstacle { because, remedy }) => (because.as_str(), remedy.as_str()),
@@ -96,25 +101,25 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
             ours::RESOLV_CONF,
         ));
     }
-    if !steps.iter().all(Step::is_kubelets) {
+    if !steps.iter().all(DnsStep::is_kubelets) {
         all.extend(split_links(seen).filter_map(|link| split(rendered, link)));
     }
     for step in steps {
         let tool = match step {
-            Step::Reload { service } => tool(*service),
-            Step::Quiet { .. } | Step::Speak { .. } => "resolvectl",
+            DnsStep::Reload { service } => tool(*service),
+            DnsStep::SuppressLink { .. } | DnsStep::RestoreLink { .. } => "resolvectl",
             _ => continue,
         };
         // A service whose configuration is only removed may be uninstalled; then it needs no
         // reload.
-        let gone = matches!(step, Step::Reload { service } if *service != Service::Resolvconf
+        let gone = matches!(step, DnsStep::Reload { service } if *service != Service::Resolvconf
             && !rendered.files.iter().any(|file| reader(&file.path) == Some(*service)));
         if !gone && seen.missing_tools.iter().any(|missing| missing == tool) {
             all.push(refusal(
                 RefusalKind::NoTool,
                 format!("{tool} is not installed"),
                 match step {
-                    Step::Reload { .. } => format!("install {tool} in the image"),
+                    DnsStep::Reload { .. } => format!("install {tool} in the image"),
                     _ => format!(
                         "install {tool} in the image, or reconfigure the links: sudo virtfleet-agent apply dns"
                     ),
@@ -123,7 +128,7 @@ pub(super) fn obstacles(seen: &Seen, rendered: &Rendered, steps: &[Step]) -> Vec
             ));
         }
         if let (
-            Step::Reload {
+            DnsStep::Reload {
                 service: Service::NetworkManager,
             },
             Some(version),

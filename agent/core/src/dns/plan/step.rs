@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// the agent undoes all of them in reverse order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "step")]
-pub enum Step {
+pub enum DnsStep {
     /// Write a file of the agent.
     WriteFile {
         /// Path of the file.
@@ -23,12 +23,14 @@ pub enum Step {
         path: String,
     },
     /// Replace `/etc/resolv.conf` with a file of the agent, after saving the original.
-    TakeOver {
+    #[serde(rename = "takeOver")]
+    ReplaceResolvConf {
         /// Content of the file.
         text: String,
     },
     /// Restore the original `/etc/resolv.conf`.
-    GiveBack {
+    #[serde(rename = "giveBack")]
+    RestoreResolvConf {
         /// The original file or link.
         original: File,
     },
@@ -46,14 +48,16 @@ pub enum Step {
     /// Stop networkd from passing this link's DNS servers to systemd-resolved, without
     /// reconfiguring the link (`resolvectl dns <link> ""`, which systemd-resolved forwards to
     /// networkd). It lasts until networkd restarts and reads the drop-in.
-    Quiet {
+    #[serde(rename = "quiet")]
+    SuppressLink {
         /// Name of the link.
         link: String,
     },
     /// Make networkd pass the link's DNS servers to systemd-resolved again (`resolvectl revert`).
     /// If networkd has read a drop-in of the agent and so does not know them, set them explicitly
     /// (`resolvectl dns`).
-    Speak {
+    #[serde(rename = "speak")]
+    RestoreLink {
         /// Name of the link.
         link: String,
         /// Nameservers assigned on the link.
@@ -65,7 +69,7 @@ pub enum Step {
     Flush,
 }
 
-impl Step {
+impl DnsStep {
     /// Whether the step concerns kubelet's configuration drop-in. An obstacle to it must not block
     /// other steps.
     pub fn is_kubelets(&self) -> bool {

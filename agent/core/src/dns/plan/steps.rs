@@ -1,6 +1,6 @@
 //! Computes the steps from the current to the requested state. Names resolve after each step.
 
-use super::{Service, Step};
+use super::{DnsStep, Service};
 use crate::dns::{
     advice::Advice,
     ours,
@@ -25,7 +25,7 @@ pub(super) fn reader(path: &str) -> Option<Service> {
 
 /// Returns the steps. They write and reload new configuration first, service by service, then
 /// `/etc/resolv.conf`; they remove old files last, in reverse order.
-pub(super) fn steps(seen: &Seen, rendered: &Rendered) -> (Vec<Step>, Option<Advice>) {
+pub(super) fn steps(seen: &Seen, rendered: &Rendered) -> (Vec<DnsStep>, Option<Advice>) {
     let mut work = Work {
         seen,
         rendered,
@@ -49,8 +49,8 @@ pub(super) fn steps(seen: &Seen, rendered: &Rendered) -> (Vec<Step>, Option<Advi
     }
     work.remove(None);
     work.revert_after_reload();
-    if seen.resolved.is_some() && !work.steps.iter().all(Step::is_kubelets) {
-        work.steps.push(Step::Flush);
+    if seen.resolved.is_some() && !work.steps.iter().all(DnsStep::is_kubelets) {
+        work.steps.push(DnsStep::Flush);
     }
     (work.steps, advice)
 }
@@ -58,7 +58,7 @@ pub(super) fn steps(seen: &Seen, rendered: &Rendered) -> (Vec<Step>, Option<Advi
 struct Work<'a> {
     seen: &'a Seen,
     rendered: &'a Rendered,
-    steps: Vec<Step>,
+    steps: Vec<DnsStep>,
 }
 
 impl Work<'_> {
@@ -75,10 +75,10 @@ impl Work<'_> {
 
     fn write(&mut self, service: Option<Service>) {
         let differs = |file: &&OurFile| self.seen.files.get(&file.path) != Some(&file.text);
-        let steps: Vec<Step> = self
+        let steps: Vec<DnsStep> = self
             .wanted(service)
             .filter(differs)
-            .map(|file| Step::WriteFile {
+            .map(|file| DnsStep::WriteFile {
                 path: file.path.clone(),
                 text: file.text.clone(),
                 mode: file.mode,
@@ -88,11 +88,11 @@ impl Work<'_> {
     }
 
     fn remove(&mut self, service: Option<Service>) {
-        let steps: Vec<Step> = ours::files(self.seen)
+        let steps: Vec<DnsStep> = ours::files(self.seen)
             .map(|(path, _)| path)
             .filter(|path| reader(path) == service)
             .filter(|path| !self.rendered.files.iter().any(|file| file.path == **path))
-            .map(|path| Step::RemoveFile {
+            .map(|path| DnsStep::RemoveFile {
                 path: path.to_owned(),
             })
             .collect();
@@ -100,14 +100,14 @@ impl Work<'_> {
     }
 
     /// Appends the steps, then one reload for all steps of the service.
-    fn then(&mut self, steps: Vec<Step>, service: Option<Service>) {
+    fn then(&mut self, steps: Vec<DnsStep>, service: Option<Service>) {
         if steps.is_empty() {
             return;
         }
         let configures_links = service == Some(Service::Networkd);
         let reload = service
             .filter(|_| !(configures_links && self.seen.live.is_some()))
-            .map(|service| Step::Reload { service });
+            .map(|service| DnsStep::Reload { service });
         if reload.is_some() && self.steps.last() == reload.as_ref() {
             self.steps.pop();
         }
@@ -118,14 +118,14 @@ impl Work<'_> {
     /// After NetworkManager stopped passing its nameservers on, removes those that it had set in
     /// systemd-resolved before.
     fn revert_network_manager(&mut self) {
-        let reload = Step::Reload {
+        let reload = DnsStep::Reload {
             service: Service::NetworkManager,
         };
         let told = self.seen.owner == Owner::Resolved && self.steps.last() == Some(&reload);
         let by_nm = |link: &&Link| link.manager == Manager::NetworkManager;
         if told && has_resolvectl(self.seen) {
             let links = self.seen.links.iter().filter(by_nm);
-            self.steps.extend(links.map(|link| Step::Revert {
+            self.steps.extend(links.map(|link| DnsStep::Revert {
                 link: link.name.clone(),
             }));
         }
@@ -143,8 +143,8 @@ impl Work<'_> {
             self.suppresses(link) && (told || (live && !is_suppressed(self.seen, link)))
         };
         let links = self.seen.links.iter().filter(speaks);
-        let steps: Vec<Step> = links
-            .map(|link| Step::Quiet {
+        let steps: Vec<DnsStep> = links
+            .map(|link| DnsStep::SuppressLink {
                 link: link.name.clone(),
             })
             .collect();
@@ -159,8 +159,8 @@ impl Work<'_> {
         }
         let links = self.seen.links.iter();
         let ours = links.filter(|link| is_suppressed(self.seen, link) || self.suppresses(link));
-        let revert_after_reload: Vec<Step> = ours
-            .map(|link| Step::Revert {
+        let revert_after_reload: Vec<DnsStep> = ours
+            .map(|link| DnsStep::Revert {
                 link: link.name.clone(),
             })
             .collect();
@@ -180,7 +180,7 @@ impl Work<'_> {
         let given_back = |link: &&Link| {
             self.seen.live.is_some() && is_suppressed(self.seen, link) && !self.suppresses(link)
         };
-        let steps: Vec<Step> = self
+        let steps: Vec<DnsStep> = self
             .seen
             .links
             .iter()
@@ -206,7 +206,7 @@ impl Work<'_> {
         let now = &self.seen.resolv_conf;
         match &self.rendered.resolv_conf {
             Some(text) if now.link.is_some() || now.text.as_ref() != Some(text) => {
-                self.steps.push(Step::TakeOver { text: text.clone() });
+                self.steps.push(DnsStep::ReplaceResolvConf { text: text.clone() });
             }
             None if ours::taken_over(now) => match &self.seen.original {
                 Some(original) => self.restore_resolv_conf(original.clone()),
@@ -222,9 +222,9 @@ impl Work<'_> {
             .link
             .as_deref()
             .is_some_and(|link| link.contains("resolvconf"));
-        self.steps.push(Step::GiveBack { original });
+        self.steps.push(DnsStep::RestoreResolvConf { original });
         if generated {
-            self.steps.push(Step::Reload {
+            self.steps.push(DnsStep::Reload {
                 service: Service::Resolvconf,
             });
         }
@@ -244,11 +244,11 @@ fn suppresses<'a>(link: &Link, text: impl Fn(&str) -> Option<&'a str>) -> bool {
     link.manager == Manager::Networkd && drop_in.is_some_and(|path| text(&path).is_some())
 }
 
-fn restore_link(link: &Link) -> Step {
+fn restore_link(link: &Link) -> DnsStep {
     let mut given = ResolvConf::default();
     link.given.iter().for_each(|one| given.append(&one.conf));
     let routes = link.routes.iter().map(|domain| format!("~{domain}"));
-    Step::Speak {
+    DnsStep::RestoreLink {
         link: link.name.clone(),
         nameservers: given.shown_nameservers(),
         searches: given.searches.into_iter().chain(routes).collect(),
@@ -256,10 +256,10 @@ fn restore_link(link: &Link) -> Step {
 }
 
 /// Whether networkd reads its files in this step.
-fn reads_links(step: &Step) -> bool {
+fn reads_links(step: &DnsStep) -> bool {
     matches!(
         step,
-        Step::Reload {
+        DnsStep::Reload {
             service: Service::Networkd
         }
     )

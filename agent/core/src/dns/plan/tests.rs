@@ -22,17 +22,17 @@ fn short(plan: &Plan) -> Vec<String> {
     plan.steps
         .iter()
         .map(|step| match step {
-            Step::WriteFile { path, .. } => format!("write {path}"),
-            Step::RemoveFile { path } => format!("remove {path}"),
-            Step::TakeOver { .. } => "take over".to_owned(),
-            Step::GiveBack { original } => format!("give back {:?}", original.link),
-            Step::Reload { service } => format!("reload {service:?}"),
-            Step::Revert { link } => format!("revert {link}"),
-            Step::Quiet { link } => format!("quiet {link}"),
-            Step::Speak {
+            DnsStep::WriteFile { path, .. } => format!("write {path}"),
+            DnsStep::RemoveFile { path } => format!("remove {path}"),
+            DnsStep::ReplaceResolvConf { .. } => "take over".to_owned(),
+            DnsStep::RestoreResolvConf { original } => format!("give back {:?}", original.link),
+            DnsStep::Reload { service } => format!("reload {service:?}"),
+            DnsStep::Revert { link } => format!("revert {link}"),
+            DnsStep::SuppressLink { link } => format!("quiet {link}"),
+            DnsStep::RestoreLink {
                 link, nameservers, ..
             } => format!("speak {link} {}", nameservers.join(" ")),
-            Step::Flush => "flush".to_owned(),
+            DnsStep::Flush => "flush".to_owned(),
         })
         .collect()
 }

@@ -258,7 +258,7 @@ fn kubelet_file_without_choice_uses_last_good_or_current() {
         collision,
         fixtures::{healthy, resolved},
         kubelet::for_kubelet,
-        plan::{Step, plan},
+        plan::{DnsStep, plan},
     };
     use virtfleet_wire::settings::DnsManage;
     let mut seen = resolved("169.254.20.10 127.0.0.1 10.0.0.1", "");
@@ -285,7 +285,10 @@ fn kubelet_file_without_choice_uses_last_good_or_current() {
         let asked = Asked { manage, ..asked() };
         let plan = plan(&asked, &alone, &healthy(""));
         assert!(plan.steps.is_empty(), "{manage:?}");
-        assert!(matches!(plan.kubelet, Some(Step::WriteFile { .. })), "{manage:?}");
+        assert!(
+            matches!(plan.kubelet, Some(DnsStep::WriteFile { .. })),
+            "{manage:?}"
+        );
     }
     seen.files.insert(
         ours::FOR_KUBELET.to_owned(),

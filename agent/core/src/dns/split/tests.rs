@@ -8,7 +8,7 @@ use crate::dns::{
     findings::findings,
     fixtures::{asked, cluster_first, conf, healthy, ips, network_manager, resolved, strings},
     inherited::inherited,
-    plan::{RefusalKind, Step, candidates, plan},
+    plan::{DnsStep, RefusalKind, candidates, plan},
     seen::{Given, Source},
     state::{DnsState, standing},
 };
@@ -50,7 +50,7 @@ fn with_vpn(manager: Manager) -> Seen {
 
 fn written(plan: &Plan, at: &str) -> Option<String> {
     plan.steps.iter().find_map(|step| match step {
-        Step::WriteFile { path, text, .. } if path == at => Some(text.clone()),
+        DnsStep::WriteFile { path, text, .. } if path == at => Some(text.clone()),
         _ => None,
     })
 }
@@ -67,7 +67,10 @@ fn split_dns_link_keeps_its_nameservers() {
             assert!(!written(&plan, ours::RESOLVED).unwrap().contains("10.8.0.1"));
             assert_eq!(written(&plan, OURS), None);
             for step in &plan.steps {
-                if let Step::Quiet { link } | Step::Revert { link } | Step::Speak { link, .. } = step {
+                if let DnsStep::SuppressLink { link }
+                | DnsStep::Revert { link }
+                | DnsStep::RestoreLink { link, .. } = step
+                {
                     assert_ne!(link, "wg0");
                 }
             }
@@ -82,7 +85,7 @@ fn drop_in_of_split_dns_link_is_removed() {
     let mut seen = with_vpn(Manager::Networkd);
     seen.profiles = ["20-wg0.network".to_owned(), "10-eth0.network".to_owned()].into();
     seen.files.insert(OURS.to_owned(), format!("{}\n", ours::MARK));
-    let removed = Step::RemoveFile {
+    let removed = DnsStep::RemoveFile {
         path: OURS.to_owned(),
     };
     assert!(
@@ -92,7 +95,7 @@ fn drop_in_of_split_dns_link_is_removed() {
     );
     // On a live node its nameservers and its domains are restored at run time.
     seen.live = Some("kubelet runs".to_owned());
-    let speak = Step::Speak {
+    let speak = DnsStep::RestoreLink {
         link: "wg0".to_owned(),
         nameservers: strings("10.8.0.1"),
         searches: strings("~corp.example"),
@@ -147,7 +150,7 @@ fn split_dns_is_critical_before_and_info_after_writing() {
     assert_eq!(severity(&seen, &report_only), Severity::Critical);
     assert_eq!(severity(&seen, &asked()), Severity::Critical);
     for step in plan(&asked(), &seen, &healthy("10.0.0.1")).steps {
-        if let Step::WriteFile { path, text, .. } = step {
+        if let DnsStep::WriteFile { path, text, .. } = step {
             seen.files.insert(path, text);
         }
     }

@@ -5,7 +5,7 @@ use crate::dns::{
     plan::plan,
 };
 
-fn stands(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Standing {
+fn stands(asked: &Asked, seen: &Seen, judged: &[Judged]) -> DnsStatus {
     standing(asked, seen, &plan(asked, seen, judged))
 }
 
@@ -15,36 +15,36 @@ fn every_state() {
     let dead = [judged("10.0.0.1", Health::Dead)];
     assert_eq!(
         stands(&asked(), &resolved("10.0.0.1", ""), &good),
-        Standing::Verified
+        DnsStatus::Verified
     );
     assert_eq!(
         stands(&asked(), &resolved("10.0.0.1", ""), &dead),
-        Standing::Broken
+        DnsStatus::Broken
     );
     assert_eq!(
         stands(&asked(), &resolved("10.0.0.1", ""), &[]),
-        Standing::Unknown
+        DnsStatus::Unknown
     );
-    assert_eq!(stands(&asked(), &Seen::default(), &[]), Standing::Broken);
+    assert_eq!(stands(&asked(), &Seen::default(), &[]), DnsStatus::Broken);
     // It works now, but will break.
     assert_eq!(
         stands(&asked(), &resolved("169.254.20.10", ""), &good),
-        Standing::Colliding
+        DnsStatus::Colliding
     );
     let looping = [judged("169.254.20.10", Health::Looping)];
     assert_eq!(
         stands(&asked(), &resolved("169.254.20.10", ""), &looping),
-        Standing::Broken
+        DnsStatus::Broken
     );
     let mut other = asked();
     other.nameservers = ips("10.0.0.2");
     let both = healthy("10.0.0.1 10.0.0.2");
     assert_eq!(
         stands(&other, &resolved("10.0.0.1", ""), &both),
-        Standing::Differs
+        DnsStatus::Differs
     );
     other.manage = DnsManage::Off;
-    assert_eq!(stands(&other, &resolved("10.0.0.1", ""), &both), Standing::Off);
+    assert_eq!(stands(&other, &resolved("10.0.0.1", ""), &both), DnsStatus::Off);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn state_file_round_trips_and_older_ones_parse() {
     let plan = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let state = DnsState {
         v: FORMAT,
-        standing: Standing::Colliding,
+        standing: DnsStatus::Colliding,
         links: seen.links,
         judged: plan.judged,
         collisions: plan.collisions,

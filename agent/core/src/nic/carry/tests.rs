@@ -17,33 +17,33 @@ fn seen(current: u32, wanted: u32) -> Plan {
             current: Some(current),
             possible: Some(8),
             wanted: Some(wanted),
-            standing: Standing::Differs,
+            standing: QueueStatus::Differs,
             ..NicPlan::default()
         }],
         ..Plan::default()
     }
 }
 
-fn state(standing: NicStanding) -> NicState {
+fn state(standing: NicStatus) -> NicState {
     NicState {
         nics: BTreeMap::from([("eth0".to_owned(), standing)]),
         ..NicState::default()
     }
 }
 
-fn carried(mut state: NicState, mut plan: Plan) -> (NicStanding, Plan) {
-    state.nics = carry(&state, &plan);
-    tell(&state, &mut plan);
+fn carried(mut state: NicState, mut plan: Plan) -> (NicStatus, Plan) {
+    state.nics = update_states(&state, &plan);
+    add_recorded_state(&state, &mut plan);
     (state.nics["eth0"].clone(), plan)
 }
 
-fn tried() -> NicStanding {
-    NicStanding {
+fn tried() -> NicStatus {
+    NicStatus {
         mac: "a".to_owned(),
         index: 2,
         first: 1,
         put_back: BTreeSet::from([2]),
-        ..NicStanding::default()
+        ..NicStatus::default()
     }
 }
 
@@ -79,36 +79,43 @@ fn first_snapshot_is_kept_until_the_interface_is_replaced() {
 #[test]
 fn absent_interface_keeps_its_state_until_replugged() {
     let mut known = state(tried());
-    meet(&mut known, &machine(None));
+    match_interfaces(&mut known, &machine(None));
     assert!(known.nics.is_empty() && known.away.contains_key("eth0"));
     let mut again = known.clone();
-    meet(&mut again, &machine(Some(2)));
+    match_interfaces(&mut again, &machine(Some(2)));
     assert_eq!(again, state(tried()));
-    meet(&mut known, &machine(Some(7)));
+    match_interfaces(&mut known, &machine(Some(7)));
     assert!(known.nics.is_empty() && known.away.is_empty());
 }
 
 #[test]
 fn reverted_number_is_not_retried_in_this_boot() {
     let (still, plan) = carried(state(tried()), seen(1, 2));
-    assert_eq!((still.standing, still.put_back.len()), (Standing::RolledBack, 1));
-    assert_eq!(plan.nics[0].standing, Standing::RolledBack, "also in the plan");
+    assert_eq!(
+        (still.standing, still.put_back.len()),
+        (QueueStatus::RolledBack, 1)
+    );
+    assert_eq!(plan.nics[0].standing, QueueStatus::RolledBack, "also in the plan");
     assert!(plan.notes[0].contains("with 2 queues"), "{:?}", plan.notes);
     let (other, plan) = carried(state(still), seen(1, 3));
-    assert_eq!(other.standing, Standing::Differs, "another CPU");
+    assert_eq!(other.standing, QueueStatus::Differs, "another CPU");
     assert!(plan.notes.is_empty());
     let mut blind = seen(1, 2);
     blind.nics[0].wanted = None;
     let (blind, _) = carried(state(other), blind);
-    assert_eq!(blind.standing, Standing::Differs);
+    assert_eq!(blind.standing, QueueStatus::Differs);
     let (again, _) = carried(state(blind), seen(1, 2));
     assert_eq!(
         again.standing,
-        Standing::RolledBack,
+        QueueStatus::RolledBack,
         "the CPU was removed, and a snapshot failed"
     );
     let (there, _) = carried(state(again), seen(2, 2));
-    assert_eq!(there.standing, Standing::Differs, "it is present: as in the plan");
+    assert_eq!(
+        there.standing,
+        QueueStatus::Differs,
+        "it is present: as in the plan"
+    );
 }
 
 #[test]
@@ -127,9 +134,9 @@ fn failed_revert_is_reported_in_every_plan() {
     });
     let mut plan = seen(3, 3);
     plan.multiqueue = Multiqueue::Off;
-    plan.nics[0].standing = Standing::Excluded;
+    plan.nics[0].standing = QueueStatus::Excluded;
     let (stands, _) = carried(state(standing), plan);
-    assert_eq!((stands.standing, stands.ours), (Standing::RolledBack, Some(2)));
+    assert_eq!((stands.standing, stands.ours), (QueueStatus::RolledBack, Some(2)));
     assert!(
         stands.because.contains("with 2 again it is gone still"),
         "{stands:?}"
@@ -138,16 +145,16 @@ fn failed_revert_is_reported_in_every_plan() {
 
 #[test]
 fn off_clears_own_changes_after_restore() {
-    let ours = NicStanding {
+    let ours = NicStatus {
         mac: "a".to_owned(),
         first: 1,
         ours: Some(2),
         before: Some(1),
-        ..NicStanding::default()
+        ..NicStatus::default()
     };
     let mut plan = seen(2, 1);
     plan.multiqueue = Multiqueue::Off;
-    plan.nics[0].standing = Standing::Excluded;
+    plan.nics[0].standing = QueueStatus::Excluded;
     let (waiting, _) = carried(state(ours.clone()), plan.clone());
     assert_eq!(waiting.ours, Some(2), "not done yet");
     plan.nics[0].current = Some(1);
@@ -158,7 +165,7 @@ fn off_clears_own_changes_after_restore() {
 
 #[test]
 fn manual_change_becomes_the_number_to_restore() {
-    let mut standing = NicStanding::default();
+    let mut standing = NicStatus::default();
     standing.set(1, 2);
     standing.set(2, 3);
     assert_eq!((standing.before, standing.ours), (Some(1), Some(3)));

@@ -1,6 +1,6 @@
 //! I/O scheduler of virtio disks, if one is requested.
 
-use super::{Plan, RefusalKind, Step};
+use super::{NicStep, Plan, RefusalKind};
 use crate::{
     nic::Asked,
     virtio::{Disk, DiskKind},
@@ -16,7 +16,7 @@ pub(super) fn schedulers(plan: &mut Plan, asked: &Asked, disks: &[Disk]) {
             continue;
         }
         if disk.schedulers.contains(wanted) {
-            plan.steps.push(Step::SetScheduler {
+            plan.steps.push(NicStep::SetScheduler {
                 disk: disk.name.clone(),
                 from: disk.scheduler.clone(),
                 to: wanted.clone(),

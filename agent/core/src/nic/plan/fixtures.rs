@@ -2,9 +2,9 @@
 
 use virtfleet_wire::settings::{Multiqueue, NicSettings};
 
-use super::{Plan, Step, plan};
+use super::{NicStep, Plan, plan};
 use crate::{
-    nic::{Asked, carry::carry, check, spread::spread, state::NicState},
+    nic::{Asked, carry::update_states, check, spread::spread, state::NicState},
     virtio::{Channels, Cpus, Direction, Disk, Machine, Nic, NicQueue, Rings},
 };
 
@@ -85,21 +85,21 @@ fn set_channels(nic: &mut Nic, to: u32, online: &[u32]) {
 }
 
 /// Applies a step like the kernel.
-pub(super) fn apply_to(machine: &mut Machine, step: &Step) {
+pub(super) fn apply_to(machine: &mut Machine, step: &NicStep) {
     let online = machine.cpus.online.clone();
     let nic = machine
         .nics
         .iter_mut()
         .find(|nic| step.target().is_some_and(|target| target.nic == nic.name));
     match (step, nic) {
-        (Step::SetChannels { from, to, .. }, Some(nic)) => {
+        (NicStep::SetChannels { from, to, .. }, Some(nic)) => {
             let channels = nic.channels.unwrap();
             assert_eq!(channels.current, *from);
             assert!((1..=channels.possible).contains(to), "{step}");
             set_channels(nic, *to, &online);
         }
         (
-            Step::SetSteering {
+            NicStep::SetSteering {
                 direction, queue, to, ..
             },
             Some(nic),
@@ -108,12 +108,12 @@ pub(super) fn apply_to(machine: &mut Machine, step: &Step) {
             let found = queues.find(|one| one.direction == *direction && one.index == *queue);
             found.expect("a queue that is there").cpus = Some(to.clone());
         }
-        (Step::SetRings { to, .. }, Some(nic)) => {
+        (NicStep::SetRings { to, .. }, Some(nic)) => {
             let rings = nic.rings.as_mut().unwrap();
             assert!(to.rx <= rings.rx_possible && to.tx <= rings.tx_possible, "{step}");
             (rings.rx, rings.tx) = (to.rx, to.tx);
         }
-        (Step::SetScheduler { disk, to, .. }, None) => {
+        (NicStep::SetScheduler { disk, to, .. }, None) => {
             let disk: &mut Disk = machine.disks.iter_mut().find(|one| one.name == *disk).unwrap();
             assert!(disk.schedulers.contains(to), "{step}");
             disk.scheduler = Some(to.clone());
@@ -127,15 +127,15 @@ pub(super) fn apply_to(machine: &mut Machine, step: &Step) {
 pub(super) fn pass(asked: &Asked, machine: &mut Machine, state: &mut NicState) -> Plan {
     for _ in 0..2 {
         let now = plan(asked, machine, state);
-        state.nics = carry(state, &now);
+        state.nics = update_states(state, &now);
         for step in &now.steps {
-            if let Step::SetChannels { target, from, to } = step {
+            if let NicStep::SetChannels { target, from, to } = step {
                 state.nics.get_mut(&target.nic).unwrap().set(*from, *to);
             }
             apply_to(machine, step);
         }
     }
     let after = plan(asked, machine, state);
-    state.nics = carry(state, &after);
+    state.nics = update_states(state, &after);
     after
 }

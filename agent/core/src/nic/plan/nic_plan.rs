@@ -1,9 +1,9 @@
 //! The plan of one interface, and of all.
 
-use super::super::state::Standing;
+use super::super::state::QueueStatus;
 use super::{
     refused::{Refusal, RefusalKind},
-    step::Step,
+    step::NicStep,
 };
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::Multiqueue;
@@ -25,7 +25,7 @@ pub struct NicPlan {
     /// Requested number of queues; `None` if the agent does not manage them.
     pub wanted: Option<u32>,
     /// Current state.
-    pub standing: Standing,
+    pub standing: QueueStatus,
     /// Reason of the state, one sentence.
     pub because: String,
 }
@@ -42,7 +42,7 @@ pub struct Plan {
     /// Interfaces by name.
     pub nics: Vec<NicPlan>,
     /// Steps in order; empty if everything is as requested.
-    pub steps: Vec<Step>,
+    pub steps: Vec<NicStep>,
     /// Reasons why something is not done.
     pub refusals: Vec<Refusal>,
     /// Notes for the admin.

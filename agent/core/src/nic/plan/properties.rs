@@ -166,7 +166,7 @@ proptest! {
         let mut state = NicState::default();
         pass(&asked(Multiqueue::Auto), &mut seen, &mut state);
         for (nic, stands) in seen.nics.iter().zip(state.nics.values()) {
-            if stands.standing == Standing::Spread {
+            if stands.standing == QueueStatus::Spread {
                 let maps = nic.queues.iter().filter(|queue| queue.direction == Direction::Transmit);
                 let maps: Option<Vec<_>> = maps.map(|queue| queue.cpus.clone()).collect();
                 if let Some(maps) = maps.filter(|maps| maps.len() > 1) {

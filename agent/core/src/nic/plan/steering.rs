@@ -2,7 +2,7 @@
 
 use virtfleet_wire::settings::Steering;
 
-use super::{Plan, RefusalKind, Step, Target};
+use super::{NicStep, Plan, RefusalKind, Target};
 use crate::{
     nic::{Asked, spread},
     virtio::{Cpus, Direction, Nic, NicQueue},
@@ -30,7 +30,7 @@ pub(super) fn transmit(plan: &mut Plan, asked: &Asked, nic: &Nic) {
     let count = u32::try_from(queues.len()).unwrap_or(u32::MAX);
     for ((queue, from), to) in queues.iter().zip(maps).zip(spread::spread(&plan.online, count)) {
         if from != to {
-            plan.steps.push(Step::SetSteering {
+            plan.steps.push(NicStep::SetSteering {
                 target: Target::of(nic),
                 direction: Direction::Transmit,
                 queue: queue.index,
@@ -66,7 +66,7 @@ pub(super) fn receive(plan: &mut Plan, asked: &Asked, nic: &Nic, cpus: &Cpus, co
         let known = queues.iter().find(|one| one.index == queue);
         let from = known.and_then(|one| one.cpus.clone()).unwrap_or_default();
         if from != to {
-            plan.steps.push(Step::SetSteering {
+            plan.steps.push(NicStep::SetSteering {
                 target: Target::of(nic),
                 direction: Direction::Receive,
                 queue,

@@ -44,7 +44,7 @@ pub struct RingSizes {
 /// interface's steps is skipped, and other interfaces continue.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "step")]
-pub enum Step {
+pub enum NicStep {
     /// Set the number of queues (`ETHTOOL_SCHANNELS`).
     SetChannels {
         /// The interface.
@@ -90,7 +90,7 @@ pub enum Step {
     },
 }
 
-impl Step {
+impl NicStep {
     /// Name of the interface or the disk.
     pub fn subject(&self) -> &str {
         match self {
@@ -122,7 +122,7 @@ impl Step {
     }
 }
 
-impl std::fmt::Display for Step {
+impl std::fmt::Display for NicStep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::SetChannels { target, from, to } => {

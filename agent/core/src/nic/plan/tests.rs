@@ -8,13 +8,13 @@ use crate::{
 
 fn channels(plan: &Plan) -> Vec<(&str, u32, u32)> {
     let each = plan.steps.iter().filter_map(|step| match step {
-        Step::SetChannels { target, from, to } => Some((target.nic.as_str(), *from, *to)),
+        NicStep::SetChannels { target, from, to } => Some((target.nic.as_str(), *from, *to)),
         _ => None,
     });
     each.collect()
 }
 
-fn standing(plan: &Plan) -> Standing {
+fn standing(plan: &Plan) -> QueueStatus {
     plan.nics[0].standing
 }
 
@@ -25,7 +25,7 @@ fn queues_are_raised_to_cpus_or_maximum() {
         for mode in [Multiqueue::Auto, Multiqueue::ReportOnly] {
             let plan = plan(&asked(mode), &seen, &NicState::default());
             assert_eq!(channels(&plan), [("eth0", current, to)]);
-            assert_eq!(standing(&plan), Standing::Differs);
+            assert_eq!(standing(&plan), QueueStatus::Differs);
             assert_eq!(plan.notes, [COST]);
         }
     }
@@ -36,8 +36,8 @@ fn correct_and_single_queue_interfaces_are_unchanged() {
     let seen = machine(4, vec![nic(0, 4, 8, 4), nic(1, 1, 1, 4)]);
     let plan = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
     assert!(plan.steps.is_empty() && plan.notes.is_empty(), "{plan:?}");
-    let standings: Vec<Standing> = plan.nics.iter().map(|nic| nic.standing).collect();
-    assert_eq!(standings, [Standing::Spread, Standing::Single]);
+    let standings: Vec<QueueStatus> = plan.nics.iter().map(|nic| nic.standing).collect();
+    assert_eq!(standings, [QueueStatus::Spread, QueueStatus::Single]);
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn other_drivers_and_excluded_interfaces_are_unchanged() {
     let plan = plan(&with(&settings), &seen, &NicState::default());
     assert!(plan.steps.is_empty() && plan.refusals.is_empty(), "{plan:?}");
     assert!(plan.nics[0].because.contains("mlx5_core") && plan.nics[1].because.contains("^eth1$"));
-    assert!(plan.nics.iter().all(|nic| nic.standing == Standing::Excluded));
+    assert!(plan.nics.iter().all(|nic| nic.standing == QueueStatus::Excluded));
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn surplus_queues_are_removed_only_if_added_by_the_agent() {
     let others = plan(&asked(Multiqueue::Auto), &seen, &NicState::default());
     assert_eq!(
         (channels(&others).len(), standing(&others)),
-        (0, Standing::Differs)
+        (0, QueueStatus::Differs)
     );
     assert!(
         others.notes[0].contains("ethtool -L eth0 combined 2"),
@@ -95,7 +95,7 @@ fn manual_number_is_kept_with_keep_manual() {
     let left = pass(&keep, &mut seen, &mut state);
     assert_eq!(
         (standing(&left), seen.nics[0].channels.unwrap().current),
-        (Standing::Manual, 2)
+        (QueueStatus::Manual, 2)
     );
     // Outdated because a vCPU was added: the kernel's own number.
     let mut seen = machine(2, vec![nic(0, 2, 8, 2)]);
@@ -110,7 +110,7 @@ fn manual_number_is_kept_with_keep_manual() {
     assert_eq!(seen.nics[0].channels.unwrap().current, 4);
     // Set manually, after the agent's change.
     seen.nics[0].channels.as_mut().unwrap().current = 1;
-    assert_eq!(standing(&plan(&keep, &seen, &state)), Standing::Manual);
+    assert_eq!(standing(&plan(&keep, &seen, &state)), QueueStatus::Manual);
     let raise = asked(Multiqueue::Auto);
     assert_eq!(channels(&plan(&raise, &seen, &state)), [("eth0", 1, 4)]);
 }
@@ -207,7 +207,7 @@ fn rings_rps_and_schedulers_are_set_on_request() {
             "vda: scheduler none instead of mq-deadline",
         ]
     );
-    let gated: Vec<bool> = plan.steps.iter().map(Step::is_multiqueue).collect();
+    let gated: Vec<bool> = plan.steps.iter().map(NicStep::is_multiqueue).collect();
     assert_eq!(gated, [true, false, false, false, false]);
     assert_eq!(
         (plan.refusals.len(), plan.refusals[0].subject.as_str()),
@@ -240,7 +240,7 @@ fn unsupported_or_unreadable_settings_are_refused() {
         &machine(2, vec![bare]),
         &NicState::default(),
     );
-    assert_eq!((standing(&silent), silent.steps.len()), (Standing::Unknown, 0));
+    assert_eq!((standing(&silent), silent.steps.len()), (QueueStatus::Unknown, 0));
     let blind = plan(
         &asked(Multiqueue::Auto),
         &machine(0, vec![nic(0, 1, 2, 0)]),
@@ -270,7 +270,7 @@ fn rings_need_single_queue_reset() {
     assert!(refused.refusals[0].message.contains("RING_RESET"), "{refused:?}");
     seen.devices[0].negotiated = Features(1 << transport::RING_RESET);
     let done = plan(&with(&settings), &seen, &NicState::default());
-    assert!(matches!(done.steps[..], [Step::SetRings { .. }]), "{done:?}");
+    assert!(matches!(done.steps[..], [NicStep::SetRings { .. }]), "{done:?}");
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn packets_are_not_steered_to_isolated_cpus() {
     seen.cpus.isolated = vec![2, 3];
     let plan = plan(&with(&settings), &seen, &NicState::default());
     let steered = plan.steps.iter().filter_map(|step| match step {
-        Step::SetSteering { to, .. } => Some(to.as_slice()),
+        NicStep::SetSteering { to, .. } => Some(to.as_slice()),
         _ => None,
     });
     assert_eq!(steered.collect::<Vec<_>>(), [[0, 1]; 4]);

@@ -5,7 +5,7 @@ use virtfleet_wire::settings::Multiqueue;
 use crate::{
     nic::{
         Asked,
-        state::{NicStanding, Standing},
+        state::{NicStatus, QueueStatus},
     },
     virtio::{Channels, Nic},
 };
@@ -18,14 +18,14 @@ pub(super) const DRIVER: &str = "virtio_net";
 #[derive(Debug, Default)]
 pub(super) struct Verdict {
     pub(super) wanted: Option<u32>,
-    pub(super) standing: Standing,
+    pub(super) standing: QueueStatus,
     pub(super) because: String,
     /// Number of queues to set.
     pub(super) change: Option<u32>,
     pub(super) note: Option<String>,
 }
 
-fn left(standing: Standing, because: impl Into<String>) -> Verdict {
+fn left(standing: QueueStatus, because: impl Into<String>) -> Verdict {
     Verdict {
         standing,
         because: because.into(),
@@ -33,7 +33,7 @@ fn left(standing: Standing, because: impl Into<String>) -> Verdict {
     }
 }
 
-pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicStanding>) -> Verdict {
+pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicStatus>) -> Verdict {
     if nic.driver != DRIVER {
         let driver = if nic.driver.is_empty() {
             "unknown"
@@ -41,7 +41,7 @@ pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicSta
             &nic.driver
         };
         return left(
-            Standing::Excluded,
+            QueueStatus::Excluded,
             format!("its driver is {driver}; the agent manages only {DRIVER}"),
         );
     }
@@ -51,19 +51,19 @@ pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicSta
         .filter(|pattern| pattern.matches(&nic.name))
     {
         return left(
-            Standing::Excluded,
+            QueueStatus::Excluded,
             format!("it matches nic.exclude {:?}", pattern.text()),
         );
     }
     let Some(channels) = nic.channels.filter(|channels| channels.current > 0) else {
         return left(
-            Standing::Unknown,
+            QueueStatus::Unknown,
             "the driver does not report its number of queues",
         );
     };
     let cpus = u32::try_from(online.len()).unwrap_or(u32::MAX);
     if cpus == 0 {
-        return left(Standing::Unknown, "the list of online CPUs cannot be read");
+        return left(QueueStatus::Unknown, "the list of online CPUs cannot be read");
     }
     match asked.multiqueue {
         Multiqueue::Off => off(channels, known),
@@ -72,11 +72,11 @@ pub(super) fn of(asked: &Asked, nic: &Nic, online: &[u32], known: Option<&NicSta
 }
 
 /// Restores the number before the agent's change, and changes nothing else.
-fn off(channels: Channels, known: Option<&NicStanding>) -> Verdict {
+fn off(channels: Channels, known: Option<&NicStatus>) -> Verdict {
     let ours = known.filter(|known| known.ours == Some(channels.current));
     let before = ours.and_then(|known| known.before);
     let before = before.map(|before| before.clamp(1, channels.possible.max(1)));
-    let mut verdict = left(Standing::Excluded, "nic.multiqueue is off");
+    let mut verdict = left(QueueStatus::Excluded, "nic.multiqueue is off");
     if let Some(before) = before.filter(|before| *before != channels.current) {
         verdict.change = Some(before);
         verdict.wanted = Some(before);
@@ -92,13 +92,13 @@ fn single() -> Verdict {
     Verdict {
         wanted: Some(1),
         ..left(
-            Standing::Single,
+            QueueStatus::Single,
             "the VM's interface has one queue (networkInterfaceMultiqueue in the VMI's spec)",
         )
     }
 }
 
-fn on(asked: &Asked, nic: &Nic, channels: Channels, cpus: u32, known: Option<&NicStanding>) -> Verdict {
+fn on(asked: &Asked, nic: &Nic, channels: Channels, cpus: u32, known: Option<&NicStatus>) -> Verdict {
     let Channels { current, possible } = channels;
     if possible <= 1 {
         return single();
@@ -108,13 +108,13 @@ fn on(asked: &Asked, nic: &Nic, channels: Channels, cpus: u32, known: Option<&Ni
     if current == wanted {
         return Verdict {
             wanted: Some(wanted),
-            ..left(Standing::Spread, shown)
+            ..left(QueueStatus::Spread, shown)
         };
     }
     let ours = known.is_some_and(|known| known.ours == Some(current));
     if asked.keep_manual && !ours && !is_kernel_default(channels, cpus, known) {
         return left(
-            Standing::Manual,
+            QueueStatus::Manual,
             format!(
                 "{current} queues were set by an admin or another program, and nic.keepManual is set ({shown})"
             ),
@@ -123,7 +123,7 @@ fn on(asked: &Asked, nic: &Nic, channels: Channels, cpus: u32, known: Option<&Ni
     let mut verdict = Verdict {
         wanted: Some(wanted),
         ..left(
-            Standing::Differs,
+            QueueStatus::Differs,
             format!("{wanted} queues are requested: {shown}"),
         )
     };
@@ -139,7 +139,7 @@ fn on(asked: &Asked, nic: &Nic, channels: Channels, cpus: u32, known: Option<&Ni
 }
 
 /// Whether the kernel sets up this number itself, given the CPUs at first sight (`virtnet_probe`).
-fn is_kernel_default(channels: Channels, cpus: u32, known: Option<&NicStanding>) -> bool {
+fn is_kernel_default(channels: Channels, cpus: u32, known: Option<&NicStatus>) -> bool {
     let first = known.map_or(cpus, |known| known.first_cpus);
     channels.current == channels.possible.min(first)
 }

@@ -10,7 +10,7 @@ use super::{
     words::count,
 };
 use crate::{
-    nic::state::Standing,
+    nic::state::QueueStatus,
     virtio::{Channels, Nic},
 };
 
@@ -69,12 +69,12 @@ fn single(view: &View<'_>, nic: &Nic) -> Finding {
 fn fewer(view: &View<'_>, nic: &Nic, channels: Channels) -> Option<Finding> {
     let target = channels.possible.min(view.cpus);
     let standing = view.standing(nic);
-    let word = standing.map_or(Standing::Unknown, |one| one.standing);
+    let word = standing.map_or(QueueStatus::Unknown, |one| one.standing);
     let has = format!("{} uses {} of {target} queues", nic.name, channels.current);
     match word {
         // Another finding reports it.
-        Standing::RolledBack => return None,
-        Standing::Manual => {
+        QueueStatus::RolledBack => return None,
+        QueueStatus::Manual => {
             let message =
                 format!("{has}: an admin or another program set this number, and the agent keeps it");
             return Some(

@@ -7,7 +7,7 @@ use super::{
     words::{count, few},
 };
 use crate::{
-    nic::state::{NicStanding, Standing},
+    nic::state::{NicStatus, QueueStatus},
     virtio::Nic,
 };
 
@@ -19,7 +19,7 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     };
     let nics = view.machine.nics.iter();
     let stands = nics.filter_map(|nic| Some((nic, view.standing(nic)?)));
-    let put_back = stands.filter(|(_, one)| one.standing == Standing::RolledBack);
+    let put_back = stands.filter(|(_, one)| one.standing == QueueStatus::RolledBack);
     let mut all: Vec<Finding> = put_back.map(|(nic, one)| rolled_back(nic, one)).collect();
     let all_of = |id: &str, reason: &str, message: String| {
         Finding::new(id, Severity::Warning, ("Interface", "*"), reason, message)
@@ -42,7 +42,7 @@ pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     all
 }
 
-fn rolled_back(nic: &Nic, standing: &NicStanding) -> Finding {
+fn rolled_back(nic: &Nic, standing: &NicStatus) -> Finding {
     if standing.is_broken() {
         let message = format!(
             "{} does not work as before the change of its queues: {}",

@@ -8,7 +8,7 @@ use virtfleet_wire::{
 
 use super::disks::works;
 use crate::{
-    nic::state::{NicStanding, NicState, Standing},
+    nic::state::{NicState, NicStatus, QueueStatus},
     virtio::{Device, Disk, Machine, Nic, NicKind},
 };
 
@@ -41,7 +41,7 @@ impl<'a> View<'a> {
     }
 
     /// State of an interface after the last run; `None` for another interface of the same name.
-    pub(super) fn standing(&self, nic: &Nic) -> Option<&'a NicStanding> {
+    pub(super) fn standing(&self, nic: &Nic) -> Option<&'a NicStatus> {
         let standing = self.state?.nics.get(&nic.name)?;
         (standing.mac == nic.mac).then_some(standing)
     }
@@ -53,7 +53,7 @@ impl<'a> View<'a> {
         nic.kind == NicKind::Virtio
             && self.settings.multiqueue != Multiqueue::Off
             && !excluded
-            && standing != Some(Standing::Excluded)
+            && standing != Some(QueueStatus::Excluded)
     }
 
     /// Whether the performance of a device matters: not for a read-only disk or one with settings.

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use virtfleet_agent_core::disks::health::Look;
+use virtfleet_agent_core::disks::health::DiskSample;
 
 use super::{list, read_text};
 use crate::Roots;
@@ -19,7 +19,7 @@ fn number(path: &Path) -> Option<u64> {
 
 /// `Documentation/ABI/testing/sysfs-fs-ext4`. The error count is in the superblock and is reset by
 /// `e2fsck`. The warning count is of the current mount.
-pub(super) fn ext4(roots: &Roots, mut health: Look) -> Look {
+pub(super) fn ext4(roots: &Roots, mut health: DiskSample) -> DiskSample {
     let folder = roots.sys(format!("fs/ext4/{}", health.block));
     for (kind, file) in [("error", "errors_count"), ("warning", "warning_count")] {
         if let Some(count) = number(&folder.join(file)) {
@@ -35,7 +35,7 @@ pub(super) fn ext4(roots: &Roots, mut health: Look) -> Look {
 
 /// `Documentation/ABI/testing/sysfs-fs-btrfs`, Linux 5.14 and later: one line per kind for each
 /// device. The counters persist until an admin resets them.
-pub(super) fn btrfs(roots: &Roots, mut health: Look) -> Look {
+pub(super) fn btrfs(roots: &Roots, mut health: DiskSample) -> DiskSample {
     let all = roots.sys("fs/btrfs");
     let filesystems = list(&all).unwrap_or_default();
     let Some(folder) = filesystems

@@ -82,7 +82,7 @@ impl Guest {
         fs::write(path, text).unwrap();
     }
 
-    fn inspect(&self, asked: &[(&str, &str)], gate: Option<Receiver<()>>) -> Vec<Option<Look>> {
+    fn inspect(&self, asked: &[(&str, &str)], gate: Option<Receiver<()>>) -> Vec<Option<DiskSample>> {
         let asked: Vec<Asked<'_>> = asked
             .iter()
             .map(|(device, place)| Asked {
@@ -111,9 +111,9 @@ fn ext4_on_luks_reports_errors_of_its_superblock_and_its_disk() {
         guest.write(&format!("sys/{file}"), text);
     }
     let health = guest.inspect(&[("sda", "/data")], None).remove(0).unwrap();
-    let expected = Look {
+    let expected = DiskSample {
         block: "dm-0".into(),
-        answer: Answer::Yes,
+        answer: StatfsResult::Yes,
         read_only: Some(true),
         space: Some(Usage {
             used: 600,
@@ -168,7 +168,7 @@ fn a_hanging_or_failing_filesystem_affects_only_its_own_result() {
         ("vdg", "/others"),
         ("vdh", "/nowhere"),
     ];
-    let answers: Vec<Option<Answer>> = guest
+    let answers: Vec<Option<StatfsResult>> = guest
         .inspect(&asked, Some(gate))
         .into_iter()
         .map(|health| health.map(|health| health.answer))
@@ -176,10 +176,10 @@ fn a_hanging_or_failing_filesystem_affects_only_its_own_result() {
     assert_eq!(
         answers,
         [
-            Some(Answer::Silent),
-            Some(Answer::Error("I/O error".into())),
-            Some(Answer::Unknown),
-            Some(Answer::Yes),
+            Some(StatfsResult::Silent),
+            Some(StatfsResult::Error("I/O error".into())),
+            Some(StatfsResult::Unknown),
+            Some(StatfsResult::Yes),
             // A different disk is mounted there; nothing is mounted.
             None,
             None,

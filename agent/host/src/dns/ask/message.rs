@@ -5,7 +5,7 @@ use std::{net::IpAddr, str::FromStr as _};
 use domain::base::{
     Message, MessageBuilder, Name, Rtype, iana::Class, iana::Opcode, iana::Rcode, name::ToName as _,
 };
-use virtfleet_agent_core::dns::answers::{ECHO, Outcome, Purpose, Question, Transport};
+use virtfleet_agent_core::dns::answers::{ECHO, Purpose, QueryOutcome, Question, Transport};
 
 /// An encoded query and what an answer to it must contain.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub struct QueryMessage {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It answers the query.
-    Answer(Outcome),
+    Answer(QueryOutcome),
     /// It is not an answer, for this reason. Anyone could have sent it, so the answer may still
     /// arrive.
     Other(&'static str),
@@ -97,18 +97,18 @@ impl QueryMessage {
             return Verdict::Other("an answer to another question");
         }
         Verdict::Answer(if header.tc() && self.transport == Transport::Udp {
-            Outcome::Truncated
+            QueryOutcome::Truncated
         } else if header.tc() {
             malformed_answer("a truncated answer over TCP")
         } else if code == Rcode::NXDOMAIN {
-            Outcome::NoSuchName
+            QueryOutcome::NoSuchName
         } else if code == Rcode::NOERROR {
             self.addresses(message).map_or_else(
                 || malformed_answer("an answer whose records cannot be read"),
-                |count| Outcome::Addresses { count },
+                |count| QueryOutcome::Addresses { count },
             )
         } else {
-            Outcome::Code {
+            QueryOutcome::Code {
                 code: code.to_string(),
             }
         })
@@ -133,8 +133,8 @@ impl QueryMessage {
     }
 }
 
-pub(super) fn malformed_answer(reason: &str) -> Outcome {
-    Outcome::Garbled {
+pub(super) fn malformed_answer(reason: &str) -> QueryOutcome {
+    QueryOutcome::Garbled {
         reason: reason.to_owned(),
     }
 }
@@ -193,16 +193,19 @@ mod tests {
             change(&mut bytes);
             asked.read(&bytes)
         };
-        assert_eq!(answer(&|_| ()), Verdict::Answer(Outcome::Addresses { count: 0 }));
+        assert_eq!(
+            answer(&|_| ()),
+            Verdict::Answer(QueryOutcome::Addresses { count: 0 })
+        );
         assert_eq!(
             answer(&|bytes| bytes[13] = b'e'),
-            Verdict::Answer(Outcome::Addresses { count: 0 })
+            Verdict::Answer(QueryOutcome::Addresses { count: 0 })
         );
         assert_eq!(
             answer(&|bytes| bytes[3] = 3),
-            Verdict::Answer(Outcome::NoSuchName)
+            Verdict::Answer(QueryOutcome::NoSuchName)
         );
-        let refused = Outcome::Code {
+        let refused = QueryOutcome::Code {
             code: "REFUSED".to_owned(),
         };
         assert_eq!(answer(&|bytes| bytes[3] = 5), Verdict::Answer(refused.clone()));
@@ -217,7 +220,7 @@ mod tests {
         );
         assert_eq!(
             answer(&|bytes| bytes[2] |= 2),
-            Verdict::Answer(Outcome::Truncated)
+            Verdict::Answer(QueryOutcome::Truncated)
         );
         assert_eq!(
             answer(&|bytes| bytes[0] = 0),

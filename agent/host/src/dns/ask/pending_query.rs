@@ -13,7 +13,7 @@ use nix::{
     poll::PollFlags,
     sys::socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, connect, socket},
 };
-use virtfleet_agent_core::dns::answers::{Answer, Outcome, Question, Transport};
+use virtfleet_agent_core::dns::answers::{Answer, QueryOutcome, Question, Transport};
 
 use super::message::{QueryMessage, Verdict, malformed_answer};
 
@@ -35,7 +35,7 @@ enum State {
     Udp(UdpSocket, QueryMessage),
     Connecting(TcpStream, QueryMessage),
     Reading(TcpStream, QueryMessage, Vec<u8>),
-    Over(Outcome, Duration),
+    Over(QueryOutcome, Duration),
 }
 
 impl<'q> PendingQuery<'q> {
@@ -46,7 +46,7 @@ impl<'q> PendingQuery<'q> {
             Ok(asked) => address(question, port)
                 .and_then(|to| begin(to, question.transport, asked))
                 .unwrap_or_else(|error| State::Over(unreachable(&error), sent.elapsed())),
-            Err(reason) => State::Over(Outcome::Garbled { reason }, Duration::ZERO),
+            Err(reason) => State::Over(QueryOutcome::Garbled { reason }, Duration::ZERO),
         };
         Self {
             question,
@@ -93,7 +93,7 @@ impl<'q> PendingQuery<'q> {
 
     /// Switches from writing to reading.
     fn start_reading(&mut self) {
-        let over = State::Over(Outcome::Timeout, Duration::ZERO);
+        let over = State::Over(QueryOutcome::Timeout, Duration::ZERO);
         self.state = match std::mem::replace(&mut self.state, over) {
             State::Connecting(stream, asked) => State::Reading(stream, asked, Vec::new()),
             other => other,
@@ -113,7 +113,7 @@ impl<'q> PendingQuery<'q> {
     /// Ends the query if its timeout has passed.
     pub(super) fn check_timeout(&mut self, now: Instant, timeout: Duration) {
         if now.duration_since(self.sent) >= timeout {
-            self.end(self.unrelated.map_or(Outcome::Timeout, malformed_answer));
+            self.end(self.unrelated.map_or(QueryOutcome::Timeout, malformed_answer));
         }
     }
 
@@ -122,7 +122,7 @@ impl<'q> PendingQuery<'q> {
     }
 
     /// Only the first end has an effect.
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, outcome: QueryOutcome) {
         if !matches!(self.state, State::Over(..)) {
             self.state = State::Over(outcome, self.sent.elapsed());
         }
@@ -131,7 +131,7 @@ impl<'q> PendingQuery<'q> {
     pub(super) fn answer(self) -> Answer {
         let (outcome, took) = match self.state {
             State::Over(outcome, took) => (outcome, took),
-            _ => (Outcome::Timeout, self.sent.elapsed()),
+            _ => (QueryOutcome::Timeout, self.sent.elapsed()),
         };
         Answer {
             question: self.question.clone(),
@@ -224,8 +224,8 @@ fn more(stream: &mut TcpStream, asked: &QueryMessage, bytes: &mut Vec<u8>) -> io
     }
 }
 
-fn unreachable(error: &io::Error) -> Outcome {
-    Outcome::Unreachable {
+fn unreachable(error: &io::Error) -> QueryOutcome {
+    QueryOutcome::Unreachable {
         error: error.to_string(),
     }
 }

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use virtfleet_agent_core::dns::answers::{Outcome, Purpose, Question, Transport};
+use virtfleet_agent_core::dns::answers::{Purpose, QueryOutcome, Question, Transport};
 
 use super::{
     message::malformed_answer,
@@ -55,22 +55,22 @@ fn both(behavior: Behavior) -> [Answer; 2] {
     answers.try_into().unwrap()
 }
 
-fn outcomes(behavior: Behavior) -> [Outcome; 2] {
+fn outcomes(behavior: Behavior) -> [QueryOutcome; 2] {
     both(behavior).map(|answer| answer.outcome)
 }
 
 #[test]
 fn each_behavior_of_a_nameserver_has_its_outcome() {
-    let code = |code: &str| Outcome::Code {
+    let code = |code: &str| QueryOutcome::Code {
         code: code.to_owned(),
     };
     for (behavior, outcome) in [
-        (Behavior::Addresses(2), Outcome::Addresses { count: 2 }),
-        (Behavior::Addresses(0), Outcome::Addresses { count: 0 }),
-        (Behavior::Code(3), Outcome::NoSuchName),
+        (Behavior::Addresses(2), QueryOutcome::Addresses { count: 2 }),
+        (Behavior::Addresses(0), QueryOutcome::Addresses { count: 0 }),
+        (Behavior::Code(3), QueryOutcome::NoSuchName),
         (Behavior::Code(2), code("SERVFAIL")),
         (Behavior::Code(5), code("REFUSED")),
-        (Behavior::Silent, Outcome::Timeout),
+        (Behavior::Silent, QueryOutcome::Timeout),
     ] {
         assert_eq!(outcomes(behavior), [outcome.clone(), outcome], "{behavior:?}");
     }
@@ -90,7 +90,7 @@ fn each_behavior_of_a_nameserver_has_its_outcome() {
 #[test]
 fn truncation_is_reported_over_udp_and_malformed_over_tcp() {
     let wrong = malformed_answer("a truncated answer over TCP");
-    assert_eq!(outcomes(Behavior::Cut), [Outcome::Truncated, wrong]);
+    assert_eq!(outcomes(Behavior::Cut), [QueryOutcome::Truncated, wrong]);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn an_unrelated_message_does_not_prevent_the_answer() {
         &[question("127.0.0.1", Transport::Udp)],
         TIMEOUT_ANSWERED,
     );
-    assert_eq!(answers[0].outcome, Outcome::Addresses { count: 1 });
+    assert_eq!(answers[0].outcome, QueryOutcome::Addresses { count: 1 });
     drop(server);
     let server = Responder::start(("127.0.0.1", 0), Some(Behavior::WrongSource), None);
     let answers = ask_at(
@@ -111,7 +111,7 @@ fn an_unrelated_message_does_not_prevent_the_answer() {
     );
     assert_eq!(
         answers[0].outcome,
-        Outcome::Timeout,
+        QueryOutcome::Timeout,
         "the kernel drops the message"
     );
 }
@@ -121,11 +121,11 @@ fn a_slow_answer_is_timed_and_a_missing_one_times_out() {
     let server = Responder::start(("127.0.0.1", 0), Some(Behavior::Slow(100)), Some(Behavior::Drip));
     let questions = [Transport::Udp, Transport::Tcp].map(|transport| question("127.0.0.1", transport));
     let answers = ask_at(server.port, &questions, TIMEOUT_ANSWERED);
-    assert_eq!(answers[0].outcome, Outcome::Addresses { count: 1 });
+    assert_eq!(answers[0].outcome, QueryOutcome::Addresses { count: 1 });
     assert!(answers[0].micros >= 100_000, "{answers:?}");
     assert_eq!(
         answers[1].outcome,
-        Outcome::Addresses { count: 1 },
+        QueryOutcome::Addresses { count: 1 },
         "byte by byte"
     );
     let before = Instant::now();
@@ -147,7 +147,7 @@ fn a_closed_port_is_reported_at_once() {
     });
     for answer in ask_at(address.port(), &questions, TIMEOUT_ANSWERED) {
         assert!(
-            matches!(&answer.outcome, Outcome::Unreachable { error } if error.contains("refused")),
+            matches!(&answer.outcome, QueryOutcome::Unreachable { error } if error.contains("refused")),
             "{answer:?}"
         );
         assert!(answer.micros < 5_000_000, "{answer:?}");
@@ -155,7 +155,7 @@ fn a_closed_port_is_reported_at_once() {
     // No route, or no host behind the route.
     let answers = ask_at(53, &[question("ff05::1234", Transport::Tcp)], TIMEOUT_ANSWERED);
     assert!(
-        matches!(answers[0].outcome, Outcome::Unreachable { .. }),
+        matches!(answers[0].outcome, QueryOutcome::Unreachable { .. }),
         "{answers:?}"
     );
 }
@@ -166,8 +166,8 @@ fn tcp_only_and_an_early_close() {
     let questions = [Transport::Udp, Transport::Tcp].map(|transport| question("127.0.0.1", transport));
     let answers = ask_at(server.port, &questions, TIMEOUT_ANSWERED);
     let found: Vec<_> = answers.iter().map(|answer| &answer.outcome).collect();
-    assert_eq!(found[1], &Outcome::NoSuchName);
-    assert!(matches!(found[0], Outcome::Unreachable { .. }), "{found:?}");
+    assert_eq!(found[1], &QueryOutcome::NoSuchName);
+    assert!(matches!(found[0], QueryOutcome::Unreachable { .. }), "{found:?}");
     drop(server);
     let server = Responder::start(("127.0.0.1", 0), None, Some(Behavior::Half));
     let answers = ask_at(
@@ -209,7 +209,7 @@ fn all_nameservers_are_queried_concurrently() {
         "in the order of the questions"
     );
     for answer in &answers[..9] {
-        assert_eq!(answer.outcome, Outcome::Addresses { count: 1 }, "{answer:?}");
+        assert_eq!(answer.outcome, QueryOutcome::Addresses { count: 1 }, "{answer:?}");
     }
     drop(others);
 }
@@ -218,13 +218,15 @@ fn all_nameservers_are_queried_concurrently() {
 fn the_query_asks_for_the_nameservers_family_and_needs_a_valid_name() {
     let server = Responder::start(("::1", 0), Some(Behavior::Addresses(3)), None);
     let answers = ask_at(server.port, &[question("::1", Transport::Udp)], TIMEOUT_ANSWERED);
-    assert_eq!(answers[0].outcome, Outcome::Addresses { count: 3 });
+    assert_eq!(answers[0].outcome, QueryOutcome::Addresses { count: 3 });
     let nameless = Question {
         name: "a..b".to_owned(),
         ..question("::1", Transport::Udp)
     };
     let answers = ask_at(server.port, &[nameless], TIMEOUT_ANSWERED);
-    assert!(matches!(&answers[0].outcome, Outcome::Garbled { reason } if reason.contains("not queried")));
+    assert!(
+        matches!(&answers[0].outcome, QueryOutcome::Garbled { reason } if reason.contains("not queried"))
+    );
     assert_eq!(server.asked(), 1);
     assert_eq!(ask_at(53, &[], TIMEOUT_ANSWERED), []);
 }
@@ -271,8 +273,8 @@ fn an_interface_is_part_of_the_address() {
             ..question("fe80::1", Transport::Udp)
         };
         match ask_at(53, &[question], TIMEOUT_UNANSWERED).remove(0).outcome {
-            Outcome::Unreachable { error } => error,
-            Outcome::Timeout => "closed_port".to_owned(),
+            QueryOutcome::Unreachable { error } => error,
+            QueryOutcome::Timeout => "closed_port".to_owned(),
             other => panic!("{other}"),
         }
     };

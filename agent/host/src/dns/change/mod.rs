@@ -20,7 +20,7 @@ use std::{fs, path::PathBuf};
 
 use virtfleet_agent_core::dns::{
     ours,
-    plan::{Service, Step},
+    plan::{DnsStep, Service},
     resolv,
     seen::{File, Link, Obstacle},
 };
@@ -138,7 +138,7 @@ pub fn apply(
     roots: &Roots,
     commands: &dyn Commands,
     fail_points: &dyn FailPoints,
-    steps: &[Step],
+    steps: &[DnsStep],
     verify: &mut dyn FnMut() -> Result<(), String>,
 ) -> Result<Applied, ApplyDnsError> {
     apply_with(roots, commands, commands, fail_points, steps, verify)
@@ -154,7 +154,7 @@ pub fn apply_with(
     commands: &dyn Commands,
     to_put_back: &dyn Commands,
     fail_points: &dyn FailPoints,
-    steps: &[Step],
+    steps: &[DnsStep],
     verify: &mut dyn FnMut() -> Result<(), String>,
 ) -> Result<Applied, ApplyDnsError> {
     if Undo::read(roots)?.is_some() {
@@ -241,15 +241,15 @@ pub fn recover_live(
 }
 
 /// The steps as effects, with the states that they replace.
-fn effects(roots: &Roots, steps: &[Step]) -> Result<Vec<Effect>, ApplyDnsError> {
+fn effects(roots: &Roots, steps: &[DnsStep]) -> Result<Vec<Effect>, ApplyDnsError> {
     let mut effects: Vec<Effect> = Vec::new();
     for step in steps {
         match step {
-            Step::WriteFile { path, text, mode } => {
+            DnsStep::WriteFile { path, text, mode } => {
                 put(roots, &mut effects, path, PathState::text(text, *mode))?;
             }
-            Step::RemoveFile { path } => put(roots, &mut effects, path, PathState::Nothing)?,
-            Step::TakeOver { text } => {
+            DnsStep::RemoveFile { path } => put(roots, &mut effects, path, PathState::Nothing)?,
+            DnsStep::ReplaceResolvConf { text } => {
                 // A file that another program has written since is the new original. The agent's
                 // own file is never kept as the original.
                 let now = resolv_conf(roots);
@@ -259,7 +259,7 @@ fn effects(roots: &Roots, steps: &[Step]) -> Result<Vec<Effect>, ApplyDnsError> 
                 }
                 put(roots, &mut effects, RESOLV_CONF, PathState::text(text, 0o644))?;
             }
-            Step::GiveBack { original } => {
+            DnsStep::RestoreResolvConf { original } => {
                 let there = match original {
                     File {
                         link: Some(target), ..
@@ -272,10 +272,10 @@ fn effects(roots: &Roots, steps: &[Step]) -> Result<Vec<Effect>, ApplyDnsError> 
                 put(roots, &mut effects, RESOLV_CONF, there)?;
                 put(roots, &mut effects, ORIGINAL_FILE, PathState::Nothing)?;
             }
-            Step::Reload { service } => effects.push(Effect::Reload(*service)),
-            Step::Revert { link } => effects.push(Effect::Revert(link.clone())),
-            Step::Quiet { link } => effects.push(Effect::Quiet(link.clone())),
-            Step::Speak {
+            DnsStep::Reload { service } => effects.push(Effect::Reload(*service)),
+            DnsStep::Revert { link } => effects.push(Effect::Revert(link.clone())),
+            DnsStep::SuppressLink { link } => effects.push(Effect::Quiet(link.clone())),
+            DnsStep::RestoreLink {
                 link,
                 nameservers,
                 searches,
@@ -284,7 +284,7 @@ fn effects(roots: &Roots, steps: &[Step]) -> Result<Vec<Effect>, ApplyDnsError> 
                 nameservers: nameservers.clone(),
                 searches: searches.clone(),
             }),
-            Step::Flush => effects.push(Effect::Flush),
+            DnsStep::Flush => effects.push(Effect::Flush),
         }
     }
     Ok(effects)

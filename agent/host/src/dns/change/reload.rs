@@ -169,7 +169,7 @@ fn nameservers(text: Option<String>) -> Vec<IpAddr> {
 /// the agent's file stopped it from announcing its nameservers. Returns descriptions of failures.
 pub(super) fn revert_network_manager_announcements(roots: &Roots, commands: &dyn Commands) -> Vec<String> {
     let text = read_text(&roots.root(ours::NETWORK_MANAGER), 1 << 20).unwrap_or_default();
-    if !ours::is_ours(&text) || !text.contains(ours::SILENT) || before_the_bus(roots) {
+    if !ours::is_ours(&text) || !text.contains(ours::NETWORK_MANAGER_DNS_OFF) || before_the_bus(roots) {
         return Vec::new();
     }
     let managed = list(&roots.root("/run/NetworkManager/devices")).unwrap_or_default();

@@ -72,16 +72,16 @@ fn roots_at(path: &Path) -> Roots {
     }
 }
 
-fn write(text: &str, path: &str) -> Step {
-    Step::WriteFile {
+fn write(text: &str, path: &str) -> DnsStep {
+    DnsStep::WriteFile {
         path: path.to_owned(),
         text: text.to_owned(),
         mode: 0o644,
     }
 }
 
-fn reload(service: Service) -> Step {
-    Step::Reload { service }
+fn reload(service: Service) -> DnsStep {
+    DnsStep::Reload { service }
 }
 
 /// A guest with systemd-resolved and networkd. Their applied state changes when they reload, as on
@@ -119,13 +119,13 @@ impl Guest {
         }
     }
 
-    fn steps() -> Vec<Step> {
+    fn steps() -> Vec<DnsStep> {
         vec![
             write("[Resolve]\nDNS=192.0.2.1\n", RESOLVED),
             write("[DHCPv4]\nUseDNS=no\n", NETWORKD),
             reload(Service::Resolved),
             reload(Service::Networkd),
-            Step::Flush,
+            DnsStep::Flush,
         ]
     }
 
@@ -294,9 +294,9 @@ fn is_link(roots: &Roots) -> bool {
 const OURS: &str = "# Written by virtfleet-agent\nnameserver 192.0.2.1\n";
 const OURS_AGAIN: &str = "# Written by virtfleet-agent\nnameserver 192.0.2.2\n";
 
-fn take_over() -> Vec<Step> {
+fn take_over() -> Vec<DnsStep> {
     let text = OURS.to_owned();
-    vec![Step::TakeOver { text }]
+    vec![DnsStep::ReplaceResolvConf { text }]
 }
 
 #[test]
@@ -326,7 +326,7 @@ fn the_file_is_managed_and_restored_and_no_crash_loses_it() {
             }
             assert_eq!(at, 6, "{:?}", kill.points);
             // Again with another text: the original is kept.
-            let again = Step::TakeOver {
+            let again = DnsStep::ReplaceResolvConf {
                 text: OURS_AGAIN.to_owned(),
             };
             apply(&roots, &commands, &NoFailPoints, &[again], &mut || Ok(())).unwrap();
@@ -334,7 +334,7 @@ fn the_file_is_managed_and_restored_and_no_crash_loses_it() {
             assert_eq!(kept.link.is_some(), link);
             assert_eq!(kept.text.as_deref(), Some("nameserver 192.0.2.9\n"));
             for back in 0.. {
-                let steps = [Step::GiveBack {
+                let steps = [DnsStep::RestoreResolvConf {
                     original: kept.clone(),
                 }];
                 let kill = Kill::at(back, holds.clone());
@@ -421,7 +421,7 @@ fn a_failed_reload_reverts_the_change() {
         &guest.roots,
         &flush,
         &NoFailPoints,
-        &[Step::Flush],
+        &[DnsStep::Flush],
         &mut || Ok(()),
     )
     .unwrap();
@@ -432,7 +432,7 @@ fn a_failed_reload_reverts_the_change() {
 fn nothing_is_changed_if_it_could_not_be_restored_or_an_earlier_change_is_unfinished() {
     let (_dir, roots) = plain(false);
     let commands = FakeCommands::content();
-    let go = |steps: &[Step]| apply(&roots, &commands, &NoFailPoints, steps, &mut || Ok(())).unwrap_err();
+    let go = |steps: &[DnsStep]| apply(&roots, &commands, &NoFailPoints, steps, &mut || Ok(())).unwrap_err();
     fs::create_dir_all(roots.root(RESOLVED)).unwrap();
     let mut steps = take_over();
     steps.push(write("x", RESOLVED));

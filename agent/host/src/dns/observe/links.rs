@@ -146,7 +146,7 @@ pub(super) fn unsettled(
                 .any(|args| args.len() < 2 || args.contains(&link.name));
         let addressed = locals
             .iter()
-            .any(|local| local.interface == link.name && local.reaches_others());
+            .any(|local| local.interface == link.name && local.is_routable());
         asked_for && !addressed
     };
     let names = links.iter().filter(under_way);

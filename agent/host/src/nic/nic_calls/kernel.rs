@@ -8,7 +8,7 @@ use virtfleet_agent_core::{
         generic,
         netdev::{self, Queue},
     },
-    virtio::{Channels, Coalescing, Rings, counters::QUEUES},
+    virtio::{Channels, Coalescing, Rings, counters::MAX_QUEUES},
 };
 
 use super::{NicCalls, QueueCounters};
@@ -52,7 +52,7 @@ impl NicCalls for Kernel {
             family,
             &netdev::queues_request(index),
             |all: &mut Vec<Queue>, body| {
-                if all.len() < 2 * QUEUES as usize {
+                if all.len() < 2 * MAX_QUEUES as usize {
                     all.extend(netdev::queue(body).filter(|queue| queue.device == index));
                 }
             },

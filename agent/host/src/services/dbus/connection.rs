@@ -13,7 +13,7 @@ use nix::{
     sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket},
     unistd::Uid,
 };
-use virtfleet_agent_core::dbus::{Call, FIXED, Header, Kind};
+use virtfleet_agent_core::dbus::{Call, FIXED_BYTES, Header, Kind};
 
 use super::{Answer, Bus, BusError};
 
@@ -126,8 +126,8 @@ impl Connection {
     fn message(&mut self) -> Result<usize, BusError> {
         const CHUNK_BYTES: usize = 16 << 10;
         loop {
-            let mut needed = FIXED;
-            if self.input.len() >= FIXED {
+            let mut needed = FIXED_BYTES;
+            if self.input.len() >= FIXED_BYTES {
                 needed = Header::length(&self.input)?;
                 if self.input.len() >= needed {
                     return Ok(needed);

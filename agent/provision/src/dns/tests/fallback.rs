@@ -33,7 +33,7 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
     let guest = Guest::new(SETTINGS);
     guest.write("root/etc/resolv.conf", &format!("nameserver {PLATFORM}\n"));
     let adopted = guest.pass(all, by_stage());
-    assert_eq!(adopted.state.standing, Standing::Verified);
+    assert_eq!(adopted.state.standing, DnsStatus::Verified);
     assert_eq!(uses(&guest), [CLUSTER]);
     // While the cluster answers, the platform's nameserver is not probed.
     let platform: IpAddr = PLATFORM.parse().unwrap();
@@ -44,7 +44,7 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
     assert_eq!(uses(&guest), [PLATFORM]);
     assert!(fallen.changed && fallen.state.fallback);
     assert_eq!(critical(&fallen.state), ["dns-platform-fallback"]);
-    assert_eq!(fallen.state.standing, Standing::Differs);
+    assert_eq!(fallen.state.standing, DnsStatus::Differs);
     let message = &fallen
         .state
         .findings
@@ -72,14 +72,14 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
     let back = guest.pass(all, by_stage());
     assert_eq!(uses(&guest), [CLUSTER]);
     assert!(back.changed && !back.state.fallback);
-    assert_eq!(back.state.standing, Standing::Verified);
+    assert_eq!(back.state.standing, DnsStatus::Verified);
     assert_eq!(critical(&back.state), Vec::<&str>::new());
 }
 
 #[test]
 fn a_platform_that_hands_out_the_user_clusters_cache_is_not_fallen_back_to() {
     let guest = Guest::new(SETTINGS);
-    assert_eq!(guest.pass(all, by_stage()).state.standing, Standing::Verified);
+    assert_eq!(guest.pass(all, by_stage()).state.standing, DnsStatus::Verified);
     let broken = guest.pass(|who, _| who == CACHE, by_stage());
     assert_eq!(uses(&guest), [CLUSTER]);
     assert!(!broken.state.fallback);

@@ -41,7 +41,7 @@ fn without_time_to_put_back_nothing_is_begun() {
     let passed = guest.pass(all, how(80));
     assert_eq!(
         (passed.changed, passed.state.standing),
-        (true, Standing::Verified)
+        (true, DnsStatus::Verified)
     );
     // Every question is counted.
     let asked = &passed.state.questions;
@@ -116,6 +116,6 @@ fn what_somebody_writes_over_while_it_is_verified_is_written_again_by_the_next_p
     assert_eq!((passed.state.rollbacks, passed.state.put_back), (1, Vec::new()));
     assert_eq!(guest.resolv_conf(), "nameserver 192.0.2.99\n");
     let next = guest.pass(alive, by_stage());
-    assert_eq!(next.state.standing, Standing::Verified, "{:?}", next.state.error);
+    assert_eq!(next.state.standing, DnsStatus::Verified, "{:?}", next.state.error);
     assert!(next.changed && guest.resolv_conf().contains(GOOD));
 }

@@ -133,7 +133,7 @@ fn what_is_in_the_way_of_kubelets_drop_in_is_not_in_the_way_of_the_nodes_dns() {
         "ExecStart=/usr/bin/kubelet --config-dir=/etc/kubernetes/kubelet.conf.d\n",
     );
     let passed = guest.pass(all, by_stage());
-    assert_eq!(passed.state.standing, Standing::Verified, "{:?}", passed.state);
+    assert_eq!(passed.state.standing, DnsStatus::Verified, "{:?}", passed.state);
     assert!(guest.resolv_conf().contains(&format!("nameserver {GOOD}\n")));
     assert_eq!((passed.state.changes, passed.state.rollbacks), (1, 0));
     let error = passed.state.error.unwrap();

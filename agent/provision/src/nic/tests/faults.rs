@@ -29,20 +29,20 @@ fn a_link_that_does_not_come_back_gets_back_what_it_had_and_is_not_tried_again_b
         let eth0 = &state.nics["eth0"];
         assert_eq!(
             (eth0.standing, eth0.ours, eth0.before),
-            (Standing::RolledBack, None, None)
+            (QueueStatus::RolledBack, None, None)
         );
         assert_eq!((state.rollbacks, state.changes), (1, 0));
         assert!(failed(&state));
         let again = guest.by_itself().state;
         assert_eq!((guest.inner().set.len(), again.error.clone()), (2, None));
-        assert_eq!(again.nics["eth0"].standing, Standing::RolledBack);
+        assert_eq!(again.nics["eth0"].standing, QueueStatus::RolledBack);
         assert!(failed(&again), "as long as it stands");
         // A person may.
         guest.fault("eth0", Fault::NoCarrier(99));
         let by_hand = guest.by_hand().state;
         assert_eq!(
             (guest.queues("eth0"), by_hand.nics["eth0"].standing),
-            (2, Standing::Spread)
+            (2, QueueStatus::Spread)
         );
         assert!(!failed(&by_hand));
     }
@@ -54,7 +54,7 @@ fn another_number_of_cpus_is_another_try() {
     guest.fault("eth0", Fault::NoCarrier(2));
     guest.by_itself();
     guest.inner().machine.cpus.online = vec![0, 1, 2];
-    assert_eq!(guest.by_itself().state.nics["eth0"].standing, Standing::Spread);
+    assert_eq!(guest.by_itself().state.nics["eth0"].standing, QueueStatus::Spread);
     assert_eq!(guest.queues("eth0"), 3);
 }
 
@@ -94,11 +94,11 @@ fn a_driver_that_refuses_is_told_with_what_to_do_and_others_go_on() {
         );
         assert_eq!(
             (state.nics["eth0"].standing, state.nics["eth0"].ours),
-            (Standing::Differs, None)
+            (QueueStatus::Differs, None)
         );
         assert_eq!(
             (state.nics["eth1"].standing, state.rollbacks),
-            (Standing::Spread, 0)
+            (QueueStatus::Spread, 0)
         );
         assert!(failed(&state));
     }

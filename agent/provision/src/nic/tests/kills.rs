@@ -54,12 +54,12 @@ fn at_every_point(first_change: bool, fault: Option<Fault>, ends_with: u32) {
         assert_eq!(eth0.pending, None, "{point}: {state:?}");
         assert_eq!(guest.queues("eth0"), ends_with, "{point}");
         if fault.is_some() {
-            assert_eq!(eth0.standing, Standing::RolledBack, "{point}: {state:?}");
+            assert_eq!(eth0.standing, QueueStatus::RolledBack, "{point}: {state:?}");
             assert_eq!(eth0.ours, (!first_change).then_some(ends_with), "{point}");
         } else {
             assert_eq!(
                 (eth0.standing, eth0.ours, eth0.before),
-                (Standing::Spread, Some(ends_with), Some(1)),
+                (QueueStatus::Spread, Some(ends_with), Some(1)),
                 "{point}"
             );
         }

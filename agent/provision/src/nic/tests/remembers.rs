@@ -16,13 +16,16 @@ fn what_could_not_be_put_back_is_said_and_tried_until_it_is() {
     for _ in 0..2 {
         let state = guest.by_itself().state;
         let eth0 = &state.nics["eth0"];
-        assert_eq!((guest.queues("eth0"), eth0.standing), (2, Standing::RolledBack));
+        assert_eq!(
+            (guest.queues("eth0"), eth0.standing),
+            (2, QueueStatus::RolledBack)
+        );
         assert!(eth0.because.contains("putting 1 queues back"), "{eth0:?}");
         assert_eq!(eth0.ours, None);
         assert!(failed(&state) && state.error.is_some());
     }
     let plan = guest.provisioner().plan(&guest.wanted());
-    assert_eq!(plan.nics[0].standing, Standing::RolledBack);
+    assert_eq!(plan.nics[0].standing, QueueStatus::RolledBack);
     guest.fault("eth0", Fault::NoCarrier(2));
     let state = guest.by_itself().state;
     assert_eq!((guest.queues("eth0"), state.error.clone()), (1, None));
@@ -78,12 +81,12 @@ fn a_device_that_is_plugged_in_again_starts_anew_and_one_that_was_away_does_not(
     guest.inner().machine.nics = away;
     assert_eq!(
         guest.by_itself().state.nics["eth0"].standing,
-        Standing::RolledBack
+        QueueStatus::RolledBack
     );
     assert_eq!(guest.inner().set.len(), 2, "not tried again");
     guest.inner().machine.nics[0].index = 9;
     guest.fault("eth0", Fault::NoCarrier(99));
-    assert_eq!(guest.by_itself().state.nics["eth0"].standing, Standing::Spread);
+    assert_eq!(guest.by_itself().state.nics["eth0"].standing, QueueStatus::Spread);
 }
 
 #[test]
@@ -99,7 +102,7 @@ fn each_number_that_broke_the_link_is_remembered() {
         guest.inner().machine.cpus.online = online;
         assert_eq!(
             guest.by_itself().state.nics["eth0"].standing,
-            Standing::RolledBack
+            QueueStatus::RolledBack
         );
     }
     assert!(guest.inner().set.is_empty());
@@ -116,7 +119,7 @@ fn what_the_driver_refuses_is_refused_once_until_a_person_asks() {
     let eth0 = &again.nics["eth0"];
     assert_eq!(
         (eth0.standing, eth0.ours, eth0.pending.clone()),
-        (Standing::Differs, None, None)
+        (QueueStatus::Differs, None, None)
     );
     assert!(eth0.because.contains("the driver refuses 2 queues"), "{eth0:?}");
     assert_eq!(guest.by_hand().state.refusals.len(), 1, "asked again");
@@ -177,7 +180,7 @@ fn the_plan_says_what_was_put_back() {
     guest.fault("eth0", Fault::NoCarrier(2));
     guest.by_itself();
     let plan = guest.provisioner().plan(&guest.wanted());
-    assert_eq!(plan.nics[0].standing, Standing::RolledBack);
+    assert_eq!(plan.nics[0].standing, QueueStatus::RolledBack);
     assert!(
         plan.notes.iter().any(|note| note.contains("with 2 queues")),
         "{plan:?}"

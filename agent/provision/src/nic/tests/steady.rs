@@ -10,7 +10,7 @@ fn a_link_that_dies_a_moment_later_is_put_back() {
     guest.fault("eth0", Fault::Dies(2, Duration::from_millis(300)));
     let state = guest.by_itself().state;
     assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"]);
-    assert_eq!(state.nics["eth0"].standing, Standing::RolledBack);
+    assert_eq!(state.nics["eth0"].standing, QueueStatus::RolledBack);
     assert_eq!((state.rollbacks, state.nics["eth0"].pending.clone()), (1, None));
 }
 
@@ -66,7 +66,7 @@ fn a_link_that_is_dead_with_the_old_number_too_says_little_of_the_new_one() {
     let eth0 = &state.nics["eth0"];
     assert_eq!(
         (guest.inner().set.len(), eth0.standing),
-        (4, Standing::RolledBack)
+        (4, QueueStatus::RolledBack)
     );
     assert_eq!((eth0.pending.clone(), state.error), (None, None));
 }

@@ -19,7 +19,7 @@ fn scheduler() -> ProbeScheduler {
 fn state(nameservers: &[&str], health: Health) -> DnsState {
     let nameservers: Vec<IpAddr> = nameservers.iter().map(|one| ip(one)).collect();
     DnsState {
-        standing: Standing::Verified,
+        standing: DnsStatus::Verified,
         judged: nameservers
             .iter()
             .map(|one| Judged {
@@ -187,7 +187,7 @@ fn a_requested_nameserver_is_probed_until_it_answers() {
     use virtfleet_agent_core::dns::collision::{Collision, CollisionKind};
     let (mut scheduler, mut random) = (scheduler(), numbers());
     let mut now = state(&["192.0.2.1", "192.0.2.2"], Health::Healthy);
-    now.standing = Standing::Differs;
+    now.standing = DnsStatus::Differs;
     now.judged[1].health = Health::Dead;
     now.effective.nameservers.truncate(1);
     now.asked.nameservers = vec![ip("192.0.2.2"), ip("169.254.20.10")];
@@ -206,7 +206,7 @@ fn a_requested_nameserver_is_probed_until_it_answers() {
         scheduler.take_request(Duration::ZERO).unwrap(),
         "192.0.2.2 answers again"
     );
-    now.standing = Standing::Verified;
+    now.standing = DnsStatus::Verified;
     scheduler.update_targets(Some(&now), MINUTE, &mut random);
     assert_eq!(scheduler.nameservers(), [ip("192.0.2.1")]);
 }
@@ -259,7 +259,7 @@ fn events_do_not_silence_the_watch() {
 fn a_nameserver_that_was_silent_at_boot_is_noticed_within_a_minute() {
     let (mut scheduler, mut random) = (scheduler(), numbers());
     let mut broken = state(&["192.0.2.1"], Health::Dead);
-    broken.standing = Standing::Broken;
+    broken.standing = DnsStatus::Broken;
     broken.questions = BTreeMap::from([(ip("192.0.2.1"), 18)]);
     broken.at_boottime_ns = 1;
     scheduler.update_targets(Some(&broken), Duration::ZERO, &mut random);
@@ -288,7 +288,7 @@ fn during_fallback_the_cluster_dns_must_answer_three_times() {
         assert!(scheduler.nameservers().contains(&cluster));
         scheduler
     };
-    let mut scheduler = fallen(Standing::Differs);
+    let mut scheduler = fallen(DnsStatus::Differs);
     for good in [true, true, false, true, true] {
         scheduler.record_result(cluster, good);
         assert_eq!(scheduler.take_request(MINUTE), None);
@@ -299,7 +299,7 @@ fn during_fallback_the_cluster_dns_must_answer_three_times() {
         "10.96.0.10 answers again"
     );
     // No nameserver answers: the first answer is enough.
-    let mut scheduler = fallen(Standing::Broken);
+    let mut scheduler = fallen(DnsStatus::Broken);
     scheduler.record_result(cluster, true);
     assert_eq!(
         scheduler.take_request(MINUTE).unwrap(),
@@ -319,13 +319,13 @@ fn a_run_is_requested_at_the_start_unless_all_was_in_order() {
         scheduler.request_at_start(Some(&state), second(began));
         (0..200).find(|now| scheduler.take_request(second(*now)).is_some())
     };
-    for standing in [Standing::Broken, Standing::Unknown, Standing::Differs] {
+    for standing in [DnsStatus::Broken, DnsStatus::Unknown, DnsStatus::Differs] {
         assert_eq!(requested(standing, 40, 50), Some(0));
         assert_eq!(requested(standing, 40, 42), Some(8));
         assert_eq!(requested(standing, 86_400, 86_402), Some(58));
     }
-    assert_eq!(requested(Standing::Verified, 40, 50), None);
-    assert_eq!(requested(Standing::Off, 40, 50), None);
+    assert_eq!(requested(DnsStatus::Verified, 40, 50), None);
+    assert_eq!(requested(DnsStatus::Off, 40, 50), None);
     let mut scheduler = scheduler();
     scheduler.request_at_start(None, second(3));
     assert!(scheduler.take_request(Duration::ZERO).is_some());

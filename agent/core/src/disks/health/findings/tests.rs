@@ -1,7 +1,7 @@
 use super::*;
-use crate::disks::health::Look;
+use crate::disks::health::DiskSample;
 
-fn disk(look: Look, space_full_in_s: Option<f64>, inodes_full_in_s: Option<f64>) -> DiskState {
+fn disk(look: DiskSample, space_full_in_s: Option<f64>, inodes_full_in_s: Option<f64>) -> DiskState {
     DiskState {
         name: "data".into(),
         device: "vdb".into(),
@@ -37,13 +37,13 @@ fn found(disk: &DiskState) -> Vec<(String, Severity)> {
 #[test]
 fn healthy_disk_has_no_findings() {
     assert_eq!(findings(&DiskState::default()), []);
-    let look = Look {
-        answer: Answer::Yes,
+    let look = DiskSample {
+        answer: StatfsResult::Yes,
         space: Some(used(95)),
         inodes: Some(used(10)),
         errors: [("error".to_owned(), 0), ("warning".to_owned(), 7)].into(),
         io_errors: Some(9),
-        ..Look::default()
+        ..DiskSample::default()
     };
     assert_eq!(found(&disk(look, None, None)), []);
 }
@@ -64,22 +64,22 @@ fn usage_findings_depend_on_percentage_and_trend() {
     ] {
         let seconds = hours.map(|hours| hours * 3600.0);
         let of = |id: &str| severity.map(|severity| (id.to_owned(), severity));
-        let look = Look {
+        let look = DiskSample {
             space: Some(used(percent)),
-            ..Look::default()
+            ..DiskSample::default()
         };
         let space = found(&disk(look, seconds, None));
         assert_eq!(space, Vec::from_iter(of("disk-space")), "{percent} {hours:?}");
-        let look = Look {
+        let look = DiskSample {
             inodes: Some(used(percent)),
-            ..Look::default()
+            ..DiskSample::default()
         };
         let inodes = found(&disk(look, None, seconds));
         assert_eq!(inodes, Vec::from_iter(of("disk-inodes")), "{percent} {hours:?}");
     }
-    let look = Look {
+    let look = DiskSample {
         space: Some(used(60)),
-        ..Look::default()
+        ..DiskSample::default()
     };
     let said = findings(&disk(look, Some(7200.0), None)).remove(0);
     assert_eq!(
@@ -95,9 +95,9 @@ fn usage_findings_depend_on_percentage_and_trend() {
 #[test]
 fn full_swap_is_a_warning_without_trend() {
     let swap = |percent, seconds| {
-        let look = Look {
+        let look = DiskSample {
             space: Some(used(percent)),
-            ..Look::default()
+            ..DiskSample::default()
         };
         let mut disk = disk(look, seconds, None);
         disk.mount_point.clear();
@@ -113,23 +113,23 @@ fn full_swap_is_a_warning_without_trend() {
 #[test]
 fn errors_and_hangs_are_reported() {
     for (answer, expected) in [
-        (Answer::Silent, Some("Hangs")),
-        (Answer::Error("Input/output error".into()), Some("Fails")),
-        (Answer::Unknown, None),
+        (StatfsResult::Silent, Some("Hangs")),
+        (StatfsResult::Error("Input/output error".into()), Some("Fails")),
+        (StatfsResult::Unknown, None),
     ] {
-        let look = Look {
+        let look = DiskSample {
             answer,
-            ..Look::default()
+            ..DiskSample::default()
         };
         let said = findings(&disk(look, None, None));
         assert_eq!(said.first().map(|finding| finding.reason.as_str()), expected);
     }
-    let look = Look {
+    let look = DiskSample {
         errors: [("error".to_owned(), 3), ("warning".to_owned(), 1)].into(),
         last_error_s: Some(1_700_000_000),
         last_error_in: Some("ext4_lookup".into()),
         block: "dm-0".into(),
-        ..Look::default()
+        ..DiskSample::default()
     };
     let said = findings(&disk(look, None, None)).remove(0);
     assert_eq!(
@@ -151,7 +151,7 @@ fn device_errors_count_within_the_window() {
             io_timeouts: Some(timeouts),
             ..Point::default()
         };
-        let mut disk = disk(Look::default(), None, None);
+        let mut disk = disk(DiskSample::default(), None, None);
         if let Some(health) = &mut disk.health {
             health.points = vec![Point::default(), point(from), point(to), Point::default()];
         }

@@ -119,7 +119,7 @@ fn approval_evidence_is_passed_to_the_second_probe() {
     let then = mark("boot-2", 7);
     let plan = with_approval(bytes(false, then.clone()), approval(bytes(false, then.clone())));
     let evidence = plan.steps.iter().find_map(|step| match step {
-        Step::Format(intent) => Some(intent.evidence.clone()),
+        DiskStep::Format(intent) => Some(intent.evidence.clone()),
         _ => None,
     });
     let Some(Evidence::Approved { digest, writes, .. }) = evidence else {

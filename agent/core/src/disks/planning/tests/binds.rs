@@ -118,7 +118,7 @@ fn blank_disk_is_formatted_and_bound_at_each_place() {
         .steps
         .iter()
         .filter_map(|step| match step {
-            Step::WriteFile { path, .. } => path.rsplit('/').next(),
+            DiskStep::WriteFile { path, .. } => path.rsplit('/').next(),
             _ => None,
         })
         .collect();
@@ -153,7 +153,7 @@ fn runs_complete_after_a_kill_at_any_step() {
                     }
                     let plan = world.plan(all);
                     assert_eq!(plan.disks[0].refusals, [], "{at}");
-                    let formatted = plan.disks[0].steps.iter().any(Step::destroys);
+                    let formatted = plan.disks[0].steps.iter().any(DiskStep::destroys);
                     assert_eq!(formatted, kill == 0, "{at}");
                     world.apply(all, &plan);
                     assert!(world.plan(all).is_empty(), "{at}: {:?}", world.plan(all));
@@ -234,7 +234,7 @@ fn place_refused_later_keeps_units_and_other_places() {
     let unit = "/etc/systemd/system/mnt-data.mount";
     world.seen.files.remove(unit).unwrap();
     let plan = one(&disk, &world.seen, &world.journal);
-    let writes = |step: &Step| matches!(step, Step::WriteFile { path, .. } if path == unit);
+    let writes = |step: &DiskStep| matches!(step, DiskStep::WriteFile { path, .. } if path == unit);
     assert!(!plan.steps.iter().any(writes), "{:?}", plan.steps);
 }
 
@@ -271,7 +271,7 @@ fn removed_and_restored_place_keeps_its_files() {
     let mut world = arrived(&disk);
     let plan = one(&fewer, &world.seen, &world.journal);
     assert!(
-        matches!(&plan.steps[..], [Step::RemoveFile { path }, Step::WriteFile { path: wants, .. }]
+        matches!(&plan.steps[..], [DiskStep::RemoveFile { path }, DiskStep::WriteFile { path: wants, .. }]
             if path.ends_with("/mnt-data.mount") && wants.contains("multi-user.target.d")),
         "{:?}",
         plan.steps

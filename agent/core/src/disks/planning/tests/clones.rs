@@ -7,7 +7,7 @@ use super::super::super::{
     device::Use,
     fixtures::*,
     journal::{Evidence, Journal, Progress},
-    plan::{Plan, RefusalKind, Step, plan},
+    plan::{DiskStep, Plan, RefusalKind, plan},
     probe::Doubt,
     seen::Seen,
     wanted::Wanted,
@@ -61,7 +61,7 @@ fn planned(wanted: &Wanted, seen: &Seen, journal: &Journal) -> Plan {
 }
 
 fn words(plan: &Plan) -> Vec<&'static str> {
-    plan.disks[0].steps.iter().map(Step::word).collect()
+    plan.disks[0].steps.iter().map(DiskStep::word).collect()
 }
 
 #[test]
@@ -78,13 +78,13 @@ fn untouched_clone_is_erased_then_formatted() {
     ] {
         let plan = planned(&declared(), &found(&declared(), state), &Journal::default());
         assert_eq!(words(&plan)[..2], ["erase-clone", "format"], "{plan:?}");
-        let Step::EraseClone(intent) = &plan.disks[0].steps[0] else {
+        let DiskStep::EraseClone(intent) = &plan.disks[0].steps[0] else {
             panic!("{plan:?}")
         };
         assert_eq!((intent.resume, &intent.proof), (again, &proof()));
         assert!(plan.disks[0].steps[0].destroys());
         // Formatting depends on the proof of blankness after the erasure only.
-        let Step::Format(intent) = &plan.disks[0].steps[1] else {
+        let DiskStep::Format(intent) = &plan.disks[0].steps[1] else {
             panic!("{plan:?}")
         };
         assert!(matches!(intent.evidence, Evidence::ErasedClone { .. }));

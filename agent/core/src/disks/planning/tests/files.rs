@@ -34,14 +34,14 @@ fn foreign_files_are_kept_and_old_files_removed() {
         "/etc/systemd/system/others.mount".into(),
         format!("[Unit]\n{MARK}other\n"),
     );
-    let removed: Vec<Step> = one(&disk, &old, &journal(vec![]))
+    let removed: Vec<DiskStep> = one(&disk, &old, &journal(vec![]))
         .steps
         .into_iter()
-        .filter(|step| matches!(step, Step::RemoveFile { .. }))
+        .filter(|step| matches!(step, DiskStep::RemoveFile { .. }))
         .collect();
     assert_eq!(
         removed,
-        [Step::RemoveFile {
+        [DiskStep::RemoveFile {
             path: "/etc/systemd/system/old.mount".into()
         }]
     );
@@ -79,7 +79,7 @@ fn without_systemd_disks_are_added_to_fstab() {
         .iter()
         .flat_map(|disk| &disk.steps)
         .filter_map(|step| match step {
-            Step::WriteFile { path, text } => {
+            DiskStep::WriteFile { path, text } => {
                 assert_eq!(path, "/etc/fstab");
                 Some(text)
             }
@@ -112,7 +112,7 @@ fn start_gate_exists_while_a_disk_is_required() {
     assert_eq!(planned(&[], &[problem(true)], &seen), steps);
     assert_eq!(planned(&[wanted("data")], &[problem(false)], &seen), []);
     for step in steps {
-        let Step::WriteFile { path, text } = step else {
+        let DiskStep::WriteFile { path, text } = step else {
             panic!()
         };
         seen.files.insert(path, text);

@@ -52,7 +52,7 @@ fn approval_is_bound_to_name_and_evidence() {
         journal.approvals.push(approve("data", &hash));
         let approved = one(&disk, &seen, &journal);
         assert_eq!(words(&approved), MAKE);
-        let Step::Format(intent) = &approved.steps[0] else {
+        let DiskStep::Format(intent) = &approved.steps[0] else {
             panic!()
         };
         assert!(matches!(&intent.evidence, Evidence::Approved { hash: approved, .. } if *approved == hash));
@@ -122,7 +122,7 @@ fn shared_disk_is_mounted_but_never_formatted() {
     for probe in [blank(), data("", None), begun(Some(false))] {
         for entries in [vec![], at(Progress::Intended)] {
             let plan = planned(&shared, probe.clone(), entries);
-            assert!(!plan.steps.iter().any(Step::destroys), "{probe:?}");
+            assert!(!plan.steps.iter().any(DiskStep::destroys), "{probe:?}");
         }
     }
     assert_eq!(
@@ -293,7 +293,7 @@ fn formatting_needs_vm_uuid_tools_and_journal() {
 #[test]
 fn format_step_has_all_data_for_the_second_probe() {
     let plan = planned(&disk(), blank(), vec![]);
-    let Step::Format(intent) = &plan.steps[0] else {
+    let DiskStep::Format(intent) = &plan.steps[0] else {
         panic!()
     };
     assert_eq!((intent.name.as_str(), &intent.device), ("data", &vdb().id));
@@ -340,7 +340,7 @@ fn cleared_disk_is_formatted_only_if_blank() {
     };
     for probe in [bytes(Some(Left::Tool)), begun(Some(false))] {
         let plan = planned(&disk(), probe, vec![approved.clone()]);
-        let [Step::ClearUnfinished(_), Step::Format(intent), ..] = &plan.steps[..] else {
+        let [DiskStep::ClearUnfinished(_), DiskStep::Format(intent), ..] = &plan.steps[..] else {
             panic!("{:?}", plan.steps)
         };
         assert!(

@@ -59,7 +59,7 @@ fn used() -> Journal {
 /// State with the files of the plan.
 fn written(disk: &Wanted, seen: &mut Seen) {
     for step in one(disk, seen, &journal(vec![])).steps {
-        if let Step::WriteFile { path, text } = step {
+        if let DiskStep::WriteFile { path, text } = step {
             seen.files.insert(path, text);
         }
     }
@@ -84,7 +84,7 @@ fn foreign_mount_is_recorded_and_never_formatted() {
     let other = entry("data", &vdb(), Progress::Used);
     for entries in [vec![], vec![formatted], vec![other]] {
         let plan = one(&disk, &there, &journal(entries.clone()));
-        let [Step::Remember { uuid, filesystem, .. }] = &plan.steps[..] else {
+        let [DiskStep::RecordUse { uuid, filesystem, .. }] = &plan.steps[..] else {
             panic!("{entries:?}: {:?}", plan.steps)
         };
         assert_eq!((uuid.as_str(), filesystem.as_str()), (FOREIGN, "ext4"));
@@ -111,9 +111,9 @@ fn changed_options_cause_a_remount_or_a_note() {
     let writes = plan
         .steps
         .iter()
-        .filter(|step| matches!(step, Step::WriteFile { .. }));
+        .filter(|step| matches!(step, DiskStep::WriteFile { .. }));
     assert_eq!(writes.count(), 1, "the unit has the new ones for the next boot");
-    let Some(Step::Remount { options, .. }) = plan.steps.last() else {
+    let Some(DiskStep::Remount { options, .. }) = plan.steps.last() else {
         panic!("{:?}", plan.steps)
     };
     assert_eq!(options, &["nodev", "relatime", "discard"]);

@@ -313,7 +313,7 @@ fn unfinished_mkfs_is_used_cleared_or_refused() {
             "{probe:?} {entry:?}"
         );
         if steps == REMAKE {
-            let Step::Format(intent) = &plan.steps[1] else {
+            let DiskStep::Format(intent) = &plan.steps[1] else {
                 panic!()
             };
             assert_eq!(intent.evidence, entry.evidence);
@@ -332,7 +332,10 @@ fn complete_filesystem_is_never_cleared() {
     ] {
         for probe in [begun(Some(false)), begun(None), bytes(Some(Left::Tool))] {
             let plan = planned(&disk(), probe.clone(), at(progress));
-            assert!(!plan.steps.iter().any(Step::destroys), "{progress:?} {probe:?}");
+            assert!(
+                !plan.steps.iter().any(DiskStep::destroys),
+                "{progress:?} {probe:?}"
+            );
         }
     }
 }

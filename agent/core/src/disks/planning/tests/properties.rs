@@ -73,7 +73,7 @@ fn check_destruction(wanted: &[Wanted], world: &World) -> Result<(), TestCaseErr
     let mut touched = BTreeSet::new();
     for disk in &plan.disks {
         let declared = wanted.iter().find(|declared| declared.name == disk.name).unwrap();
-        if !disk.steps.iter().any(Step::destroys) {
+        if !disk.steps.iter().any(DiskStep::destroys) {
             continue;
         }
         prop_assert!(disk.refusals.is_empty());
@@ -83,11 +83,16 @@ fn check_destruction(wanted: &[Wanted], world: &World) -> Result<(), TestCaseErr
         prop_assert_eq!(ineligible(device), None);
         prop_assert!(!world.seen.vm_uuid.is_empty());
         prop_assert!(!world.journal.broken.iter().any(|(name, _)| *name == disk.name));
-        let cleared = matches!(disk.steps[0], Step::ClearUnfinished(_));
-        let encrypts = disk.steps.iter().any(|step| matches!(step, Step::Encrypt { .. }));
+        let cleared = matches!(disk.steps[0], DiskStep::ClearUnfinished(_));
+        let encrypts = disk
+            .steps
+            .iter()
+            .any(|step| matches!(step, DiskStep::Encrypt { .. }));
         for (at, step) in disk.steps.iter().enumerate() {
             match step {
-                Step::ClearUnfinished(intent) | Step::Format(intent) | Step::Encrypt { intent, .. } => {
+                DiskStep::ClearUnfinished(intent)
+                | DiskStep::Format(intent)
+                | DiskStep::Encrypt { intent, .. } => {
                     prop_assert!(at <= usize::from(cleared), "it comes first");
                     prop_assert_eq!(&intent.device, &id);
                     prop_assert!(
@@ -100,7 +105,7 @@ fn check_destruction(wanted: &[Wanted], world: &World) -> Result<(), TestCaseErr
                     );
                     prop_assert_eq!(others.count(), 0);
                 }
-                Step::FormatMapped { mapping, intent } => {
+                DiskStep::FormatMapped { mapping, intent } => {
                     prop_assert_eq!(&intent.device, &id);
                     prop_assert_eq!(mapping, &format!("virtfleet-{}", disk.name));
                     let entry = world.journal.entries.iter().find(|entry| entry.name == disk.name);
@@ -187,10 +192,10 @@ proptest! {
         for (disk, declared) in plan.disks.iter().zip(&wanted).filter(|(_, declared)| declared.is_positional()) {
             let entry = world.journal.entries.iter().find(|entry| entry.name == disk.name);
             for step in &disk.steps {
-                let (Step::Mount { uuid, .. } | Step::SwapOn { uuid, .. } | Step::Open { luks_uuid: uuid, .. }) = step else {
+                let (DiskStep::Mount { uuid, .. } | DiskStep::SwapOn { uuid, .. } | DiskStep::Open { luks_uuid: uuid, .. }) = step else {
                     continue;
                 };
-                let inside = declared.encryption.is_some() && !matches!(step, Step::Open { .. });
+                let inside = declared.encryption.is_some() && !matches!(step, DiskStep::Open { .. });
                 let journaled = entry.filter(|entry| entry.uuid == *uuid || entry.luks_uuid.as_ref() == Some(uuid));
                 let ours = [fs_uuid(&disk.name), luks_uuid(&disk.name)].contains(uuid) || journaled.is_some();
                 // For an own container, its content.

@@ -49,19 +49,19 @@ impl World {
 
     /// Whether the filesystem that a step mounts or fills exists. A container that was closed when
     /// the plan was made may contain another one.
-    fn holds(&self, declared: &Wanted, step: &Step) -> bool {
+    fn holds(&self, declared: &Wanted, step: &DiskStep) -> bool {
         let (mapping, expected) = match step {
-            Step::Mount {
+            DiskStep::Mount {
                 place: Place::Mapping { mapping },
                 uuid,
                 ..
             }
-            | Step::SwapOn {
+            | DiskStep::SwapOn {
                 place: Place::Mapping { mapping },
                 uuid,
                 ..
             } => (mapping, Some(uuid)),
-            Step::Seed {
+            DiskStep::Seed {
                 place: Place::Mapping { mapping },
                 ..
             } => (mapping, None),
@@ -77,43 +77,43 @@ impl World {
         }
     }
 
-    fn file(&mut self, step: &Step) {
+    fn file(&mut self, step: &DiskStep) {
         match step {
-            Step::WriteFile { path, text } => drop(self.seen.files.insert(path.clone(), text.clone())),
-            Step::RemoveFile { path } => assert!(self.seen.files.remove(path).is_some()),
+            DiskStep::WriteFile { path, text } => drop(self.seen.files.insert(path.clone(), text.clone())),
+            DiskStep::RemoveFile { path } => assert!(self.seen.files.remove(path).is_some()),
             _ => {}
         }
     }
 
     #[expect(clippy::too_many_lines, reason = "an arm for each step")]
-    fn step(&mut self, declared: &Wanted, plan: &DiskPlan, step: &Step) {
+    fn step(&mut self, declared: &Wanted, plan: &DiskPlan, step: &DiskStep) {
         let name = &declared.name;
         let device = plan.device.clone().unwrap();
         match step {
-            Step::ClearUnfinished(intent) => {
+            DiskStep::ClearUnfinished(intent) => {
                 assert_eq!(intent.device, device);
                 self.seen.probes.insert(name.clone(), nothing(declared));
             }
-            Step::EraseClone(intent) => {
+            DiskStep::EraseClone(intent) => {
                 assert_eq!(intent.device, device);
                 self.seen.clones.remove(name);
                 self.seen.probes.insert(name.clone(), nothing(declared));
             }
-            Step::Format(intent) => {
+            DiskStep::Format(intent) => {
                 self.entry(intent, Progress::Formatted, None);
                 self.seen
                     .probes
                     .insert(name.clone(), made(&intent.filesystem, &intent.uuid));
                 self.seen.uuids.insert(intent.uuid.clone(), vec![device]);
             }
-            Step::Encrypt { intent, .. } => {
+            DiskStep::Encrypt { intent, .. } => {
                 self.entry(intent, Progress::Encrypted, Some(intent.uuid.clone()));
                 self.seen
                     .probes
                     .insert(name.clone(), made("crypto_LUKS", &intent.uuid));
                 self.inner.insert(name.clone(), data("", None));
             }
-            Step::Open {
+            DiskStep::Open {
                 mapping, luks_uuid, ..
             } => {
                 let minor = u32::try_from(self.seen.mappings.len()).unwrap();
@@ -129,7 +129,7 @@ impl World {
                 assert!(self.seen.mappings.insert(mapping.clone(), mapped).is_none());
                 self.used(&device.name, Use::Holder(format!("dm-{minor}")));
             }
-            Step::FormatMapped { mapping, intent } => {
+            DiskStep::FormatMapped { mapping, intent } => {
                 let entry = self
                     .journal
                     .entries
@@ -142,10 +142,10 @@ impl World {
                 mapped.probe = made(&intent.filesystem, &intent.uuid);
                 self.entry(intent, Progress::Formatted, header);
             }
-            Step::Seed { .. } => self.advance(declared, plan, Progress::Seeded),
-            Step::WriteFile { .. } | Step::RemoveFile { .. } => self.file(step),
-            Step::MakeMountPoint { path } => self.seen.mount_points.get_mut(path).unwrap().exists = true,
-            Step::Mount {
+            DiskStep::Seed { .. } => self.advance(declared, plan, Progress::Seeded),
+            DiskStep::WriteFile { .. } | DiskStep::RemoveFile { .. } => self.file(step),
+            DiskStep::MakeMountPoint { path } => self.seen.mount_points.get_mut(path).unwrap().exists = true,
+            DiskStep::Mount {
                 place,
                 mount_point,
                 options,
@@ -156,7 +156,7 @@ impl World {
                 self.mount(declared, place, mount_point, filesystem, uuid, options);
                 self.used(&device.name, Use::Mounted(mount_point.clone()));
             }
-            Step::MakeDirectory {
+            DiskStep::MakeDirectory {
                 mount_point,
                 directory,
                 path,
@@ -177,7 +177,7 @@ impl World {
                     self.directories.insert(known, if *copy { there } else { 0 });
                 }
             }
-            Step::Bind {
+            DiskStep::Bind {
                 place,
                 mount_point,
                 directory,
@@ -187,15 +187,15 @@ impl World {
                 self.bind(declared, self.number(place), mount_point, directory, path);
                 self.used(&device.name, Use::Mounted(path.clone()));
             }
-            Step::RememberBind { directory, path } => self.record(name, directory, path),
-            Step::SwapOn { place, .. } => {
+            DiskStep::RecordBind { directory, path } => self.record(name, directory, path),
+            DiskStep::SwapOn { place, .. } => {
                 self.advance(declared, plan, Progress::Used);
                 let number = self.number(place);
                 assert!(self.seen.swaps.insert(number));
                 self.used(&device.name, Use::Swap);
             }
-            Step::Remember { uuid, .. } => self.remember(plan, uuid),
-            Step::Remount {
+            DiskStep::RecordUse { uuid, .. } => self.remember(plan, uuid),
+            DiskStep::Remount {
                 mount_point, options, ..
             } => {
                 let mount = self
@@ -206,11 +206,11 @@ impl World {
                     .unwrap();
                 mount.options.clone_from(options);
             }
-            Step::GrowMapping { mapping, .. } => {
+            DiskStep::GrowMapping { mapping, .. } => {
                 let mapped = self.seen.mappings.get_mut(mapping).unwrap();
                 mapped.size = mapped.could_be;
             }
-            Step::Grow {
+            DiskStep::Grow {
                 mount_point,
                 from,
                 to,
@@ -226,7 +226,7 @@ impl World {
                 assert!(from < to);
                 mount.filesystem_bytes = Some(*to);
             }
-            Step::Own { mount_point, owner } => {
+            DiskStep::Own { mount_point, owner } => {
                 let mount = self
                     .seen
                     .mounts

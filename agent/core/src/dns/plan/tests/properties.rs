@@ -209,12 +209,12 @@ proptest! {
         }
         for step in &plan.steps {
             match step {
-                Step::WriteFile { path, text, .. } => {
+                DnsStep::WriteFile { path, text, .. } => {
                     prop_assert!(ours::is_ours(text));
                     prop_assert!(seen.files.get(path).is_none_or(|before| ours::is_ours(before)));
                 }
-                Step::RemoveFile { path } => prop_assert!(ours::is_ours(&seen.files[path])),
-                Step::TakeOver { text } => prop_assert!(text.contains("\nnameserver ")),
+                DnsStep::RemoveFile { path } => prop_assert!(ours::is_ours(&seen.files[path])),
+                DnsStep::ReplaceResolvConf { text } => prop_assert!(text.contains("\nnameserver ")),
                 _ => {}
             }
         }

@@ -1,6 +1,6 @@
 //! Model of a guest that applies steps: files, the effect of reloads, and `/etc/resolv.conf`.
 
-use super::super::{Plan, Service, Step};
+use super::super::{DnsStep, Plan, Service};
 use crate::dns::{
     given, ours,
     resolv::ResolvConf,
@@ -17,41 +17,41 @@ pub(super) fn after(seen: &Seen, plan: &Plan) -> Seen {
 }
 
 /// State after one step.
-pub(super) fn one(seen: &mut Seen, step: &Step) {
+pub(super) fn one(seen: &mut Seen, step: &DnsStep) {
     match step {
-        Step::WriteFile { path, text, .. } => {
+        DnsStep::WriteFile { path, text, .. } => {
             seen.files.insert(path.clone(), text.clone());
             if let Some(kubelet) = seen.kubelet.as_mut().filter(|_| ours::is_kubelet_drop_in(path)) {
                 let file = text.lines().find_map(|line| line.strip_prefix("resolvConf: "));
                 kubelet.resolv_conf = file.map(str::to_owned);
             }
         }
-        Step::RemoveFile { path } => {
+        DnsStep::RemoveFile { path } => {
             seen.files.remove(path).unwrap();
             if let Some(kubelet) = seen.kubelet.as_mut().filter(|_| ours::is_kubelet_drop_in(path)) {
                 kubelet.resolv_conf.clone_from(&kubelet.others);
             }
         }
-        Step::TakeOver { text } => {
+        DnsStep::ReplaceResolvConf { text } => {
             if !ours::taken_over(&seen.resolv_conf) {
                 seen.original = Some(seen.resolv_conf.clone());
             }
             seen.resolv_conf.link = None;
             seen.resolv_conf.text = Some(text.clone());
         }
-        Step::GiveBack { original } => {
+        DnsStep::RestoreResolvConf { original } => {
             seen.resolv_conf = original.clone();
             seen.original = None;
         }
-        Step::Reload { service } => reload(seen, *service),
-        Step::Revert { link } => {
+        DnsStep::Reload { service } => reload(seen, *service),
+        DnsStep::Revert { link } => {
             seen.upstreams =
                 Some(upstreams(seen, Some(link)).text("This is /run/systemd/resolve/resolv.conf"));
         }
-        Step::Quiet { link } => {
+        DnsStep::SuppressLink { link } => {
             told(seen, link, &ResolvConf::default());
         }
-        Step::Speak {
+        DnsStep::RestoreLink {
             link,
             nameservers,
             searches,
@@ -63,7 +63,7 @@ pub(super) fn one(seen: &mut Seen, step: &Step) {
             conf.searches.clone_from(searches);
             told(seen, link, &conf);
         }
-        Step::Flush => {}
+        DnsStep::Flush => {}
     }
 }
 

@@ -4,7 +4,7 @@ use virtfleet_wire::{finding::Finding, settings::NicSettings};
 
 use super::super::findings;
 use crate::{
-    nic::state::{NicStanding, NicState, Standing},
+    nic::state::{NicState, NicStatus, QueueStatus},
     virtio::{
         Bus, Channels, Counters, Cpus, Device, Direction, Disk, DiskKind, DiskQueue, Features, Kind, Machine,
         Nic, NicKind, NicQueue, Queue, Role, Sharing, Vector, Vectors, WriteCache,
@@ -165,12 +165,12 @@ pub(super) fn healthy() -> Machine {
 
 /// State after a run that found `eth0` as the kernel had set it up.
 pub(super) fn state() -> NicState {
-    let standing = NicStanding {
+    let standing = NicStatus {
         mac: "02:00:00:00:00:01".into(),
-        standing: Standing::Spread,
+        standing: QueueStatus::Spread,
         first: CPUS,
         first_cpus: CPUS,
-        ..NicStanding::default()
+        ..NicStatus::default()
     };
     NicState {
         nics: [("eth0".to_owned(), standing)].into(),

@@ -7,7 +7,7 @@ use virtfleet_wire::settings::{Multiqueue, NicSettings};
 
 use super::super::{MAX_FINDINGS, complete, findings};
 use crate::{
-    nic::state::{Baseline, NicStanding, NicState, Standing},
+    nic::state::{Baseline, NicState, NicStatus, QueueStatus},
     virtio::{
         Bus, Channels, Counters, Cpus, Device, Direction, Disk, DiskKind, DiskQueue, Features, Kind, Machine,
         Nic, NicKind, NicQueue, Queue, Role, Sharing, Vector, Vectors, WriteCache,
@@ -193,17 +193,17 @@ fn machine() -> impl Strategy<Value = Machine> {
 
 fn state() -> impl Strategy<Value = NicState> {
     let standing = (
-        prop::sample::select(Standing::ALL.to_vec()),
+        prop::sample::select(QueueStatus::ALL.to_vec()),
         (small(), small(), option::of(small())),
         vec(number(), 0..6),
     )
-        .prop_map(|(standing, (first, first_cpus, ours), rx)| NicStanding {
+        .prop_map(|(standing, (first, first_cpus, ours), rx)| NicStatus {
             standing,
             first,
             first_cpus,
             ours,
             baseline: Baseline { tx: rx.clone(), rx },
-            ..NicStanding::default()
+            ..NicStatus::default()
         });
     let nics = prop::collection::btree_map(name("eth"), standing, 0..70);
     let texts = vec(any::<String>(), 0..100);

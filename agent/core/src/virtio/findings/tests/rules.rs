@@ -7,7 +7,7 @@ use super::{
     fixtures::{CPUS, disk, found, found_with, healthy, short, state, with_one_cpu},
 };
 use crate::{
-    nic::state::{Pending, Standing},
+    nic::state::{Pending, QueueStatus},
     virtio::{
         Bus, Channels, DiskKind, Features, Machine, NicKind, Sharing, WriteCache,
         features::{net, transport},
@@ -314,9 +314,9 @@ fn excluded_interfaces_have_no_queue_findings() {
     let standing = |state: &mut crate::nic::state::NicState, standing| {
         state.nics.get_mut("eth0").unwrap().standing = standing;
     };
-    standing(&mut state, Standing::Excluded);
+    standing(&mut state, QueueStatus::Excluded);
     assert_eq!(found_with(&machine, &state), []);
-    standing(&mut state, Standing::Manual);
+    standing(&mut state, QueueStatus::Manual);
     assert_eq!(
         short(&found_with(&machine, &state)),
         ["virtio-nic-fewer-queues Info eth0"]
@@ -329,7 +329,7 @@ fn reverted_and_refused_changes_are_reported() {
     channels(&mut machine, 1, 4);
     let mut state = state();
     let one = state.nics.get_mut("eth0").unwrap();
-    one.standing = Standing::RolledBack;
+    one.standing = QueueStatus::RolledBack;
     one.because = "no carrier for 10 s".into();
     state.refusals = vec!["eth1: busy".into(), "eth2: busy".into()];
     state.error = Some("no ethtool".into());
@@ -352,7 +352,7 @@ fn broken_link_is_critical() {
     channels(&mut machine, 2, 4);
     let mut state = state();
     let one = state.nics.get_mut("eth0").unwrap();
-    one.standing = Standing::RolledBack;
+    one.standing = QueueStatus::RolledBack;
     one.because = "with 2 queues no carrier; with 1 again busy".into();
     one.pending = Some(Pending {
         from: 1,
@@ -375,7 +375,7 @@ fn remedy_for_refused_queues_is_another_command() {
     let mut state = state();
     let one = state.nics.get_mut("eth0").unwrap();
     one.first_cpus = 2;
-    one.standing = Standing::Differs;
+    one.standing = QueueStatus::Differs;
     one.because = "the driver refuses 4 queues".into();
     one.refused = [4].into();
     let all = found_with(&machine, &state);

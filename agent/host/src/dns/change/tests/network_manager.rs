@@ -50,7 +50,7 @@ fn network_manager_announces_before_the_agents_servers_are_removed() {
         });
         assert_eq!(done.is_ok(), off, "{done:?}");
         if off {
-            let remove = |path: &str| Step::RemoveFile {
+            let remove = |path: &str| DnsStep::RemoveFile {
                 path: path.to_owned(),
             };
             let back = [

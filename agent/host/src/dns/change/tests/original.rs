@@ -4,13 +4,13 @@ use super::*;
 fn a_file_written_over_the_agents_is_the_new_original() {
     let (_dir, roots) = plain(false);
     let commands = FakeCommands::content();
-    let go = |steps: &[Step]| apply(&roots, &commands, &NoFailPoints, steps, &mut || Ok(())).unwrap();
+    let go = |steps: &[DnsStep]| apply(&roots, &commands, &NoFailPoints, steps, &mut || Ok(())).unwrap();
     go(&take_over());
     fs::write(roots.root(RESOLV_CONF), "nameserver 192.0.2.77\n").unwrap();
     go(&take_over());
     let original = original(&roots).unwrap().unwrap();
     assert_eq!(original.text.as_deref(), Some("nameserver 192.0.2.77\n"));
-    go(&[Step::GiveBack { original }]);
+    go(&[DnsStep::RestoreResolvConf { original }]);
     assert_eq!(resolves(&roots), "nameserver 192.0.2.77\n");
 }
 
@@ -21,7 +21,7 @@ fn a_file_without_nameservers_does_not_replace_an_original_with_some() {
     let roots = roots_at(dir.path());
     fs::create_dir_all(roots.root("/etc")).unwrap();
     let path = roots.root(RESOLV_CONF);
-    let take_over = [Step::TakeOver {
+    let take_over = [DnsStep::ReplaceResolvConf {
         text: format!("{}\nnameserver 192.0.2.1\n", ours::MARK),
     }];
     let commands = FakeCommands::content();

@@ -7,7 +7,7 @@ use super::*;
 fn a_link_is_reverted_and_a_failure_to_do_so_does_not_revert_the_change() {
     let dir = tempfile::tempdir().unwrap();
     let roots = roots_at(dir.path());
-    let steps = [Step::Revert {
+    let steps = [DnsStep::Revert {
         link: "eth0".to_owned(),
     }];
     let commands = FakeCommands::content();
@@ -44,7 +44,7 @@ fn a_restore_waits_for_the_links_servers() {
         }
         Some(CommandOutput::default())
     });
-    let remove = |path: &str| Step::RemoveFile {
+    let remove = |path: &str| DnsStep::RemoveFile {
         path: path.to_owned(),
     };
     let steps = [
@@ -144,7 +144,7 @@ fn resolved_drops_the_agents_domains_without_a_restart_where_possible() {
             })
         });
         let steps = [
-            Step::RemoveFile {
+            DnsStep::RemoveFile {
                 path: RESOLVED.to_owned(),
             },
             reload(Service::Resolved),
@@ -179,8 +179,8 @@ fn resolved_drops_the_agents_domains_without_a_restart_where_possible() {
     assert_eq!(case("yes\n", "", some, true, own), [FORGOTTEN, RESTARTED]);
 }
 
-fn quiet() -> Step {
-    Step::Quiet {
+fn quiet() -> DnsStep {
+    DnsStep::SuppressLink {
         link: "eth0".to_owned(),
     }
 }
@@ -253,7 +253,7 @@ fn a_link_without_settings_gets_the_platforms() {
     put(&roots.sys("class/net/eth0/ifindex"), "2\n");
     let link = roots.root("/run/systemd/netif/links/2");
     put(&link, "DNS=192.0.2.9\n");
-    let steps = [Step::Speak {
+    let steps = [DnsStep::RestoreLink {
         link: "eth0".to_owned(),
         nameservers: vec!["192.0.2.9".to_owned()],
         searches: vec!["a.example".to_owned()],
@@ -377,11 +377,11 @@ fn a_change_interrupted_by_a_reset_is_reverted_with_a_reload_of_networkd() {
         write("[DHCPv4]\n", NETWORKD),
         quiet(),
     ];
-    let remove = |path: &str| Step::RemoveFile {
+    let remove = |path: &str| DnsStep::RemoveFile {
         path: path.to_owned(),
     };
     let back = [
-        Step::Speak {
+        DnsStep::RestoreLink {
             link: "eth0".to_owned(),
             nameservers: Vec::new(),
             searches: Vec::new(),
@@ -397,7 +397,7 @@ fn a_change_interrupted_by_a_reset_is_reverted_with_a_reload_of_networkd() {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, format!("{id}\n")).unwrap();
     };
-    let cut = |steps: &[Step], at: usize| {
+    let cut = |steps: &[DnsStep], at: usize| {
         boot("one");
         let kill = Kill::at(at, |_| {});
         let commands = FakeCommands::content();
