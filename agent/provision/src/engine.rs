@@ -144,17 +144,23 @@ pub(crate) type Run<D> =
 /// # Errors
 /// The guest cannot be observed, or the state cannot be recorded.
 pub(crate) fn run<D: Domain>(domain: &mut D, mode: Mode<'_, D::Plan>) -> Run<D> {
-    let result = planned_and_applied(domain, mode);
-    let mut observed = match result {
-        Ok(Some(observed)) => observed,
-        Ok(None) => return Ok(None),
-        Err(error) => {
-            if let Some(state) = domain.state_after_error(&error) {
-                record(domain, &state)?;
-            }
-            return Err(error);
-        }
-    };
+    let result = completed(domain, mode);
+    if let Err(error) = &result
+        && let Some(state) = domain.state_after_error(error)
+    {
+        record(domain, &state)?;
+    }
+    result
+}
+
+fn completed<D: Domain>(domain: &mut D, mode: Mode<'_, D::Plan>) -> Run<D> {
+    domain.recover()?;
+    let observed = domain.observe().map_err(RunError::Observe)?;
+    let is_other = |expected| !D::agrees(expected, D::plan(&observed));
+    if mode.expected.is_some_and(is_other) {
+        return Ok(None);
+    }
+    let mut observed = domain.apply(observed)?;
     let state = domain.state(&mut observed);
     record(domain, &state)?;
     Ok(Some(RunResult {
@@ -162,19 +168,6 @@ pub(crate) fn run<D: Domain>(domain: &mut D, mode: Mode<'_, D::Plan>) -> Run<D> 
         state,
         changed: domain.changed(),
     }))
-}
-
-fn planned_and_applied<D: Domain>(
-    domain: &mut D,
-    mode: Mode<'_, D::Plan>,
-) -> Result<Option<D::Observed>, RunError<D::Error>> {
-    domain.recover()?;
-    let observed = domain.observe().map_err(RunError::Observe)?;
-    let is_other = |expected| !D::agrees(expected, D::plan(&observed));
-    if mode.expected.is_some_and(is_other) {
-        return Ok(None);
-    }
-    domain.apply(observed).map(Some)
 }
 
 fn record<D: Domain>(domain: &mut D, state: &D::State) -> Result<(), WriteStateError> {
