@@ -30,8 +30,8 @@ use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 const TIER: u8 = 2;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const UUID: &str = "6ba7b810-9dad-51d1-80b4-00c04fd430c8";
-const OTHER: &str = "7ba7b810-9dad-51d1-80b4-00c04fd430c8";
+const UUID: &str = "6ba7b811-9dad-51d1-80b4-00c04fd430c8";
+const OTHER: &str = "7ba7b811-9dad-51d1-80b4-00c04fd430c8";
 const ALL: [DiskFilesystem; 4] = [
     DiskFilesystem::Ext4,
     DiskFilesystem::Xfs,

@@ -22,7 +22,7 @@ use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 
 const TIER: u8 = 2;
 const MIB: u64 = 1 << 20;
-const UUID: &str = "6ba7b810-9dad-51d1-80b4-00c04fd430c8";
+const UUID: &str = "6ba7b812-9dad-51d1-80b4-00c04fd430c8";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Short, so that the test is.
 const LIMITS: Limits = Limits {
