@@ -1,9 +1,11 @@
-//! virtfleet-agent as a library: `main` only calls this. The command line, the daemon's start, and the installer; everything
-//! else is in the crates below. Only the verbs that root runs (`apply`, `plan`) reach `virtfleet-agent-provision`.
+//! virtfleet-agent as a library, which `main` calls: the command line, the start of the daemon, and
+//! the installer. All other code is in the crates below. Only the verbs for root (`apply`, `plan`)
+//! use `virtfleet-agent-provision`.
 //!
 //! ```text
-//! core (decides) ◀─ host (touches the guest) ◀─ state (settings and state files, identity, virtio) ◀─┬─ metrics ◀─ service ◀─┬─ agent
-//!                                                                                                    └─ provision ◀──────────┘
+//! core (decides) ◀─ host (touches the guest) ◀─ state (settings and state files, identity, virtio)
+//! state ◀─┬─ metrics ◀─ service ◀─┬─ agent
+//!         └─ provision ◀──────────┘
 //! ```
 
 pub mod cli;

@@ -1,9 +1,9 @@
-//! How a verb prints what it found: text for people, JSON or YAML for programs.
+//! Output formats of a verb: text for people, JSON or YAML for programs.
 
 use serde::Serialize;
 use virtfleet_wire::layered::to_yaml;
 
-/// `-o`.
+/// Value of the flag `-o`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
     /// Aligned lines.
@@ -16,7 +16,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// The value as this format has it, with a line feed at its end; `text` makes the lines for people.
+    /// Renders the value in this format, with a final line feed. `text` renders it for people.
     pub fn render<T: Serialize>(
         self,
         value: &T,

@@ -1,4 +1,4 @@
-//! `run`: settings → collectors → listeners → serve until told to stop → drain.
+//! `run`: settings → collectors → listeners → serve until stopped → drain.
 
 use std::{
     sync::{
@@ -38,7 +38,10 @@ use virtfleet_wire::settings::{LogSettings, ServerSettings};
 
 use crate::cli::Args;
 
-/// Serves until SIGTERM or SIGINT. Errors: why it ends, and with which code.
+/// Serves until SIGTERM or SIGINT.
+///
+/// # Errors
+/// Why it ended, with the exit code.
 pub fn run(args: &Args) -> Result<(), (anyhow::Error, Code)> {
     let settings = settings::load(&args.roots, args.config.as_deref());
     let failure = |error: anyhow::Error| (error, Code::Failure);
@@ -53,7 +56,7 @@ pub fn run(args: &Args) -> Result<(), (anyhow::Error, Code)> {
     for problem in &settings.problems {
         tracing::error!(section = problem.section(), "not applied: {problem}");
     }
-    // One thread serves, one collects: at rest neither runs, and the agent stays small.
+    // One thread serves and one collects. At rest neither runs, and the agent stays small.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -65,15 +68,15 @@ pub fn run(args: &Args) -> Result<(), (anyhow::Error, Code)> {
 async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Error, Code)> {
     let failure = |error: anyhow::Error| (error, Code::Failure);
     let config = &settings.config;
-    // As early as it is true: root's passes compare it with what is on disk.
+    // Reported as early as possible: root's reconcile runs compare it with the settings on disk.
     notify(NotifyState::Status(&status_line(&settings.digest())));
     let shutdown = shutdown::signals()
-        .context("cannot listen to signals")
+        .context("cannot handle signals")
         .map_err(failure)?;
     let hangup = signal(SignalKind::hangup())
-        .context("cannot listen to signals")
+        .context("cannot handle signals")
         .map_err(failure)?;
-    // Only the command line can be wrong here; the settings were checked when they were loaded.
+    // Only the command line can be invalid here; the settings were checked when they were loaded.
     let history = DnsHistory::default();
     let metrics = args
         .collectors
@@ -88,12 +91,13 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         .map_err(|error| (error.into(), Code::Usage))?;
     let reporter = Reporter::new(args.roots.clone(), VERSION, settings).with_history(history.clone());
     let (own, server_metrics) = OwnMetrics::new(&args.roots, settings.problems.len());
-    // Before anything is served: a node without certificates yet needs its names all the more.
+    // Started before the server: a node that has no certificates yet still needs DNS.
     let dns_watch = dns_watch::start(&args.roots, settings, &history)
         .context("cannot start a thread")
         .map_err(failure)?;
     let listeners = bind(&config.server).await.map_err(|error| {
-        // An address may come or be let go, a certificate be issued; the settings stay as they are.
+        // The address may become free and the certificate may be issued later; then a restart
+        // succeeds.
         let code = match &error {
             ListenError::Bind { .. } => Code::Failure,
             ListenError::Tls(error) if error.is_missing_file() => Code::Failure,
@@ -132,14 +136,20 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         cut += ended.context("a listener has panicked").map_err(failure)?;
     }
     if cut > 0 {
-        tracing::warn!(connections = cut, "cut, because they did not end in time");
+        tracing::warn!(
+            connections = cut,
+            "connections closed because they did not end in time"
+        );
     }
     tracing::info!("stopped");
     Ok(())
 }
 
-/// Ready once the first scrape has ended; over when told to stop, a first scrape that hangs notwithstanding. Errors: the
-/// worker has ended. Then nothing can be answered, and a new process is the way out.
+/// Sets `ready` once the first scrape has finished. Returns when the agent is stopped, even if the
+/// first scrape hangs.
+///
+/// # Errors
+/// The worker thread has ended. The agent can then serve nothing, and must be restarted.
 async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown) -> Result<(), WorkerGone> {
     tokio::select! {
         () = shutdown.graceful.cancelled() => return Ok(()),
@@ -147,7 +157,7 @@ async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown)
     }
     ready.store(true, Ordering::Release);
     notify(NotifyState::Ready);
-    // What runs from now on has run once; the rest was for the start.
+    // Memory that only the start needed is released.
     virtfleet_agent_host::release_memory();
     tokio::select! {
         () = shutdown.graceful.cancelled() => Ok(()),
@@ -155,7 +165,8 @@ async fn until_stopped(worker: &Worker, ready: &AtomicBool, shutdown: &Shutdown)
     }
 }
 
-/// Returns when the thread of the DNS watch has ended: a new process is the way out. Never returns without such a thread.
+/// Returns when the thread of the DNS watch has ended: the agent must then be restarted. Never
+/// returns without such a thread.
 async fn ended(dns_watch: Option<&DnsWatchThread>) -> DnsWatchEnded {
     match dns_watch {
         Some(thread) => thread.ended().await,
@@ -163,9 +174,9 @@ async fn ended(dns_watch: Option<&DnsWatchThread>) -> DnsWatchEnded {
     }
 }
 
-/// Feeds systemd's watchdog twice per period, as long as neither the worker nor the DNS watch hangs; otherwise systemd restarts the agent.
-/// What only slows the worker down, a hung mount for example, is bounded by deadlines far below the period. Without a watchdog there is no
-/// timer. Never returns.
+/// Notifies systemd's watchdog twice per period as long as neither the worker nor the DNS watch
+/// hangs; otherwise systemd restarts the agent. A slow worker, for example with a hung mount, is
+/// bounded by deadlines far below the period. Without a watchdog there is no timer. Never returns.
 async fn feed(
     worker: &Worker,
     dns_watch: Option<&DnsWatchThread>,
@@ -190,22 +201,23 @@ async fn feed(
     std::future::pending::<()>().await;
 }
 
-/// SIGHUP, as `systemctl reload` sends it, asks root for a reconcile, which restarts the agent when the settings have changed
-/// and are right. The agent itself takes no settings while it runs. Never returns.
+/// On SIGHUP, which `systemctl reload` sends, requests a reconcile run from root. That run restarts
+/// the agent if the settings have changed and are valid. The agent itself never reloads settings.
+/// Never returns.
 async fn pass_on(mut hangup: Signal, roots: &Roots) {
     while hangup.recv().await.is_some() {
         match request_reconcile(roots, Requester::Agent) {
-            Ok(()) => tracing::info!("asked for a reconcile"),
+            Ok(()) => tracing::info!("requested a reconcile run"),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "restart virtfleet-agent to take new settings");
+                tracing::warn!(error, "restart virtfleet-agent to apply new settings");
             }
         }
     }
     std::future::pending::<()>().await;
 }
 
-/// One line with all that can have led to it: what is wrong with the listeners, with TLS, and with whole files.
+/// One error line with all possible reasons: problems of the listeners, of TLS, and of whole files.
 fn nothing_to_serve(settings: &LoadedSettings) -> anyhow::Error {
     let reasons: Vec<String> = settings
         .problems
@@ -219,13 +231,14 @@ fn nothing_to_serve(settings: &LoadedSettings) -> anyhow::Error {
     )
 }
 
-/// Connections that may be in their handshakes at once, however few may be open.
-const LEAST_NEW: usize = 8;
+/// Minimum number of connections that may be in their handshakes at once, even if fewer may be
+/// open.
+const MIN_HANDSHAKES: usize = 8;
 
 fn limits(server: &ServerSettings) -> Limits {
     Limits {
         connections: server.max_connections as usize,
-        new_connections: (server.max_connections as usize / 2).max(LEAST_NEW),
+        new_connections: (server.max_connections as usize / 2).max(MIN_HANDSHAKES),
         connections_per_peer: (server.max_connections as usize * 3).div_ceil(4),
         requests: server.max_requests as usize,
         request_timeout: server.request_timeout.0,
@@ -234,10 +247,10 @@ fn limits(server: &ServerSettings) -> Limits {
     }
 }
 
-/// Tells systemd, when it is there.
+/// Notifies systemd, if it is there.
 fn notify(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!(%error, "systemd was not told");
+        tracing::debug!(%error, "cannot notify systemd");
     }
 }
 
@@ -251,7 +264,7 @@ mod tests {
     use super::*;
     use crate::cli::{CollectorFlags, Verb};
 
-    /// What `run` says with these settings, and how it ends.
+    /// The arguments of `run` with these settings.
     fn args(text: &str) -> (tempfile::TempDir, Args) {
         let dir = tempfile::tempdir().unwrap();
         let config = dir.path().join("agent.yaml");
@@ -269,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_listener_one_line_says_why_and_systemd_does_not_try_again() {
+    fn without_a_listener_one_line_has_the_reason_and_systemd_does_not_restart() {
         for (text, reason) in [
             (
                 "",
@@ -287,7 +300,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_address_that_is_taken_may_be_free_later() {
+    async fn an_address_in_use_allows_a_restart() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
         let (_dir, args) = args(&format!(
@@ -299,7 +312,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_first_scrape_that_hangs_does_not_keep_the_agent_from_stopping() {
+    async fn a_hung_first_scrape_does_not_prevent_stopping() {
         let (ready, shutdown) = (AtomicBool::new(false), Shutdown::default());
         shutdown.graceful.cancel();
         let worker = Worker::scripted(None);
@@ -321,8 +334,13 @@ mod tests {
         }
     }
 
-    /// What systemd hears within half a second, from a worker that does `jobs` jobs and then hangs.
-    async fn heard(jobs: usize, dns_watch: Option<&DnsWatchThread>, period: Option<Duration>) -> Vec<String> {
+    /// The messages that systemd receives within half a second, from a worker that finishes `jobs`
+    /// jobs and then hangs.
+    async fn notifications(
+        jobs: usize,
+        dns_watch: Option<&DnsWatchThread>,
+        period: Option<Duration>,
+    ) -> Vec<String> {
         let dir = tempfile::tempdir().unwrap();
         let systemd = UnixDatagram::bind(dir.path().join("notify")).unwrap();
         let own = std::os::unix::net::UnixDatagram::unbound().unwrap();
@@ -331,12 +349,12 @@ mod tests {
             own.send(state.to_string().as_bytes()).unwrap();
         };
         let worker = Worker::hanging_after(jobs, true);
-        let (mut heard, mut buffer) = (Vec::new(), [0; 64]);
-        // Read all along: a socket that nobody empties takes few messages.
+        let (mut notifications, mut buffer) = (Vec::new(), [0; 64]);
+        // Read all the time, because an unread socket buffers few messages.
         let listening = async {
             loop {
                 let length = systemd.recv(&mut buffer).await.unwrap();
-                heard.push(String::from_utf8_lossy(&buffer[..length]).trim_end().to_owned());
+                notifications.push(String::from_utf8_lossy(&buffer[..length]).trim_end().to_owned());
             }
         };
         tokio::select! {
@@ -345,25 +363,29 @@ mod tests {
             () = feed(&worker, dns_watch, period, &tell) => {}
             () = tokio::time::sleep(Duration::from_millis(500)) => {}
         }
-        heard
+        notifications
     }
 
     #[tokio::test]
-    async fn the_watchdog_is_fed_as_long_as_the_worker_works() {
+    async fn the_watchdog_is_notified_as_long_as_the_worker_works() {
         let short = Some(Duration::from_millis(10));
         let none = Vec::<String>::new();
         assert_eq!(
-            heard(3, None, short).await,
+            notifications(3, None, short).await,
             vec!["WATCHDOG=1"; 3],
             "then it hangs"
         );
-        assert_eq!(heard(0, None, short).await, none);
-        assert_eq!(heard(3, None, None).await, none, "without a watchdog");
-        assert!(heard(1000, None, short).await.len() > 10);
+        assert_eq!(notifications(0, None, short).await, none);
+        assert_eq!(notifications(3, None, None).await, none, "without a watchdog");
+        assert!(notifications(1000, None, short).await.len() > 10);
         let (works, _ends) = DnsWatchThread::scripted(Duration::from_mins(1));
-        assert!(heard(1000, Some(&works), short).await.len() > 10);
+        assert!(notifications(1000, Some(&works), short).await.len() > 10);
         let (hangs, _ends) = DnsWatchThread::scripted(Duration::ZERO);
-        assert_eq!(heard(1000, Some(&hangs), short).await, none, "a hung DNS watch");
+        assert_eq!(
+            notifications(1000, Some(&hangs), short).await,
+            none,
+            "a hung DNS watch"
+        );
     }
 
     #[tokio::test]
@@ -379,7 +401,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_worker_that_is_busy_with_other_things_lives() {
+    async fn a_busy_worker_counts_as_alive() {
         let worker = Worker::hanging_after(1, true);
         let waiting = worker.alive();
         tokio::time::timeout(Duration::from_secs(20), waiting)
@@ -387,7 +409,7 @@ mod tests {
             .unwrap()
             .unwrap();
         let hangs = tokio::time::timeout(Duration::from_millis(100), worker.alive()).await;
-        assert!(hangs.is_err(), "what it did before proves nothing");
+        assert!(hangs.is_err(), "earlier jobs do not count");
         assert_eq!(Worker::hanging_after(0, false).alive().await, Err(WorkerGone));
     }
 }

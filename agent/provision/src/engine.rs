@@ -4,8 +4,8 @@
 //! recover ─▶ observe (plan included) ─▶ compare with the plan that an admin has read ─▶ apply (verify included) ─▶ record
 //! ```
 //!
-//! The domains plug in with [`Domain`]. The engine alone decides in which order their methods run, when a run stops, and when the state
-//! file is written.
+//! The domains plug in with [`Domain`]. The engine alone decides in which order their methods run,
+//! when a run stops, and when the state file is written.
 
 use std::{error::Error, time::Duration};
 
@@ -18,12 +18,14 @@ use crate::guest::Report;
 /// Who asked for a run, and what the run may do.
 #[derive(Debug)]
 pub struct Mode<'a, P> {
-    /// The stage that the run belongs to. A run that an admin starts counts as [`Stage::Reconcile`].
+    /// The stage that the run belongs to. A run that an admin starts counts as
+    /// [`Stage::Reconcile`].
     pub stage: Stage,
-    /// An admin started the run (`virtfleet-agent apply <domain>`). It also does what `report-only` only reports, and retries what an
-    /// earlier run rolled back.
+    /// An admin started the run (`virtfleet-agent apply <domain>`). It also does what `report-only`
+    /// only reports, and retries what an earlier run rolled back.
     pub by_admin: bool,
-    /// The plan that the admin has read. If the plan of this run differs, the run stops before it changes anything.
+    /// The plan that the admin has read. If the plan of this run differs, the run stops before it
+    /// changes anything.
     pub expected: Option<&'a P>,
     /// How long the run may take, with its rollback; none: as long as the domain allows.
     pub budget: Option<Duration>,
@@ -116,7 +118,8 @@ pub(crate) trait Domain {
     /// True if `plan` does the same as the plan that an admin has read, for the same reasons.
     fn agrees(expected: &Self::Plan, plan: &Self::Plan) -> bool;
 
-    /// Applies the plan as far as the mode allows, verifies the changes, rolls back those that do not work, and observes again.
+    /// Applies the plan as far as the mode allows, verifies the changes, rolls back those that do
+    /// not work, and observes again.
     fn apply(&mut self, observed: Self::Observed) -> Result<Self::Observed, RunError<Self::Error>>;
 
     /// The record of the run.
@@ -139,7 +142,8 @@ pub(crate) trait Domain {
 pub(crate) type Run<D> =
     Result<Option<RunResult<<D as Domain>::Plan, <D as Domain>::State>>, RunError<<D as Domain>::Error>>;
 
-/// Runs one domain once. `None`: the plan is not the one that the admin has read, and nothing was changed or recorded.
+/// Runs one domain once. `None`: the plan is not the one that the admin has read, and nothing was
+/// changed or recorded.
 ///
 /// # Errors
 /// The guest cannot be observed, or the state cannot be recorded.

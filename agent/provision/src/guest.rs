@@ -1,4 +1,4 @@
-//! What a stage's steps work on, and what they report.
+//! What the steps of a stage work on, and what they report.
 
 use std::time::Instant;
 
@@ -6,32 +6,34 @@ use virtfleet_agent_core::pass::{GuestRecord, RunOutcome, SettingsProblem, Stage
 use virtfleet_agent_host::{Lock, Roots, Services};
 use virtfleet_agent_state::settings::LoadedSettings;
 
-/// What steps work on.
+/// Input of the steps.
 pub struct Guest<'a> {
     /// The guest's trees.
     pub roots: &'a Roots,
     /// The settings on disk.
     pub settings: &'a LoadedSettings,
-    /// systemd; none when the root filesystem is not that of the running machine, whose services are none of its business.
+    /// systemd. None if the root filesystem is not that of the running machine: then no service may
+    /// be changed.
     pub services: Option<&'a dyn Services>,
-    /// Which pass it is.
+    /// The stage of this run.
     pub stage: Stage,
-    /// When it began, with the wait for another pass: what one step takes of a stage of the boot is lost to those behind it.
+    /// When the run began, including the wait for another run. The time that one step takes reduces
+    /// that of the later steps.
     pub began: Instant,
-    /// The record so far; steps may keep a note in it.
+    /// The record so far. A step may add a note to it.
     pub record: &'a mut GuestRecord,
-    /// The lock of the pass, which says to others what is being done.
+    /// The lock of the run. It names to other processes what is being done.
     pub lock: &'a Lock,
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// How it came out.
+    /// Outcome of the step.
     pub outcome: RunOutcome,
-    /// What was done, or why not; one line.
+    /// What was done, or why not, in one line.
     pub message: String,
-    /// What is wrong with the settings on disk.
+    /// Problems of the settings on disk.
     pub problems: Vec<SettingsProblem>,
 }
 

@@ -1,4 +1,5 @@
-//! The step `guest-health`: what only root may read of the node's health goes to `/run/virtfleet/state/guest-health.json`.
+//! The step `guest-health`: writes the part of the node's health that only root may read to
+//! `/run/virtfleet/state/guest-health.json`.
 
 use std::path::Path;
 
@@ -12,7 +13,7 @@ use virtfleet_runtime::tls::Validity;
 
 use super::guest::{Guest, Report};
 
-/// Kubelet's certificates, where kubeadm and kubelet itself have them.
+/// Paths at which kubeadm and kubelet store kubelet's certificates.
 const CERTIFICATES: [&str; 3] = [
     "/var/lib/kubelet/pki/kubelet-client-current.pem",
     "/var/lib/kubelet/pki/kubelet-server-current.pem",
@@ -42,11 +43,11 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
         message.push_str("; ");
         message.push_str(&problem);
     }
-    // A certificate that cannot be read is kubelet's trouble, and no fault of the pass.
+    // A certificate that cannot be read is a fault of kubelet, not of the run.
     Report::new(RunOutcome::Ok, message)
 }
 
-/// The dates of kubelet's certificates, and what is wrong with those that are there and have none.
+/// The validity of kubelet's certificates, and why files that exist have none.
 fn certificates(roots: &Roots) -> (Vec<Certificate>, Vec<String>) {
     let (mut found, mut problems) = (Vec::new(), Vec::new());
     for path in CERTIFICATES {
@@ -78,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_that_are_there_and_those_that_are_none() {
+    fn certificates_and_files_without_one() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().into(),

@@ -4,7 +4,7 @@ use virtfleet_agent_core::pass::StepRecord;
 
 use super::Applied;
 
-/// Lines for people: one for each step, or one for a stage that has no step.
+/// Text for people: one line for each step, or one for a stage without steps.
 pub fn text(passes: &[Applied]) -> String {
     passes.iter().map(stage_text).collect()
 }

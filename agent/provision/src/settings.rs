@@ -1,4 +1,4 @@
-//! Step `settings`: the running agent serves with the settings on disk, or the report says why not.
+//! Step `settings`: makes the running agent use the settings on disk, or reports why it does not.
 
 use virtfleet_agent_core::pass::{
     AgentState, RunOutcome, SettingsPlan, SettingsProblem, SettingsSeen, plan_settings, served_digest,
@@ -9,8 +9,8 @@ use virtfleet_runtime::exit::Code;
 use super::guest::{Guest, Report};
 
 const UNIT: &str = "virtfleet-agent.service";
-/// The most problems that are recorded.
-const MOST: usize = 50;
+/// Maximum number of problems that are recorded.
+const MAX_PROBLEMS: usize = 50;
 
 pub(super) fn run(guest: &mut Guest<'_>) -> Report {
     let Some(services) = guest.services else {
@@ -48,7 +48,7 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
                     String::new()
                 }
             );
-            let problems = problems.iter().take(MOST).map(|problem| SettingsProblem {
+            let problems = problems.iter().take(MAX_PROBLEMS).map(|problem| SettingsProblem {
                 file: problem.file.clone(),
                 line: problem.line,
                 path: problem.path.clone(),
@@ -61,8 +61,8 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
         }
         SettingsPlan::Unreadable => {
             let message = format!(
-                "{UNIT} was restarted for the settings on disk and does not serve with them; look whether its user can \
-                 read them, and at journalctl -u {UNIT}"
+                "{UNIT} was restarted for the settings on disk and does not serve with them; check that its user can \
+                 read them, and see journalctl -u {UNIT}"
             );
             return Report::new(RunOutcome::Failed, message);
         }
@@ -93,7 +93,8 @@ fn agent(service: &Service) -> AgentState {
     match service.active.as_str() {
         _ if !service.loaded => AgentState::Off,
         "active" | "reloading" => AgentState::Runs(digest),
-        // It says what it serves with as soon as it has read it, before its first scrape has ended.
+        // The agent reports the settings that it serves with once it has read them, before its
+        // first scrape ends.
         "activating" if digest.is_some() => AgentState::Runs(digest),
         "activating" | "deactivating" => AgentState::Starting,
         "failed" if gave_up => AgentState::GaveUp,

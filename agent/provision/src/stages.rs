@@ -1,4 +1,4 @@
-//! One pass: lock, take the wishes, run the steps, write the record.
+//! One run: takes the lock and the reconcile requests, runs the steps, and writes the record.
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -23,57 +23,64 @@ use super::{
     steps::Step,
 };
 
-/// Held for a whole pass: two would undo each other's work.
+/// Lock of a whole run. Two runs at the same time would undo each other's changes.
 pub const LOCK_FILE: &str = "/run/virtfleet/apply.lock";
-/// How long a person's pass waits for another one, which may copy files to a new disk, or read all of one.
-pub const PATIENCE: Duration = Duration::from_mins(30);
+/// Default time that an admin's run waits for another run, which may copy files to a new disk or
+/// read all of a disk.
+pub const ADMIN_LOCK_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// How long a stage's pass waits for another one. Less than half of its unit's start timeout, so that it is not cut off in the middle of its own work.
-pub(super) fn patience(stages: &[Stage]) -> Duration {
+/// How long a stage's run waits for another run. It is less than half of its unit's start timeout,
+/// so that systemd does not kill the run in the middle of its own work.
+pub(super) fn lock_timeout(stages: &[Stage]) -> Duration {
     match stages {
         [Stage::Provision] => Duration::from_mins(2),
         [Stage::Dns] => Duration::from_secs(40),
         [Stage::Reconcile] => Duration::from_mins(4),
-        _ => PATIENCE,
+        _ => ADMIN_LOCK_TIMEOUT,
     }
 }
 
-/// Why there was no pass, or no record of it.
+/// Why there was no run, or no record of it.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Steps change the machine.
+    /// Not root: the steps change the machine.
     #[error(
         "only root can apply; run this as root, or ask a running system: systemctl start virtfleet-reconcile.service"
     )]
     NotRoot,
-    /// There is no root filesystem to work on; directories are made only inside of one.
+    /// There is no root filesystem to work on. The agent creates directories only inside of one.
     #[error("--path.rootfs: {} is no directory; name the guest's root filesystem", .0.display())]
     NoRootfs(PathBuf),
-    /// Another pass takes too long.
-    #[error("another pass is under way")]
+    /// Another run did not end in time.
+    #[error("another reconcile run is in progress")]
     Lock(#[from] LockError),
-    /// The steps ran, and what came of them could not be written down.
-    #[error("the passes were made and cannot be recorded")]
+    /// The steps ran, and their results could not be recorded.
+    #[error("the steps ran, but their results cannot be recorded")]
     Record(#[from] WriteStateError),
 }
 
-/// One stage's pass, as it is printed.
+/// Result of one stage's run, for output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Applied {
     /// The stage.
     pub stage: Stage,
-    /// What came of it.
+    /// Record of the stage.
     #[serde(flatten)]
     pub record: StageRecord,
 }
 
-/// Makes one pass of each of `stages`, with the steps of `table`. Root only.
+/// Runs each of `stages` once, with the steps of `table`. Root only.
 ///
-/// `wait` says how long another pass is waited for, and `tell` hears meanwhile whose. A stage that is not waited for any longer leaves a wish in
-/// `/run/virtfleet/ask`, so that a reconcile does what it could not.
+/// Waits at most `wait` for another run. While it waits, it calls `tell` with what holds the lock.
+/// A stage whose wait ends leaves a reconcile request in `/run/virtfleet/ask`, so that a later run
+/// does its work.
 ///
-/// `settings` loads those on disk. A pass with the stage `reconcile` takes the wishes in `/run/virtfleet/ask`; the others leave them for it, because they do
-/// not do all that may have been asked for.
+/// `settings` loads the settings on disk. A run of the stage `reconcile` takes the requests in
+/// `/run/virtfleet/ask`. The other stages leave them, because they do not run all steps that may
+/// have been requested.
+///
+/// # Errors
+/// See [`ApplyError`].
 pub fn apply(
     roots: &Roots,
     settings: &dyn Fn() -> LoadedSettings,
@@ -90,12 +97,12 @@ pub fn apply(
         return Err(ApplyError::NotRoot);
     }
     let services = (roots.rootfs == Path::new("/")).then_some(services);
-    let patience = wait.unwrap_or_else(|| patience(stages));
-    let applied = apply_within(roots, settings, services, table, stages, patience, tell);
+    let lock_timeout = wait.unwrap_or_else(|| lock_timeout(stages));
+    let applied = apply_within(roots, settings, services, table, stages, lock_timeout, tell);
     if let (Err(ApplyError::Lock(_)), [_]) = (&applied, stages)
         && let Err(error) = request_reconcile(roots, Requester::Agent)
     {
-        tracing::warn!(%error, "nobody does later what this pass could not");
+        tracing::warn!(%error, "the retry could not be queued");
     }
     applied
 }
@@ -106,13 +113,13 @@ pub(super) fn apply_within(
     services: Option<&dyn Services>,
     table: &[Step],
     stages: &[Stage],
-    patience: Duration,
+    lock_timeout: Duration,
     tell: &mut dyn FnMut(&str),
 ) -> Result<Vec<Applied>, ApplyError> {
-    // A unit's time runs from here, also while another pass is waited for.
+    // The unit's start timeout also runs during the wait for another run.
     let (mut start, mut began) = (clock(), Instant::now());
-    let lock = lock_waiting(&roots.root(LOCK_FILE), patience, "apply", tell)?;
-    // Under the lock, so that no other run is writing.
+    let lock = lock_waiting(&roots.root(LOCK_FILE), lock_timeout, "apply", tell)?;
+    // No other run writes while this one holds the lock.
     for path in sweep_temporary_files(roots) {
         tracing::info!(path, "removed a temporary file that a killed run left");
     }
@@ -127,7 +134,7 @@ pub(super) fn apply_within(
         } else {
             TakenRequests::default()
         };
-        // Read after the wishes were taken: a change that comes later leaves a wish of its own.
+        // Read after the requests were taken: a later change leaves a request of its own.
         let settings = settings();
         let mut guest = Guest {
             roots,
@@ -156,7 +163,7 @@ pub(super) fn apply_within(
             steps,
         };
         record.stages.insert(stage, stage_record.clone());
-        // After each, so that a later stage that is killed does not take an earlier one's record with it.
+        // Recorded after each stage, so that a kill in a later stage does not lose it.
         GUEST_RECORD.write(roots, &record)?;
         applied.push(Applied {
             stage,
@@ -177,10 +184,9 @@ fn run_steps(table: &[Step], stage: Stage, guest: &mut Guest<'_>) -> Vec<StepRec
         let report = match blocked {
             Some(needed) => Report::new(
                 RunOutcome::Skipped,
-                format!("left out: {needed} must succeed first"),
+                format!("skipped: {needed} must succeed first"),
             ),
-            // A panic is a failure of one step; what it may leave half done is the machine's state, which the next pass
-            // observes anew.
+            // A panic fails one step only. The next run observes what it may have left half done.
             None => catch_unwind(AssertUnwindSafe(|| (step.run)(guest))).unwrap_or_else(|_| {
                 Report::new(RunOutcome::Failed, "it panicked; the log of the unit says where")
             }),
@@ -188,7 +194,7 @@ fn run_steps(table: &[Step], stage: Stage, guest: &mut Guest<'_>) -> Vec<StepRec
         steps.push(StepRecord {
             name: step.plan.name.to_owned(),
             outcome: report.outcome,
-            // One line, whatever a file or a program had to say.
+            // One line, whatever text a file or a program contributed.
             message: report.message.replace(char::is_control, " "),
             blocked: blocked.is_some(),
             problems: report.problems,
@@ -197,7 +203,7 @@ fn run_steps(table: &[Step], stage: Stage, guest: &mut Guest<'_>) -> Vec<StepRec
     steps
 }
 
-/// The boot id; empty when it cannot be read.
+/// The boot ID; empty if it cannot be read.
 fn boot_id(roots: &Roots) -> String {
     let text = read_text(&roots.proc("sys/kernel/random/boot_id"), 256).unwrap_or_default();
     plain(&text).unwrap_or_default()

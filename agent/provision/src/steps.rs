@@ -9,18 +9,18 @@ use super::{
     health, nic, settings,
 };
 
-/// A line of the table.
+/// One entry of the table.
 #[derive(Clone, Copy)]
 pub struct Step {
-    /// Name, stages, and what it needs.
+    /// Name, stages, and required steps.
     pub plan: StepPlan,
-    /// What it does, for people.
+    /// Description for people.
     pub about: &'static str,
-    /// Does it.
+    /// Runs the step.
     pub run: fn(&mut Guest<'_>) -> Report,
 }
 
-/// Every step of this version, in the order in which they run.
+/// Every step of this version, in run order.
 pub static STEPS: &[Step] = &[
     Step {
         plan: StepPlan {
@@ -46,7 +46,7 @@ pub static STEPS: &[Step] = &[
             stages: &[Stage::Dns, Stage::Reconcile],
             needs: &[],
         },
-        about: "looks at the queues of network interfaces, and with nic.multiqueue: auto raises them to the vCPUs, or puts back what was there",
+        about: "inspects the queues of network interfaces; with nic.multiqueue: auto it raises them to the number of vCPUs, or restores the earlier number",
         run: nic::run,
     },
     Step {
@@ -55,7 +55,7 @@ pub static STEPS: &[Step] = &[
             stages: &[Stage::Dns, Stage::Reconcile],
             needs: &[],
         },
-        about: "asks the nameservers, and with dns.manage: auto writes those that answer, or puts back what was there",
+        about: "probes the nameservers; with dns.manage: auto it writes those that answer, or restores the earlier configuration",
         run: dns::run,
     },
     Step {
@@ -73,7 +73,7 @@ pub static STEPS: &[Step] = &[
             stages: &[Stage::Reconcile],
             needs: &[],
         },
-        about: "restarts the agent when the settings on disk are valid and other than those it serves with",
+        about: "restarts the agent when the settings on disk are valid and differ from those it serves with",
         run: settings::run,
     },
 ];

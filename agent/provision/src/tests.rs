@@ -12,7 +12,7 @@ use virtfleet_wire::duration::Span;
 
 use super::{
     guest::Report,
-    stages::{ApplyError, apply_within, patience},
+    stages::{ApplyError, apply_within, lock_timeout},
     *,
 };
 
@@ -51,19 +51,19 @@ impl Machine {
         settings::load(&self.roots, None)
     }
     fn pass(&self, services: &dyn Services, table: &[Step], stages: &[Stage]) -> Vec<Applied> {
-        let patience = Duration::from_secs(20);
+        let lock_timeout = Duration::from_secs(20);
         apply_within(
             &self.roots,
             &|| self.load(),
             Some(services),
             table,
             stages,
-            patience,
+            lock_timeout,
             &mut |_| {},
         )
         .unwrap()
     }
-    /// Outcome and message of the step `settings` in a reconcile.
+    /// Outcome and message of the step `settings` in a reconcile run.
     fn settings_step(&self, services: &Systemd) -> (RunOutcome, String) {
         let steps = &self.pass(services, STEPS, &[Stage::Reconcile])[0].record.steps;
         let step = steps.iter().find(|step| step.name == "settings").unwrap();
@@ -71,7 +71,7 @@ impl Machine {
     }
 }
 
-/// A systemd with the agent's service alone.
+/// A systemd with only the agent's service.
 struct Systemd {
     service: Service,
     changes: RefCell<Vec<Change>>,
@@ -117,7 +117,7 @@ fn step(name: &'static str, needs: &'static [&'static str], run: fn(&mut Guest<'
 }
 
 #[test]
-fn a_failing_step_stops_none_but_those_that_need_it_and_all_is_recorded() {
+fn a_failing_step_stops_only_the_steps_that_need_it() {
     let machine = Machine::new();
     let ok = |_: &mut Guest<'_>| Report::new(RunOutcome::Ok, "done\nand more");
     let table = [
@@ -138,7 +138,7 @@ fn a_failing_step_stops_none_but_those_that_need_it_and_all_is_recorded() {
         "{text}"
     );
     assert!(
-        text.contains("skipped  provision needs: left out: fails must succeed first\n"),
+        text.contains("skipped  provision needs: skipped: fails must succeed first\n"),
         "{text}"
     );
     let record = GUEST_RECORD.read(&machine.roots, BOOT).unwrap();
@@ -166,26 +166,26 @@ fn a_stage_without_steps_is_skipped_and_keeps_what_others_recorded() {
 }
 
 #[test]
-fn only_a_reconcile_takes_the_wishes() {
+fn only_a_reconcile_run_takes_the_requests() {
     let machine = Machine::new();
     machine.write("root/run/virtfleet/ask/device", "");
-    let wish = machine.roots.root(REQUEST_DIRECTORY).join("device");
+    let request = machine.roots.root(REQUEST_DIRECTORY).join("device");
     let passes = machine.pass(&Systemd::running(""), &[], &[Stage::Provision, Stage::Dns]);
-    assert!(wish.exists() && passes.iter().all(|pass| pass.record.triggers.is_empty()));
+    assert!(request.exists() && passes.iter().all(|pass| pass.record.triggers.is_empty()));
     let passes = machine.pass(&Systemd::running(""), &[], &[Stage::Reconcile]);
     assert_eq!(passes[0].record.triggers, ["device"]);
-    assert!(!wish.exists());
+    assert!(!request.exists());
     machine.write("root/run/virtfleet/ask/full/x", "");
     let passes = machine.pass(&Systemd::running(""), &[], &[Stage::Reconcile]);
     assert_eq!(
         passes[0].record.outcome,
         RunOutcome::Failed,
-        "a wish for ever is told"
+        "a request that cannot be removed is reported"
     );
 }
 
 #[test]
-fn two_passes_at_once_wait_for_each_other() {
+fn concurrent_runs_wait_for_each_other() {
     let machine = Machine::new();
     let path = machine.roots.root("/run/virtfleet/apply.lock");
     let held = lock_within(&path, Duration::from_secs(20)).unwrap();
@@ -237,19 +237,19 @@ fn a_stage_waits_for_less_than_half_of_what_its_unit_may_take() {
             include_str!("../../../packaging/systemd/virtfleet-reconcile.service"),
         ),
     ] {
-        assert!(patience(&[stage]) < limit(unit) / 2, "{stage:?}");
+        assert!(lock_timeout(&[stage]) < limit(unit) / 2, "{stage:?}");
     }
 }
 
 #[test]
-fn a_stage_that_gives_up_leaves_word() {
+fn a_stage_whose_wait_ends_leaves_a_request() {
     let machine = Machine::new();
     if !is_root() {
         return;
     }
     fs::create_dir_all(machine.roots.root(REQUEST_DIRECTORY)).unwrap();
     let held = lock_within(&machine.roots.root(LOCK_FILE), Duration::from_secs(20)).unwrap();
-    let wish = machine.roots.root(REQUEST_DIRECTORY).join("agent");
+    let request = machine.roots.root(REQUEST_DIRECTORY).join("agent");
     let give_up = |stages: &[Stage]| {
         let none = Some(Duration::ZERO);
         let services = Systemd::running("");
@@ -264,11 +264,11 @@ fn a_stage_that_gives_up_leaves_word() {
         );
         assert!(matches!(result, Err(ApplyError::Lock(_))), "{result:?}");
     };
-    // A person sees it, and types it again.
+    // An admin sees the error and runs it again.
     give_up(&Stage::ALL);
-    assert!(!wish.exists());
+    assert!(!request.exists());
     give_up(&[Stage::Reconcile]);
-    assert!(wish.exists());
+    assert!(request.exists());
     drop(held);
 }
 
@@ -284,14 +284,15 @@ fn the_agent_is_restarted_once_for_changed_settings() {
     let (outcome, message) = machine.settings_step(&systemd);
     assert_eq!(outcome, RunOutcome::Ok, "{message}");
     assert_eq!(*systemd.changes.borrow(), [Change::RestartIfRunning]);
-    // It comes back with the old ones: it cannot read the new ones. Restarting it for ever would not help.
+    // It restarts with the old settings because it cannot read the new ones. Further restarts would
+    // not help.
     let (outcome, message) = machine.settings_step(&systemd);
     assert!(
         outcome == RunOutcome::Failed && message.contains("journalctl"),
         "{message}"
     );
     assert_eq!(systemd.changes.borrow().len(), 1);
-    // It comes back with the new ones, and the next change restarts it again.
+    // It restarts with the new settings, and the next change restarts it again.
     let systemd = Systemd::running(&machine.load().digest());
     assert_eq!(machine.settings_step(&systemd).0, RunOutcome::Ok);
     machine.settings(GOOD);
@@ -300,7 +301,7 @@ fn the_agent_is_restarted_once_for_changed_settings() {
 }
 
 #[test]
-fn wrong_settings_leave_the_running_agent_alone_and_are_recorded() {
+fn invalid_settings_do_not_restart_the_agent_and_are_recorded() {
     let machine = Machine::new();
     let systemd = Systemd::running(&machine.load().digest());
     machine.settings(&format!(
@@ -327,7 +328,7 @@ fn wrong_settings_leave_the_running_agent_alone_and_are_recorded() {
 }
 
 #[test]
-fn an_agent_that_gave_up_is_started_when_its_settings_are_right() {
+fn a_failed_agent_is_started_once_its_settings_are_valid() {
     let machine = Machine::new();
     let systemd = Systemd {
         service: Service {

@@ -5,7 +5,7 @@ use std::{error::Error, time::Duration};
 use anyhow::anyhow;
 use serde::{Serialize, de::DeserializeOwned};
 use virtfleet_agent_host::{Lock, LockError, is_root, lock_waiting};
-use virtfleet_agent_provision::{LOCK_FILE, Mode, PATIENCE, RunError, RunResult};
+use virtfleet_agent_provision::{ADMIN_LOCK_TIMEOUT, LOCK_FILE, Mode, RunError, RunResult};
 use virtfleet_runtime::exit::Code;
 
 use super::{
@@ -18,11 +18,12 @@ use super::{
 /// What [`apply`] runs: `dns`'s run, for example.
 type Run<P, S, E> = Result<Option<RunResult<P, S>>, RunError<E>>;
 
-/// Applies the plan of one domain and prints the state afterwards: `text` for people. With a plan file the run changes nothing if the plan has changed.
-/// `code` makes the exit code of the state.
+/// Applies the plan of one domain and prints the state afterwards: `text` for people. With a plan
+/// file the run changes nothing if the plan has changed. `code` makes the exit code of the state.
 ///
 /// # Errors
-/// The user is not root, the plan file cannot be used, another run takes too long, the plan has changed, or the run fails.
+/// The user is not root, the plan file cannot be used, another run takes too long, the plan has
+/// changed, or the run fails.
 pub(super) fn apply<P, S, E>(
     args: &Args,
     options: &ApplyOptions,
@@ -79,5 +80,10 @@ pub(super) fn plan_code(is_refused: bool, is_empty: bool) -> Code {
 /// The other run takes longer than `wait`, or the lock file cannot be used.
 pub(super) fn lock(args: &Args, wait: Option<Duration>, doing: &str) -> Result<Lock, LockError> {
     let path = args.roots.root(LOCK_FILE);
-    lock_waiting(&path, wait.unwrap_or(PATIENCE), doing, &mut print::complain)
+    lock_waiting(
+        &path,
+        wait.unwrap_or(ADMIN_LOCK_TIMEOUT),
+        doing,
+        &mut print::complain,
+    )
 }

@@ -1,4 +1,5 @@
-//! Flags and verbs. node_exporter's `--path.*`, `--collector.X` and `--no-collector.X` work where a person types them.
+//! Flags and verbs. Verbs that scrape accept node_exporter's `--path.*`, `--collector.X` and
+//! `--no-collector.X`.
 
 use std::path::PathBuf;
 
@@ -27,7 +28,7 @@ const ROOTS: [(&str, &str, &str); 4] = [
     ("path.udev.data", "/run/udev/data", "Where udev keeps its data"),
 ];
 
-/// The command line as clap knows it; completions and man pages are made from this.
+/// The command line's definition for clap, from which completions and man pages are generated too.
 pub fn command() -> Command {
     let roots = ROOTS.map(|(name, default, help)| {
         Arg::new(name)
@@ -44,13 +45,14 @@ pub fn command() -> Command {
         .value_name("FILE")
         .value_parser(value_parser!(PathBuf))
         .global(true)
-        .help("Read this settings file instead of the usual places");
-    // Taken out before: it is here for help, completions and man pages.
+        .help("Read this settings file instead of the default locations");
+    // Removed before clap parses the arguments. It is defined here for help, completions and man
+    // pages.
     let compat = Arg::new("compat")
         .long("compat")
         .action(ArgAction::SetTrue)
         .global(true)
-        .help("Leave out flags of node_exporter that the agent does not take, with a line about each; without a verb: run");
+        .help("Ignore node_exporter flags that the agent does not support, with one line about each; without a verb: run");
     let format = Arg::new("output")
         .short('o')
         .long("output")
@@ -86,25 +88,25 @@ pub fn command() -> Command {
         )
         .subcommand(
             Command::new("doctor")
-                .about("Check everything that a person would check by hand; exit code 1 when something fails")
+                .about("Check everything that an admin would check by hand; exit code 1 if a check fails")
                 .args(collector_flags::arguments())
                 .arg(text_or.clone()),
         )
         .subcommand(
             Command::new("check-config")
-                .about("Validate the settings; name every problem with file and line")
+                .about("Validate the settings; list every problem with file and line")
                 .arg(
                     Arg::new("file")
                         .value_name("FILE")
                         .value_parser(value_parser!(PathBuf))
-                        .help("One file alone; without it, all those that `run` would read"),
+                        .help("Validate only this file; default: all files that `run` reads"),
                 )
                 .arg(text_or.clone()),
         )
         .subcommand(
             Command::new("install")
                 .about(
-                    "As root: put this binary, its units and what they need into this guest; again and again",
+                    "As root: install this binary, its units and the files they need into this guest; safe to run repeatedly",
                 )
                 .args(install_flags())
                 .arg(text_or.clone()),
@@ -116,7 +118,7 @@ pub fn command() -> Command {
         .subcommand(apply(text_or))
         .subcommand(Command::new("schema").about("Print the JSON Schema of the settings"))
         .subcommand(Command::new("state").about(
-            "As root: write what only root may read to /run/virtfleet/state, for an agent without rights",
+            "As root: write what only root may read to /run/virtfleet/state, for an unprivileged agent",
         ))
 }
 
@@ -127,14 +129,14 @@ fn apply(output: Arg) -> Command {
         text + &format!("\n  {:10} {} ({})", step.plan.name, step.about, stages.join(", "))
     });
     Command::new("apply")
-        .about("As root: run the steps of a stage and record what came of them; exit code 1 when one failed")
+        .about("As root: run the steps of a stage and record the results; exit code 1 if a step failed")
         .after_help(format!("Steps:{steps}"))
         .arg(
             Arg::new("stage")
                 .long("stage")
                 .value_name("STAGE")
                 .value_parser(stages)
-                .help("The stage; without it, all of them, one after the other"),
+                .help("The stage; default: all stages, in order"),
         )
         .args(disk_args::apply())
         .arg(output)
@@ -150,36 +152,36 @@ fn install_flags() -> [Arg; 4] {
     };
     let flag = |name: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue);
     [
-        dir("prefix", virtfleet_delivery::PREFIX).help("The binary goes into its folder bin"),
-        dir("root", "/").help("An image's root; nothing is started then"),
+        dir("prefix", virtfleet_delivery::PREFIX).help("Install the binary into its directory bin"),
+        dir("root", "/").help("Install into the image at this root; starts nothing"),
         flag("no-start").help("Start no unit"),
-        flag("remove").help("Take out what install and the delivery have put there; settings stay"),
+        flag("remove").help("Remove what install and the delivery have installed; settings stay"),
     ]
 }
 
-/// node_exporter's names for them; both win over the settings.
+/// The flags of logging, named as in node_exporter. Both override the settings.
 fn log_flags() -> [Arg; 2] {
     let level = Arg::new("log.level")
         .long("log.level")
         .value_name("LEVEL")
         .value_parser(["error", "warn", "info", "debug", "trace"])
-        .help("The least level that is logged");
+        .help("Minimum level of log messages");
     let format = Arg::new("log.format")
         .long("log.format")
         .value_name("FORMAT")
         .value_parser(["auto", "text", "json"])
-        .help("auto is text on a terminal and JSON elsewhere");
+        .help("auto: text on a terminal, else JSON");
     [level, format]
 }
 
-/// A word that clap has accepted, as its type.
+/// The value of a flag as its type. clap has validated it.
 fn word<T: DeserializeOwned>(matches: &ArgMatches, flag: &str) -> Option<T> {
     let word = matches.try_get_one::<String>(flag).ok().flatten()?;
     serde_json::from_value(word.as_str().into()).ok()
 }
 
 impl Args {
-    /// From what clap has accepted.
+    /// From the matches of clap.
     pub fn from_matches(matches: &ArgMatches) -> Self {
         let (name, sub) = matches.subcommand().unwrap_or(("", matches));
         let root = |flag: &str| sub.get_one::<PathBuf>(flag).cloned().unwrap_or_default();
@@ -249,12 +251,12 @@ mod tests {
     }
 
     #[test]
-    fn clap_finds_no_fault_in_the_definition() {
+    fn the_definition_is_valid_for_clap() {
         command().debug_assert();
     }
 
     #[test]
-    fn roots_and_settings_may_stand_before_and_after_the_verb() {
+    fn roots_and_settings_are_accepted_before_and_after_the_verb() {
         for line in [
             "a --path.procfs /p --config c run",
             "a run --path.procfs /p --config c",
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn every_word_of_the_log_flags_is_one_of_the_settings() {
+    fn every_value_of_the_log_flags_is_one_of_the_settings() {
         for level in ["error", "warn", "info", "debug", "trace"] {
             assert!(
                 parse(&format!("a run --log.level {level}"))
@@ -308,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verb_is_understood() {
+    fn each_verb_is_parsed() {
         assert_eq!(parse("a report").unwrap().verb, Verb::Report(Output::Json));
         assert_eq!(
             parse("a report -o yaml").unwrap().verb,
@@ -317,7 +319,7 @@ mod tests {
         assert_eq!(
             parse("a report -o text").unwrap().verb,
             Verb::Report(Output::Json),
-            "as its help says"
+            "as documented in its help"
         );
         assert_eq!(parse("a doctor").unwrap().verb, Verb::Doctor(Output::Text));
         assert_eq!(

@@ -1,4 +1,5 @@
-//! `virtfleet-agent check-config`: says every problem, or what the settings come to and who set what.
+//! `virtfleet-agent check-config`: lists every problem, or the effective settings and the origin of
+//! each.
 
 use std::path::Path;
 
@@ -10,12 +11,12 @@ use virtfleet_wire::layered::Problem;
 use crate::output::Output;
 use virtfleet_agent_state::settings::load;
 
-/// What `check-config` prints, and whether it is good news.
+/// Output of `check-config`, and whether the settings are valid.
 #[derive(Debug)]
 pub(super) struct Checked {
-    /// For standard output.
+    /// Text for standard output.
     pub(super) text: String,
-    /// Whether every word of every file was applied. If not, the verb's exit code is 1.
+    /// True if every setting of every file was applied. If not, the verb's exit code is 1.
     pub(super) valid: bool,
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Checked {
 struct Document {
     valid: bool,
     problems: Vec<Problem>,
-    /// Read and applied, weakest first.
+    /// Files that were read and applied, lowest precedence first.
     files: Vec<String>,
     skipped: Vec<String>,
     masked: Vec<String>,
@@ -38,8 +39,9 @@ struct Setting {
     origin: String,
 }
 
-/// Reads the settings as `run` would (one file alone, when `whole` says that it is all there is), and renders what came of it.
-/// Of a file that is only a part, what it leaves out is no problem: other files may have it.
+/// Reads the settings as `run` would and renders the result. `file` alone may be one part of the
+/// settings; then a missing setting is no problem, because another file may hold it. With `whole`
+/// the file must be complete.
 pub(super) fn check_config(
     roots: &Roots,
     file: Option<&Path>,
@@ -86,9 +88,9 @@ fn text(document: &Document) -> String {
     }
     line(format_args!("ok"));
     for (title, files) in [
-        ("files, weakest first", &document.files),
+        ("files, lowest precedence first", &document.files),
         (
-            "not read, because a stronger or empty file has their name",
+            "not read, because a file of higher precedence or an empty file has the same name",
             &document.masked,
         ),
     ] {
@@ -100,7 +102,7 @@ fn text(document: &Document) -> String {
         }
     }
     line(format_args!("\nsettings:"));
-    // A section in which nothing is set says nothing to a person.
+    // A section without values is left out.
     let says_something = |setting: &&Setting| setting.value.as_object().is_none_or(|map| !map.is_empty());
     let rows: Vec<_> = document
         .settings

@@ -1,5 +1,5 @@
-//! node_exporter's flags of collectors: `--collector.X`, `--no-collector.X`, `--collector.X.SETTING` and
-//! `--collector.disable-defaults`. They win over the settings.
+//! node_exporter's collector flags: `--collector.X`, `--no-collector.X`, `--collector.X.SETTING`
+//! and `--collector.disable-defaults`. They override the settings.
 
 use std::collections::BTreeMap;
 
@@ -10,31 +10,32 @@ use virtfleet_wire::settings::MetricsSettings;
 
 const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
 
-/// What was typed about collectors.
+/// The collector flags of a command line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CollectorFlags {
-    /// Collectors turned on or off.
+    /// Collectors that were turned on or off.
     pub switched: BTreeMap<String, bool>,
     /// Collector, flag and its values.
     set: Vec<(&'static str, Flag, Vec<String>)>,
 }
 
-/// A flag's value that its setting cannot hold.
+/// A flag's value that is invalid for its setting.
 #[derive(Debug, thiserror::Error)]
 #[error("--{flag}: {reason}")]
 pub struct FlagError {
     flag: String,
-    /// Said here and not as a source, so that whoever prints the whole chain says it once.
+    /// The reason is part of the message and not a source, so that a printed error chain has it
+    /// once.
     reason: serde_json::Error,
 }
 
-/// The flags, for clap.
+/// The flags' definitions for clap.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let defaults = Arg::new(DISABLE_DEFAULTS)
         .long(DISABLE_DEFAULTS)
         .action(ArgAction::SetTrue)
         .help_heading("Collectors")
-        .help("Only those that are turned on by a flag");
+        .help("Run only the collectors that a flag turns on");
     std::iter::once(defaults).chain(COLLECTORS.iter().flat_map(|entry| {
         let settings = entry.flags.iter().flat_map(|flag| setting(entry, flag));
         switches(entry).into_iter().chain(settings)
@@ -69,7 +70,10 @@ fn setting(entry: &Entry, flag: &Flag) -> Vec<Arg> {
     let arg = Arg::new(name.clone())
         .long(name.clone())
         .help_heading("Collectors")
-        .help(format!("Over metrics.{}.{}", entry.name, flag.key));
+        .help(format!(
+            "Overrides the setting metrics.{}.{}",
+            entry.name, flag.key
+        ));
     match flag.holds {
         Holds::Text => vec![arg.action(ArgAction::Set).value_name("VALUE")],
         Holds::Texts => vec![arg.action(ArgAction::Append).value_name("VALUE")],
@@ -84,12 +88,13 @@ fn setting(entry: &Entry, flag: &Flag) -> Vec<Arg> {
     }
 }
 
-/// The two flags of a collector.
+/// The flags that turn a collector on and off.
 fn names(name: &str) -> [String; 2] {
     [format!("collector.{name}"), format!("no-collector.{name}")]
 }
 
-/// A suffix with a point in it has the collector's other name in it.
+/// The flag's long name. A flag whose suffix contains a point already has the collector's other
+/// name in it.
 fn long(collector: &str, flag: &Flag) -> String {
     if flag.suffix.contains('.') {
         format!("collector.{}", flag.suffix)
@@ -99,7 +104,7 @@ fn long(collector: &str, flag: &Flag) -> String {
 }
 
 impl CollectorFlags {
-    /// From what clap has accepted.
+    /// From the matches of clap.
     pub(super) fn from_matches(matches: &ArgMatches) -> Self {
         let mut flags = Self::default();
         if matches.get_flag(DISABLE_DEFAULTS) {
@@ -130,7 +135,10 @@ impl CollectorFlags {
         flags
     }
 
-    /// The settings with what was typed over them. Errors: a value that its setting cannot hold.
+    /// The settings with the flags applied over them.
+    ///
+    /// # Errors
+    /// A value is invalid for its setting.
     pub fn over(&self, settings: &MetricsSettings) -> Result<MetricsSettings, FlagError> {
         let mut settings = settings.clone();
         for (collector, flag, values) in &self.set {
@@ -167,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_can_be_left_out_and_single_ones_named() {
+    fn defaults_can_be_disabled_and_single_collectors_enabled() {
         let flags = parse("a --collector.disable-defaults --collector.cpu");
         let on: Vec<_> = flags
             .switched
@@ -202,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_cannot_be_names_its_flag() {
+    fn an_error_for_an_invalid_value_names_its_flag() {
         let flags = CollectorFlags {
             set: vec![(
                 "filesystem",

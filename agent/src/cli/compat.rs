@@ -1,29 +1,31 @@
-//! node_exporter's command line, so that this binary may stand in for that one under its unit: with `--compat`, or when it is
-//! called by that name, what the agent does not take is named once and left out, and `run` need not be typed.
+//! Compatibility with node_exporter's command line, so that this binary can replace node_exporter
+//! in its unit. With `--compat`, or under one of node_exporter's program names, flags that the
+//! agent does not support are ignored with one line each, and `run` is the default verb.
 
 use std::{ffi::OsString, path::Path};
 
-/// Names of the program that stand for `--compat`.
+/// Program names that imply `--compat`.
 const PROGRAMS: [&str; 2] = ["node_exporter", "prometheus-node-exporter"];
 /// The flag.
 const COMPAT: &str = "--compat";
 
-/// A flag of node_exporter 1.11 that the agent does not take, without its dashes; whether a value follows; what to do instead.
+/// A flag of node_exporter 1.11 that the agent does not support: its name without dashes, whether a
+/// value follows, and what to do instead.
 type Foreign = (&'static str, bool, &'static str);
 
 const LISTENERS: &str = "set server.listeners in the settings";
-const OWN_WAY: &str = "the agent chooses by itself how the kernel is asked";
+const OWN_INTERFACE: &str = "the agent chooses the kernel interface itself";
 const FIXTURES: &str = "only node_exporter's own tests need it";
 
-/// See [`Foreign`]. Those of collectors that the agent does not have are in [`ABSENT`].
+/// Unsupported flags. Those of missing collectors are in [`ABSENT`].
 const FOREIGN: [Foreign; 12] = [
-    ("collector.arp.netlink", false, OWN_WAY),
+    ("collector.arp.netlink", false, OWN_INTERFACE),
     (
         "collector.netclass_rtnl.with-stats",
         false,
         "the collector netdev has the statistics",
     ),
-    ("collector.netdev.netlink", false, OWN_WAY),
+    ("collector.netdev.netlink", false, OWN_INTERFACE),
     ("collector.qdisc.fixtures", true, FIXTURES),
     ("collector.wifi.fixtures", true, FIXTURES),
     ("runtime.gomaxprocs", true, "there is no Go runtime here"),
@@ -37,14 +39,14 @@ const FOREIGN: [Foreign; 12] = [
     (
         "web.max-requests",
         true,
-        "scrapes that wait together share one collection",
+        "scrapes that wait at the same time share one collection",
     ),
     ("web.systemd-socket", false, LISTENERS),
     ("web.telemetry-path", true, "metrics are at /metrics"),
 ];
 
-/// Collectors of node_exporter 1.11 that the agent does not have: their hardware or service does not exist in a KubeVirt guest, or
-/// is another's to watch.
+/// Collectors of node_exporter 1.11 that the agent does not have: their hardware or service does
+/// not exist in a KubeVirt guest, or another program monitors it.
 const ABSENT: [&str; 12] = [
     "bcache",
     "bcachefs",
@@ -70,16 +72,17 @@ const SWITCHES: [&str; 6] = [
     "perf.disable-software-profilers",
 ];
 
-/// What is done about a flag of node_exporter.
+/// How an unsupported flag of node_exporter is handled.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
-    /// One line for people.
+    /// One line for the admin.
     line: String,
-    /// The next argument is its value.
+    /// True if the next argument is the flag's value.
     takes_next: bool,
 }
 
-/// The answer to an argument; none for one that the agent knows, or that is not node_exporter's either.
+/// How to handle an argument; none if the agent supports it, or if it is not a flag of
+/// node_exporter.
 fn answer(argument: &str) -> Option<Answer> {
     let flag = argument.strip_prefix("--")?;
     let (name, inline) = flag
@@ -97,17 +100,18 @@ fn answer(argument: &str) -> Option<Answer> {
                 .map_or((of_collector, false), |(collector, _)| (collector, true));
             ABSENT.contains(&collector).then(|| {
                 let has_value = setting && !SWITCHES.contains(&of_collector);
-                (has_value, format!("there is no collector {collector} here"))
+                (has_value, format!("the agent has no collector {collector}"))
             })
         })?;
     Some(Answer {
-        line: format!("--{name} is node_exporter's and is left out: {instead}"),
+        line: format!("--{name} is a node_exporter flag and is ignored: {instead}"),
         takes_next: has_value && !inline,
     })
 }
 
-/// The process's arguments as [`super::command`] takes them, and a line about each flag that was left out. Without `--compat`, and
-/// under any other name than node_exporter's, they are as they were.
+/// Translates the process's arguments for [`super::command`]. Returns one line for each ignored
+/// flag. Without `--compat`, and under a program name that is not node_exporter's, the arguments
+/// stay as they are.
 pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut given: Vec<OsString> = arguments.into_iter().collect();
     let called = given
@@ -128,7 +132,7 @@ pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString
     while let Some(argument) = rest.next() {
         match argument.to_str() {
             Some("--help-long" | "--help-man") => flags.push("--help".into()),
-            // Its word for lines of text.
+            // node_exporter's name for the text format.
             Some("--log.format=logfmt") => flags.push("--log.format=text".into()),
             Some("logfmt") if flags.last().is_some_and(|last| last == "--log.format") => {
                 flags.push("text".into());
@@ -152,10 +156,10 @@ pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString
     (taken, lines)
 }
 
-/// What to say of an argument that was refused without `--compat`.
+/// A hint for an argument that was rejected without `--compat`.
 pub(super) fn hint(argument: &str) -> Option<String> {
     let line = answer(argument)?.line;
-    Some(format!("{line}; {COMPAT} leaves it out without an error"))
+    Some(format!("{line}; with {COMPAT} it is ignored without an error"))
 }
 
 #[cfg(test)]
@@ -172,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_flag_and_under_its_own_name_nothing_is_touched() {
+    fn without_the_flag_arguments_stay_as_they_are() {
         let line = "/usr/bin/virtfleet-agent run --web.listen-address=:9100";
         assert_eq!(said(line), (line.to_owned(), Vec::new()));
         assert!(
@@ -184,18 +188,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_taken_is_named_and_left_out_with_its_value() {
+    fn unsupported_flags_are_named_and_ignored_with_their_values() {
         let (line, lines) = said(
             "a --compat --web.listen-address :9100 --collector.cpu --no-collector.wifi --collector.ntp.server=x \
              --collector.perf.cpus 0-1 --collector.bcache.priorityStats --path.procfs /host/proc",
         );
         assert_eq!(line, "a run --collector.cpu --path.procfs /host/proc");
         assert_eq!(lines.len(), 5, "{lines:?}");
-        assert!(
-            lines[0]
-                .starts_with("--web.listen-address is node_exporter's and is left out: set server.listeners")
-        );
-        assert!(lines[1].contains("there is no collector wifi here"));
+        assert!(lines[0].starts_with(
+            "--web.listen-address is a node_exporter flag and is ignored: set server.listeners"
+        ));
+        assert!(lines[1].contains("the agent has no collector wifi"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Flags and arguments of the verbs that plan and apply, and of those for disks, DNS and queues.
+//! Flags and arguments of `plan` and `apply`, and of the verbs `disks`, `dns` and `virtio`.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -11,27 +11,27 @@ use crate::output::Output;
 fn subject() -> Arg {
     Arg::new("subject")
         .value_name("WHAT")
-        .value_parser(Domain::ALL.map(Domain::word))
+        .value_parser(Domain::VALUES.map(Domain::word))
 }
 
 pub(super) fn plan(output: Arg) -> Command {
     Command::new("plan")
-        .about("As root: show what `apply disks`, `apply dns` and `apply nic` would do, what they refuse and why; nothing is changed")
+        .about("As root: show what `apply disks`, `apply dns` and `apply nic` would do, what they refuse, and why; changes nothing")
         .arg(
             subject()
                 .action(ArgAction::Append)
-                .help("What is planned; without it, everything"),
+                .help("What to plan; default: everything"),
         )
         .arg(
             Arg::new("detailed-exitcode")
                 .long("detailed-exitcode")
                 .action(ArgAction::SetTrue)
-                .help("Exit code 3 when something is refused, else 2 when something is to be done, else 0"),
+                .help("Exit code 3 if something is refused, else 2 if there are steps, else 0"),
         )
         .arg(output)
 }
 
-/// A length of time, or 0.
+/// Parses a duration, or 0.
 fn length(text: &str) -> Result<Duration, String> {
     if text == "0" {
         return Ok(Duration::ZERO);
@@ -40,71 +40,71 @@ fn length(text: &str) -> Result<Duration, String> {
     span.map(|Span(length)| length).map_err(|error| error.to_string())
 }
 
-/// What `apply` has besides its stages.
+/// The arguments of `apply` besides its stages.
 pub(super) fn apply() -> [Arg; 3] {
     [
         subject()
             .conflicts_with("stage")
-            .help("Apply this alone, now, whatever the stage; exit code 3 when something is refused"),
+            .help("Apply only this, now, in any stage; exit code 3 if something is refused"),
         Arg::new("plan")
             .long("plan")
             .value_name("FILE")
             .value_parser(value_parser!(PathBuf))
             .requires("subject")
-            .help("Only if what would be done is still what this file of `plan -o json` says"),
+            .help("Apply only if the plan is still the one in this file (from `plan -o json`)"),
         Arg::new("wait")
             .long("wait")
             .value_name("DURATION")
             .value_parser(length)
-            .help("How long another pass is waited for, e.g. 90s or 1h; 0: not at all. Without it 30m, and with --stage 2m (dns: 40s, reconcile: 4m)"),
+            .help("Maximum time to wait for a running reconcile, e.g. 90s or 1h; 0: do not wait. Default 30m; with --stage 2m (dns: 40s, reconcile: 4m)"),
     ]
 }
 
 pub(super) fn dns(output: Arg) -> Command {
     Command::new("dns")
-        .about("Show the guest's nameservers and how they stand; exit code 1 when nothing answers or the last pass failed")
+        .about("Show the guest's nameservers and their health; exit code 1 if none answers or the last reconcile run failed")
         .arg(output)
 }
 
 pub(super) fn virtio(output: Arg) -> Command {
     Command::new("virtio")
-        .about("Show the virtio devices with their queues and interrupts, and what is wrong with them; exit code 1 when one does not work")
+        .about("Show the virtio devices with their queues and interrupts, and their problems; exit code 1 if one does not work")
         .arg(
             Arg::new("all")
                 .long("all")
                 .action(ArgAction::SetTrue)
-                .help("Each queue, however many there are"),
+                .help("Show each queue, even if there are many"),
         )
         .arg(output)
 }
 
 pub(super) fn disks(output: Arg) -> Command {
     Command::new("disks")
-        .about("Show how the declared disks stand; exit code 1 when one failed or a required one is not in place")
+        .about("Show the state of the declared disks; exit code 1 if one failed or a required one is not in place")
         .arg(output)
         .args_conflicts_with_subcommands(true)
         .subcommand(
             Command::new("approve")
-                .about("As root: let a refused disk be formatted after all, once, because you have judged the evidence")
+                .about("As root: approve formatting a refused disk, once, after you have judged the evidence")
                 .arg(
                     Arg::new("who")
                         .value_name("NAME|SERIAL")
                         .required(true)
-                        .help("The disk, by its name in the settings or its serial"),
+                        .help("The disk: its name in the settings, or its serial"),
                 )
                 .arg(
                     Arg::new("evidence")
                         .long("evidence")
                         .value_name("HASH")
                         .required(true)
-                        .help("As `plan disks` shows it; another finding has another hash"),
+                        .help("The hash that `plan disks` shows; it changes with what is found on the disk"),
                 ),
         )
         .subcommand(Command::new("check").about(
-            "Exit code 1, with the reasons, when a required disk is not in place: containerd and kubelet wait for this",
+            "Exit code 1, with the reasons, if a required disk is not in place: containerd and kubelet wait for this check",
         ))
         .subcommand(
-            Command::new("trim").about("As root: give unused blocks of the disks with `discard: true` back to their volumes"),
+            Command::new("trim").about("As root: discard unused blocks of the disks with `discard: true`"),
         )
 }
 
@@ -121,7 +121,9 @@ pub(super) fn parse_plan(matches: &ArgMatches, output: Output) -> Verb {
 
 pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> {
     let subject = matches.get_one::<String>("subject")?;
-    let domain = Domain::ALL.into_iter().find(|domain| domain.word() == subject)?;
+    let domain = Domain::VALUES
+        .into_iter()
+        .find(|domain| domain.word() == subject)?;
     Some(Verb::ApplyDomain(ApplyOptions {
         domain,
         plan: matches.get_one::<PathBuf>("plan").cloned(),
@@ -130,7 +132,7 @@ pub(super) fn parse_apply(matches: &ArgMatches, output: Output) -> Option<Verb> 
     }))
 }
 
-/// `--wait`.
+/// The value of `--wait`.
 pub(super) fn wait(matches: &ArgMatches) -> Option<Duration> {
     matches.get_one::<Duration>("wait").copied()
 }

@@ -1,4 +1,4 @@
-//! The verbs of secondary disks: their plan, `apply disks`, and `disks` with its own.
+//! The verbs of secondary disks: their plan, `apply disks`, and `disks` with its subcommands.
 
 use std::time::Duration;
 
@@ -26,10 +26,10 @@ use super::{
     verb::{ApplyOptions, Args, DisksVerb},
 };
 
-/// How long giving blocks back may take.
-const TRIM: Duration = Duration::from_mins(30);
+/// Timeout of discarding blocks.
+const TRIM_TIMEOUT: Duration = Duration::from_mins(30);
 
-/// The plan, as `apply disks` would do it.
+/// The plan that `apply disks` would apply.
 pub(super) fn plan(args: &Args) -> Result<Plan, Failure> {
     let (declared, unusable) = declared(args);
     let boot = BootIdentity::of(&args.roots);
@@ -50,7 +50,7 @@ pub(super) fn apply(args: &Args, options: &ApplyOptions) -> Result<Code, Failure
         args,
         options,
         |lock, mode| {
-            // Read under the lock: the settings may have changed while another run was waited for.
+            // Read under the lock: the settings may have changed during the wait for another run.
             let (declared, unusable) = declared(args);
             let provisioner = DiskProvisioner {
                 fail_points: lock,
@@ -86,7 +86,7 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
             let state = DISKS_STATE.read(&args.roots, &boot.boot_id).map_err(|error| {
                 if error.is_absent() {
                     anyhow!(
-                        "no pass has looked at the disks in this boot; as root: virtfleet-agent apply disks"
+                        "no reconcile run has inspected the disks in this boot; as root: virtfleet-agent apply disks"
                     )
                 } else {
                     let what = format!("{DISKS_STATE} cannot be used; as root: virtfleet-agent apply disks");
@@ -137,7 +137,7 @@ fn trim(roots: &Roots, declared: &[DiskSettings]) -> Result<Code, Failure> {
         let tool = Tool::new("fstrim")
             .args(["--verbose", "--"])
             .arg(roots.root(path));
-        match SystemCommands.check(&tool.deadline(TRIM)) {
+        match SystemCommands.check(&tool.deadline(TRIM_TIMEOUT)) {
             Ok(done) => print::text(&done.stdout)?,
             Err(error) => failures.push(format!("disk {}: {error}", disk.name)),
         }
@@ -149,7 +149,7 @@ fn trim(roots: &Roots, declared: &[DiskSettings]) -> Result<Code, Failure> {
     }
 }
 
-/// The declared disks, and why these are not known.
+/// The declared disks, and why they are unknown.
 fn declared(args: &Args) -> (Vec<DiskSettings>, Option<String>) {
     let settings = settings::load(&args.roots, args.config.as_deref());
     let unusable = unusable(&args.roots, &settings);
@@ -160,6 +160,6 @@ fn root(verb: &str) -> Result<(), Failure> {
     if is_root() {
         Ok(())
     } else {
-        Err(anyhow::anyhow!("only root can look at disks; sudo virtfleet-agent {verb}").into())
+        Err(anyhow::anyhow!("only root can inspect disks; sudo virtfleet-agent {verb}").into())
     }
 }

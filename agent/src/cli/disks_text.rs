@@ -51,12 +51,13 @@ pub(super) fn text(plan: &Plan) -> String {
         push(&mut text, "to do this, as root: virtfleet-agent apply disks");
     }
     if plan.disks.is_empty() && plan.common.is_empty() {
-        push(&mut text, "nothing is declared, and nothing is to be done");
+        push(&mut text, "no disk is declared, and there is nothing to do");
     }
     text
 }
 
-/// The facts that tell a person something. Whether a disk with wrong settings is required is there for programs.
+/// The facts of a refusal that are shown to admins. Whether a disk with invalid settings is
+/// required is only for programs.
 fn shown(refusal: &Refusal) -> impl Iterator<Item = &(String, String)> {
     let internal = refusal.kind == RefusalKind::Settings;
     let facts = refusal.facts.iter();
@@ -68,13 +69,17 @@ fn line(step: &DiskStep) -> String {
     match step {
         DiskStep::ClearUnfinished(intent) => {
             format!(
-                "{word}: put zeros over what our own {} has begun",
+                "{word}: overwrite the unfinished {} of the agent with zeros",
                 intent.filesystem
             )
         }
         DiskStep::EraseClone(intent) => {
             let proof = &intent.proof;
-            let how = if intent.resume { "go on to erase" } else { "erase" };
+            let how = if intent.resume {
+                "continue to erase"
+            } else {
+                "erase"
+            };
             format!(
                 "{word}: {how} {} partitions in {} bytes, an untouched clone of {}'s image (GUID {})",
                 proof.partitions.len(),
@@ -110,15 +115,15 @@ fn line(step: &DiskStep) -> String {
             let how = if *copy {
                 "copied from it and compared"
             } else {
-                "like the one that lies there"
+                "with the owner and mode of the one there"
             };
-            format!("{word}: {directory} for {path}, {how}, where it is not on the disk yet")
+            format!("{word}: {directory} for {path}, {how}, unless it is already on the disk")
         }
         DiskStep::Bind { directory, path, .. } => format!("{word}: {directory} at {path}"),
         DiskStep::RecordBind { directory, path } => format!("{word}: that {directory} is in use at {path}"),
         DiskStep::SwapOn { uuid, .. } => format!("{word}: UUID {uuid}"),
         DiskStep::RecordUse { uuid, .. } => {
-            format!("{word}: that UUID {uuid} is in use, which somebody else has put in its place")
+            format!("{word}: that UUID {uuid} is in use, which was mounted by something else")
         }
         DiskStep::Remount {
             mount_point, options, ..
@@ -156,7 +161,7 @@ pub(super) fn list(disks: &[DiskState]) -> String {
     rows(0, &std::iter::once(head).chain(each).collect::<Vec<_>>())
 }
 
-/// Bytes in the largest unit that divides them to something of at least one, e.g. `100Gi`.
+/// Bytes in the largest unit of which they are at least one, e.g. `100Gi`.
 fn size(bytes: u64) -> String {
     if bytes == 0 {
         return String::new();
@@ -196,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_says_what_a_person_needs_and_how_it_is_done() {
+    fn a_plan_names_refusals_and_the_next_command() {
         let refusal = |kind, facts| Refusal::new(kind, None, "because", "do this", facts);
         let of = |refusals, steps| DiskPlan {
             name: "data".into(),
@@ -238,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_says_why_and_what_next() {
+    fn the_table_has_reasons_and_next_commands() {
         let disks = [
             DiskState {
                 name: "data".into(),

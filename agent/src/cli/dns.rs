@@ -28,7 +28,7 @@ use super::{
 };
 use crate::output::Output;
 
-/// What is there and what `apply dns` would do.
+/// The observed state, and what `apply dns` would do.
 pub(super) fn plan(args: &Args) -> Result<Observed, Failure> {
     let boot = BootIdentity::of(&args.roots);
     let wanted = load_wanted(args);
@@ -51,12 +51,14 @@ pub(super) fn apply(args: &Args, options: &ApplyOptions) -> Result<Code, Failure
     )
 }
 
-/// How DNS stands since the last pass.
+/// Shows the state of DNS as of the last reconcile run.
 pub(super) fn status(args: &Args, output: Output) -> Result<Code, Failure> {
     let boot_id = BootIdentity::of(&args.roots).boot_id;
     let state = DNS_STATE.read(&args.roots, &boot_id).map_err(|error| {
         if error.is_absent() {
-            anyhow!("no pass has looked at DNS in this boot; as root: virtfleet-agent apply --stage dns")
+            anyhow!(
+                "no reconcile run has inspected DNS in this boot; as root: virtfleet-agent apply --stage dns"
+            )
         } else {
             let what = format!("{DNS_STATE} cannot be used; as root: virtfleet-agent apply --stage dns");
             anyhow::Error::new(error).context(what)

@@ -1,4 +1,4 @@
-//! DNS for people: tables of nameservers, steps with what they change in files.
+//! DNS as text: tables of nameservers, and steps with their changes of files.
 
 use std::net::IpAddr;
 
@@ -43,7 +43,7 @@ pub(super) fn text(observed: &Observed) -> String {
     text
 }
 
-/// How DNS stands.
+/// The state of DNS as text.
 pub(super) fn status_text(state: &DnsState) -> String {
     let mut text = String::new();
     let manage = match state.manage {
@@ -90,7 +90,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// A table: in use first, then what is asked for, then the others that were asked.
+    /// A table: nameservers in use first, then requested ones, then others that were probed.
     fn nameservers(&self) -> String {
         let mut all: Vec<IpAddr> = self.effective.nameservers.clone();
         let asked = self.asked.nameservers.iter();
@@ -135,7 +135,7 @@ impl View<'_> {
     }
 }
 
-/// The file in which a link's nameserver was found.
+/// The file that names a link's nameserver.
 fn given_by(links: &[Link], nameserver: IpAddr) -> Option<String> {
     links.iter().find_map(|link| {
         let given = link
@@ -176,30 +176,32 @@ fn step_text(text: &mut String, observed: &Observed, step: &DnsStep) {
         ),
         DnsStep::RemoveFile { path } => (format!("remove {path}"), there(path), String::new()),
         DnsStep::ReplaceResolvConf { text } => (
-            "take over /etc/resolv.conf; what is there is kept".to_owned(),
+            "take over /etc/resolv.conf; a copy of the file is kept".to_owned(),
             resolv_conf,
             text.clone(),
         ),
         DnsStep::RestoreResolvConf { original } => match &original.link {
             Some(link) => (
-                format!("give /etc/resolv.conf back: a link to {link}"),
+                format!("restore /etc/resolv.conf: a link to {link}"),
                 resolv_conf,
                 String::new(),
             ),
             None => (
-                "give /etc/resolv.conf back".to_owned(),
+                "restore /etc/resolv.conf".to_owned(),
                 resolv_conf,
                 original.text.clone().unwrap_or_default(),
             ),
         },
         DnsStep::Reload { service } => (format!("reload {service:?}"), String::new(), String::new()),
         DnsStep::Revert { link } => (
-            format!("have what was told at run time of {link} be forgotten"),
+            format!("revert the run-time DNS settings of {link} in systemd-resolved"),
             String::new(),
             String::new(),
         ),
         DnsStep::SuppressLink { link } => (
-            format!("have networkd tell systemd-resolved nothing of {link}, which is not configured anew"),
+            format!(
+                "stop networkd from passing the DNS servers of {link} to systemd-resolved, without reconfiguring the link"
+            ),
             String::new(),
             String::new(),
         ),
@@ -207,7 +209,7 @@ fn step_text(text: &mut String, observed: &Observed, step: &DnsStep) {
             link, nameservers, ..
         } => (
             format!(
-                "have networkd tell systemd-resolved of {link} again: {}",
+                "make networkd pass the DNS servers of {link} to systemd-resolved again: {}",
                 nameservers.join(" ")
             ),
             String::new(),
@@ -221,7 +223,8 @@ fn step_text(text: &mut String, observed: &Observed, step: &DnsStep) {
     }
 }
 
-/// The lines that go (`-`) and come (`+`), and those that stay between them, by the longest common subsequence. The files are a few lines long.
+/// The lines that are removed (`-`) and added (`+`), and the unchanged ones between them, by the
+/// longest common subsequence. The files are a few lines long.
 fn diff(before: &str, after: &str) -> Vec<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let mut common = vec![vec![0u32; new.len() + 1]; old.len() + 1];
@@ -257,14 +260,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_diff_shows_what_goes_and_what_comes() {
+    fn a_diff_shows_removed_and_added_lines() {
         assert_eq!(diff("a\nb\nc\n", "a\nx\nc\n"), ["  a", "- b", "+ x", "  c"]);
         assert_eq!(diff("", "a\n"), ["+ a"]);
         assert_eq!(diff("a\n", ""), ["- a"]);
     }
 
     #[test]
-    fn a_plan_says_what_is_written_and_what_is_refused() {
+    fn a_plan_names_changes_and_refusals() {
         let mut observed = Observed {
             seen: Seen::default(),
             plan: Plan {

@@ -1,4 +1,4 @@
-//! The command line: words in, one verb out. Parsing has no effects.
+//! The command line: parses arguments into one verb and runs it. Parsing has no effects.
 
 mod apply;
 mod args;
@@ -30,7 +30,7 @@ pub use verb::{ApplyOptions, Args, DisksVerb, Domain, Subjects, Verb};
 use clap::error::{ContextKind, ContextValue};
 use virtfleet_runtime::exit::Code;
 
-/// Parses the process's command line and does what it says.
+/// Parses the process's command line and runs its verb.
 pub fn main() -> Code {
     let (arguments, left_out) = translate(std::env::args_os());
     for line in left_out {
@@ -49,7 +49,7 @@ pub fn main() -> Code {
         }
     };
     let args = Args::from_matches(&matches);
-    // Who names a file wants that one, and not the defaults.
+    // An admin who names a file wants that file, not the defaults.
     if let Some(config) = &args.config
         && let Err(error) = std::fs::metadata(config)
     {
@@ -62,7 +62,7 @@ pub fn main() -> Code {
     let verb = || match verbs::run(&args) {
         Ok(code) => code,
         Err(failure) => {
-            // `{:#}` says the whole chain of reasons in one line.
+            // `{:#}` prints the whole error chain in one line.
             print::complain(&format!("{:#}", failure.error));
             failure.code
         }

@@ -20,7 +20,7 @@ use super::{
     verb::{ApplyOptions, Args},
 };
 
-/// What `apply nic` would do.
+/// The plan that `apply nic` would apply.
 pub(super) fn plan(args: &Args) -> Plan {
     with_provisioner(args, |provisioner| provisioner.plan(&load_wanted(args)))
 }
@@ -32,7 +32,7 @@ pub(super) fn code(plan: &Plan) -> Code {
 pub(super) fn apply(args: &Args, options: &ApplyOptions) -> Result<Code, Failure> {
     if args.roots.rootfs != Path::new("/") {
         return Err(anyhow!(
-            "--path.rootfs: {} is not the running machine's root filesystem, whose settings decide over its queues; leave it out",
+            "--path.rootfs: {} is not the root filesystem of the running machine, whose settings apply to its queues; omit this flag",
             args.roots.rootfs.display()
         )
         .into());
@@ -66,7 +66,7 @@ fn load_wanted(args: &Args) -> Wanted {
     wanted(&settings::load(&args.roots, args.config.as_deref()))
 }
 
-/// A plan: interfaces, steps, refusals, notes.
+/// A plan as text: interfaces, steps, refusals, notes.
 pub(super) fn text(plan: &Plan) -> String {
     let mut text = String::new();
     let multiqueue = match plan.multiqueue {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_a_table_with_steps_refusals_and_notes() {
+    fn a_plan_has_a_table_steps_refusals_and_notes() {
         let mut plan = seen();
         assert_eq!(
             text(&plan),
@@ -172,7 +172,7 @@ mod tests {
         }];
         plan.notes = vec!["mind".to_owned()];
         assert_eq!(code(&plan), Code::Refused);
-        assert!(text(&plan).ends_with("  refused: no [31m\n    next: this\n  note: mind\n"));
+        assert!(text(&plan).ends_with("  refused: no [31m\n    next: this\n  note: caution\n"));
     }
 
     #[test]
@@ -186,7 +186,7 @@ mod tests {
             ..NicStatus::default()
         };
         state.nics.insert("eth0".to_owned(), standing);
-        assert_eq!(exit(&state), Code::Refused, "only looked at");
+        assert_eq!(exit(&state), Code::Refused, "only observed");
         state.multiqueue = Multiqueue::Auto;
         assert_eq!(exit(&state), Code::Failure);
     }

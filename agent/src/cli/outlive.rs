@@ -1,8 +1,9 @@
-//! Verbs that read disks work in a child process.
+//! Runs verbs that read disks in a child process.
 //!
-//! A thread that waits for a disk that does not answer hangs in the kernel, where no signal reaches it, and its process cannot end before
-//! it: whoever waits for that process, as systemd and so the boot do, would wait for the disk. So the child says with which
-//! code it ends, and this process ends with that, whatever becomes of the child. Its locks on files are given back by then.
+//! A thread that waits for a silent disk hangs in the kernel and receives no signal, so its process
+//! cannot end. systemd, and with it the boot, would wait for that process. Therefore the child
+//! reports its exit code to this process, which exits with it even if the child hangs. The child's
+//! file locks are released by then.
 
 use std::{
     env,
@@ -29,10 +30,11 @@ use virtfleet_runtime::exit::Code;
 
 use super::print;
 
-/// Set for the child to its parent's process id. Its standard input is then a socket to this process: these verbs read nothing from there.
+/// Environment variable of the child: its parent's process ID. The child's standard input is a
+/// socket to the parent; these verbs read nothing from it.
 const CHILD: &str = "VIRTFLEET_CHILD";
 
-/// Does `verb` in a child, and there does it.
+/// Runs `verb` in a child process. In the child, runs it directly.
 pub(super) fn run(verb: impl FnOnce() -> Code) -> Code {
     if let Some(parent) = env::var_os(CHILD) {
         return as_child(&parent, verb);
@@ -40,14 +42,14 @@ pub(super) fn run(verb: impl FnOnce() -> Code) -> Code {
     match in_child() {
         Ok(code) => code,
         Err(error) => {
-            print::complain(&format!("goes on without a child process: {error}"));
+            print::complain(&format!("continues without a child process: {error}"));
             verb()
         }
     }
 }
 
 fn as_child(parent: &OsStr, verb: impl FnOnce() -> Code) -> Code {
-    // Who ends the parent means this; and it is to be found by its name, not as `exe`.
+    // End with the parent. Set the process name, which would be `exe`.
     set_pdeathsig(Signal::SIGTERM).ok();
     set_name(c"virtfleet-agent").ok();
     if parent.to_str() != Some(&getppid().to_string()) {
@@ -56,9 +58,10 @@ fn as_child(parent: &OsStr, verb: impl FnOnce() -> Code) -> Code {
         ));
         return Code::Failure;
     }
-    // Whatever happens, the code is told: threads that hang would keep the socket open.
+    // Report the code before exiting: threads that hang would keep the socket open.
     let code = catch_unwind(AssertUnwindSafe(verb)).unwrap_or(Code::Failure);
-    // A thread that hangs keeps what is open: who reads our output must not wait for it either.
+    // A thread that hangs keeps files open. Close the output, so that its reader does not wait for
+    // it.
     if let Ok(nowhere) = File::options().read(true).write(true).open("/dev/null") {
         io::stdout().flush().ok();
         dup2_stdout(&nowhere).and_then(|()| dup2_stderr(&nowhere)).ok();
@@ -68,7 +71,7 @@ fn as_child(parent: &OsStr, verb: impl FnOnce() -> Code) -> Code {
         socket.write_all(&[code.number()])?;
         socket.shutdown(Shutdown::Both)
     });
-    // Without a parent nobody asks for the code.
+    // Without a parent there is no reader of the code.
     drop(told);
     code
 }
@@ -90,7 +93,7 @@ fn in_child() -> io::Result<Code> {
     let mut number = [0];
     Ok(match ours.read_exact(&mut number) {
         Ok(()) => Code::of(number[0]),
-        // It ended without a word.
+        // The child ended without reporting a code.
         Err(_) => child
             .wait()
             .ok()

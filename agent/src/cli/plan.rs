@@ -1,4 +1,4 @@
-//! The verb `plan`: what would be done to disks, DNS and queues, and files of such plans.
+//! The verb `plan`: what would be done to disks, DNS and queues.
 
 use serde::Serialize;
 use virtfleet_agent_core::{disks, dns, nic};
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::output::Output;
 
-/// What was planned.
+/// Plans of the requested domains.
 #[derive(Default)]
 struct Planned {
     disks: Option<disks::Plan>,
@@ -22,7 +22,7 @@ struct Planned {
     nic: Option<nic::Plan>,
 }
 
-/// Plans of several subjects, each under its name.
+/// Several plans, each under its domain's name.
 #[derive(Serialize)]
 struct Several {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,11 +33,12 @@ struct Several {
     nic: Option<nic::Plan>,
 }
 
-/// The plans, and with `detailed` what they come to as an exit code: 3 something is refused, 2 something is to be done.
+/// Prints the plans. With `detailed` the exit code is 3 if something is refused, 2 if there are
+/// steps.
 pub(super) fn plan(args: &Args, subjects: Subjects, output: Output, detailed: bool) -> Result<Code, Failure> {
     if !is_root() && (subjects.disks || subjects.dns) {
         return Err(
-            anyhow::anyhow!("only root can look at disks and leases: sudo virtfleet-agent plan; without root: virtfleet-agent plan nic").into(),
+            anyhow::anyhow!("only root can inspect disks and leases: sudo virtfleet-agent plan; without root: virtfleet-agent plan nic").into(),
         );
     }
     let planned = Planned {
@@ -66,7 +67,7 @@ pub(super) fn plan(args: &Args, subjects: Subjects, output: Output, detailed: bo
     Ok(if detailed { worst } else { Code::Ok })
 }
 
-/// One plan as it is, several under their names.
+/// One plan alone, or several under their names.
 fn shown(planned: Planned, output: Output) -> Result<String, serde_json::Error> {
     match planned {
         Planned {
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_is_not_there_is_told_with_how_to_get_one() {
+    fn a_missing_plan_file_is_reported_with_its_command() {
         let error = read_plan::<disks::Plan>(Path::new("/nonexistent"), "disks")
             .unwrap_err()
             .to_string();

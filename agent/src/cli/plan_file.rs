@@ -23,7 +23,7 @@ pub(super) fn read_plan<T: DeserializeOwned>(path: &Path, subject: &str) -> anyh
         .with_context(|| format!("the plan that is to be applied cannot be read from {shown}; {how}"))?;
     let part = |value: &mut Value| {
         let is_there = |domain: &Domain| value.get(domain.word()).is_some_and(Value::is_object);
-        let several = Domain::ALL.iter().filter(|domain| is_there(domain)).count() > 1;
+        let several = Domain::VALUES.iter().filter(|domain| is_there(domain)).count() > 1;
         match value.get_mut(subject) {
             Some(part) if several => part.take(),
             _ => value.take(),

@@ -1,4 +1,4 @@
-//! How answers leave the process.
+//! Output to standard output and standard error.
 
 use std::io::{Error, ErrorKind, Result, Write};
 
@@ -12,17 +12,18 @@ pub(super) fn bytes(bytes: &[u8]) -> Result<()> {
     write(std::io::stdout().lock(), bytes)
 }
 
-/// Writes text with colours to standard output; anstream takes them out where nobody sees them.
+/// Writes coloured text to standard output. anstream removes the colours if the output is not a
+/// terminal.
 pub(super) fn coloured(text: &str) -> Result<()> {
     write(anstream::stdout().lock(), text.as_bytes())
 }
 
-/// Says on standard error what is wrong.
+/// Writes an error to standard error.
 pub(super) fn complain(text: &str) {
     drop(writeln!(std::io::stderr().lock(), "virtfleet-agent: {text}"));
 }
 
-/// A reader that has gone (`| head`) is no error.
+/// Writes bytes. A closed pipe (`| head`) is not an error.
 fn write(mut out: impl Write, bytes: &[u8]) -> Result<()> {
     let gone = |error: &Error| error.kind() == ErrorKind::BrokenPipe;
     out.write_all(bytes)

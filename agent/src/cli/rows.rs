@@ -1,4 +1,5 @@
-//! Aligned rows of cells, some of them coloured. Colours are always in the text; anstream takes them out where nobody sees them.
+//! Aligned rows of cells, some of them coloured. The text always contains colours; anstream removes
+//! them if the output is not a terminal.
 
 use anstyle::{AnsiColor, Style};
 
@@ -16,7 +17,8 @@ impl From<&str> for Cell {
 }
 
 impl From<String> for Cell {
-    /// What a guest's files say must not speak to the terminal.
+    /// Replaces control characters, so that text from the guest's files does not control the
+    /// terminal.
     fn from(text: String) -> Self {
         Self {
             text: text.replace(char::is_control, " "),
@@ -38,13 +40,15 @@ impl Cell {
     }
 }
 
-/// Appends a line to `text`. Control characters, for example in a disk's label, become spaces, so that they do not reach the terminal.
+/// Appends a line to `text`. Control characters, for example in a disk's label, become spaces, so
+/// that they do not reach the terminal.
 pub(super) fn push(text: &mut String, line: &str) {
     text.push_str(&line.replace(char::is_control, " "));
     text.push('\n');
 }
 
-/// The rows, each as far from the left as `indent` says, columns aligned; the last column is not padded, and columns without anything are left out.
+/// Formats rows with aligned columns. Each row is indented by `indent`, the last column is not
+/// padded, and empty columns are left out.
 pub(super) fn rows(indent: usize, rows: &[Vec<Cell>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
@@ -55,7 +59,7 @@ pub(super) fn rows(indent: usize, rows: &[Vec<Cell>]) -> String {
     rows.iter().map(|row| line(indent, row, &widths)).collect()
 }
 
-/// Aligned rows, each with what belongs below it.
+/// Formats aligned rows, each followed by its text from `below`.
 pub(super) fn tree(heads: &[Vec<Cell>], below: impl Iterator<Item = String>) -> String {
     let mut text = String::new();
     for (head, below) in rows(2, heads).lines().zip(below) {
@@ -98,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_aligned_and_nothing_speaks_to_the_terminal() {
+    fn columns_are_aligned_and_control_characters_are_removed() {
         let all = [
             vec![
                 "a".into(),

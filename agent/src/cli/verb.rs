@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! The parsed command line.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -14,53 +14,55 @@ use crate::{install::Options, output::Output};
 pub struct Args {
     /// The guest's trees.
     pub roots: Roots,
-    /// `--config`: this file instead of the usual places.
+    /// `--config`: this file instead of the default locations.
     pub config: Option<PathBuf>,
-    /// `--log.level`, over the settings.
+    /// `--log.level`, which overrides the settings.
     pub log_level: Option<LogLevel>,
-    /// `--log.format`, over the settings.
+    /// `--log.format`, which overrides the settings.
     pub log_format: Option<LogFormat>,
     /// Flags of collectors.
     pub collectors: CollectorFlags,
-    /// What to do.
+    /// The verb.
     pub verb: Verb,
 }
 
-/// What to do.
+/// A verb with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
-    /// Serve.
+    /// Run the agent's server.
     Run,
-    /// One scrape on standard output.
+    /// Print one scrape.
     Metrics,
-    /// The report on standard output.
+    /// Print the report.
     Report(Output),
-    /// Everything that a person would check by hand.
+    /// Check everything that an admin would check by hand.
     Doctor(Output),
-    /// Validate this file, or the usual ones.
+    /// Validate this file, or those in the default locations.
     CheckConfig(Option<PathBuf>, Output),
-    /// The settings' JSON Schema.
+    /// Print the settings' JSON Schema.
     Schema,
-    /// Root: write what only root may read where `run` can read it.
+    /// Root: write the data that only root may read to where `run` can read it.
     State,
-    /// Root: put this binary, its units and what they need into this guest or an image, or (`true`) take it out again.
+    /// Root: install this binary, its units and the files they need into this guest or an image, or
+    /// (`true`) remove them.
     Install(Options, bool, Output),
-    /// Root: run the steps of this stage, or of all of them, one after the other; how long another pass is waited for.
+    /// Root: run the steps of this stage, or of all stages in order. The duration is the maximum
+    /// wait for another run.
     Apply(Option<Stage>, Output, Option<Duration>),
     /// Root: apply the plan of one domain.
     ApplyDomain(ApplyOptions),
-    /// Root: what would be done; `true`: tell it by the exit code, too.
+    /// Root: show what would be done; `true`: with a detailed exit code.
     Plan(Subjects, Output, bool),
-    /// How the guest's DNS stands.
+    /// Show the state of the guest's DNS.
     Dns(Output),
-    /// The virtio devices; `true`: each queue, however many.
+    /// Show the virtio devices; `true`: each queue, even if there are many.
     Virtio(bool, Output),
-    /// The declared disks.
+    /// Show or change the declared disks.
     Disks(DisksVerb),
 }
 
 impl Verb {
-    /// Whether it reads disks themselves, which may never answer.
+    /// True if the verb reads the disks themselves, which may never answer.
     pub(super) fn reads_disks(&self) -> bool {
         match self {
             Self::Apply(..) | Self::Plan(..) | Self::Disks(DisksVerb::Approve(..)) => true,
@@ -84,13 +86,13 @@ pub struct Subjects {
 /// What the verb `disks` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisksVerb {
-    /// How the declared disks stand.
+    /// Show the state of the declared disks.
     List(Output),
-    /// Takes a person's word on a refusal: name or serial, evidence.
+    /// Approve a refusal: name or serial, evidence.
     Approve(String, String),
-    /// The gate: whether the required disks are in place.
+    /// The start gate: check whether the required disks are in place.
     Check,
-    /// Gives unused blocks back, for the disks that ask for it.
+    /// Discard unused blocks, for the disks whose settings request it.
     Trim,
 }
 
@@ -107,7 +109,7 @@ pub enum Domain {
 
 impl Domain {
     /// All domains.
-    pub const ALL: [Self; 3] = [Self::Disks, Self::Dns, Self::Nic];
+    pub const VALUES: [Self; 3] = [Self::Disks, Self::Dns, Self::Nic];
 
     /// The name on the command line.
     pub fn word(self) -> &'static str {
@@ -119,15 +121,16 @@ impl Domain {
     }
 }
 
-/// What the command line says of a run over one domain.
+/// Options of a run over one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplyOptions {
-    /// What to provision.
+    /// The domain to provision.
     pub domain: Domain,
-    /// The plan that the admin has read (`--plan`): the run changes nothing if the plan has changed.
+    /// The plan that the admin has read (`--plan`): the run changes nothing if the plan has
+    /// changed.
     pub plan: Option<PathBuf>,
-    /// How the state is printed.
+    /// The output format of the state.
     pub output: Output,
-    /// How long another run is waited for; none: [`PATIENCE`].
+    /// Maximum wait for another run; none: [`ADMIN_LOCK_TIMEOUT`].
     pub wait: Option<Duration>,
 }

@@ -1,4 +1,4 @@
-//! What each verb does: gathers its parts, calls the library, prints.
+//! Runs each verb: prepares its input, calls the library, prints the result.
 
 use std::{path::Path, time::Duration};
 
@@ -43,7 +43,7 @@ use crate::{
     run,
 };
 
-/// Does what was asked for.
+/// Runs the verb of the command line.
 pub(super) fn run(args: &Args) -> Result<Code, Failure> {
     if matches!(
         args.verb,
@@ -59,7 +59,8 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
         Verb::Report(output) => report(args, *output),
         Verb::Doctor(output) => examine(args, *output),
         Verb::CheckConfig(file, output) => {
-            // A file that is named is a part of the settings; `--config`, as for `run`, is all of them.
+            // A file argument may be a part of the settings. `--config`, as for `run`, names all of
+            // them.
             let part = file.as_deref();
             let path = part.or(args.config.as_deref());
             let checked = check_config(&args.roots, path, part.is_none(), *output)?;
@@ -92,7 +93,7 @@ pub(super) fn run(args: &Args) -> Result<Code, Failure> {
     }
 }
 
-/// Starts logging for a pass or a plan: how far long work is, and what went wrong without ending it.
+/// Starts logging for `apply` or `plan`: progress of long work, and errors that do not end it.
 fn log(args: &Args) {
     let settings = settings::load(&args.roots, args.config.as_deref()).config.log;
     let settings = LogSettings {
@@ -104,7 +105,7 @@ fn log(args: &Args) {
 }
 
 fn put_in_place(options: &Options, remove: bool, output: Output) -> Result<Code, Failure> {
-    // The running binary, also when its file has been replaced in the meantime.
+    // The running binary, even if its file has been replaced since.
     let own = Path::new("/proc/self/exe");
     if !is_root() {
         return Err(InstallError::NotRoot(own.read_link().unwrap_or_default().display().to_string()).into());
@@ -159,7 +160,7 @@ fn metrics(args: &Args) -> Result<Code, Failure> {
     Ok(Code::Ok)
 }
 
-/// Why collectors failed in the last scrape, a line each: the page only says that they did.
+/// Why collectors failed in the last scrape, one line each. The page only says that they failed.
 fn failures(registry: &Registry) -> Vec<String> {
     let reason = |name| Some(format!("collector {name}: {}", registry.reason(name)?));
     registry.enabled().filter_map(reason).collect()
@@ -167,9 +168,9 @@ fn failures(registry: &Registry) -> Vec<String> {
 
 fn report(args: &Args, output: Output) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
-    // One look at the clocks tells nothing; a running agent knows more.
+    // A single sample of the clocks shows nothing. A running agent has more.
     let report = Reporter::new(args.roots.clone(), VERSION, &loaded).report(&ClockWatch::new(&args.roots));
-    // As `/v1/report` gives it, cut to the limit, too.
+    // As `/v1/report` returns it, cut to the size limit too.
     let report = GuestReport::from_json(&report.to_json_within_limit()?)?;
     print::text(&output.render(&report, |_| String::new())?)?;
     Ok(Code::Ok)
@@ -178,7 +179,7 @@ fn report(args: &Args, output: Output) -> Result<Code, Failure> {
 fn examine(args: &Args, output: Output) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
     let metrics = loaded.config.metrics.clone();
-    let seen = doctor::look(&args.roots, loaded, &inspect, &agree, || {
+    let seen = doctor::collect(&args.roots, loaded, &inspect, &agree, || {
         collectors(args, &metrics)
     });
     let lines = doctor::check(&seen);
@@ -190,7 +191,7 @@ fn examine(args: &Args, output: Output) -> Result<Code, Failure> {
     })
 }
 
-/// What is in a TLS file, for the doctor.
+/// Parses a TLS file for the doctor.
 fn inspect(key: &str, pem: &[u8]) -> Result<Option<Validity>, String> {
     let validity = check_pem(pem, key == "key")?;
     match key {
@@ -199,12 +200,12 @@ fn inspect(key: &str, pem: &[u8]) -> Result<Option<Validity>, String> {
     }
 }
 
-/// Whether `run` could serve with these files, for the doctor.
+/// Checks for the doctor that `run` could serve with these files.
 fn agree(tls: &ServerTls) -> Result<(), String> {
     try_tls(tls).map_err(|error| format!("{:#}", anyhow::Error::new(error)))
 }
 
-/// Runs each collector that is on, alone.
+/// Runs each enabled collector alone.
 fn collectors(args: &Args, settings: &MetricsSettings) -> Vec<CollectorRun> {
     let registry = args
         .collectors
@@ -236,8 +237,8 @@ fn collectors(args: &Args, settings: &MetricsSettings) -> Vec<CollectorRun> {
             .scrape(&filter, &mut page)
             .map_err(|error| error.to_string())
             .and_then(|()| {
-                // Without a reason it has nothing to tell of this guest, which is no fault. Its own duration and success are no
-                // samples of the guest.
+                // Without a reason the collector has no data in this guest, which is not a fault.
+                // The metrics of its own duration and success are not samples of the guest.
                 let samples = page.samples().saturating_sub(2);
                 registry
                     .reason(name)
@@ -260,7 +261,7 @@ mod tests {
     use virtfleet_agent_host::Roots;
 
     #[test]
-    fn a_collector_that_fails_says_why() {
+    fn a_failed_collector_has_a_reason() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("loadavg"), "high").unwrap();
         let roots = Roots {

@@ -1,4 +1,4 @@
-//! The verb `virtio`: devices, queues and interrupts as a tree, and what is to be said of them.
+//! The verb `virtio`: prints devices, queues and interrupts as a tree, with their findings.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,14 +11,15 @@ use virtfleet_wire::finding::{Finding, Severity};
 use super::{failure::Failure, print, verb::Args, virtio_text::text};
 use crate::output::Output;
 
-/// What `-o json` and `-o yaml` give.
+/// The document of `-o json` and `-o yaml`.
 #[derive(Serialize)]
 struct Document<'a> {
     machine: Value,
     findings: &'a [Finding],
 }
 
-/// The machine, with the names of what is written in numbers beside it: `typeName`, `statusNames`, `negotiatedNames`, and where it is known `offeredNames`.
+/// The machine, with names beside its numeric fields: `typeName`, `statusNames`, `negotiatedNames`,
+/// and `offeredNames` if known.
 fn named(machine: &Machine) -> Result<Value, serde_json::Error> {
     let mut value = serde_json::to_value(machine)?;
     let devices = value.get_mut("devices").and_then(Value::as_array_mut);
@@ -45,7 +46,7 @@ fn names(device: &Device) -> impl Iterator<Item = (&'static str, Value)> {
     .filter_map(|(name, value)| Some((name, value?)))
 }
 
-/// Looks and prints; exit code 1 when there is a critical finding.
+/// Inspects the devices and prints them. Exit code 1 if there is a critical finding.
 pub(super) fn show(args: &Args, all: bool, output: Output) -> Result<Code, Failure> {
     let settings = settings::load(&args.roots, args.config.as_deref());
     let boot_id = observe(&args.roots).boot_id;

@@ -1,4 +1,5 @@
-//! Does what a plan says: every file whole or not at all, and on the disk before the next step.
+//! Applies an installation plan. Every file is replaced atomically and is on the disk before the
+//! next step.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -7,12 +8,15 @@ use virtfleet_delivery::guest;
 
 use super::{InstallError, Options, Outcome, Plan, io_error};
 
-/// How long a boot waits for a unit that is started synchronously. Its job goes on after that.
-const START: Duration = Duration::from_mins(1);
+/// Timeout of a unit that is started synchronously at boot. Its job continues after that.
+const START_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Applies a plan. What cannot be started is a warning: the files are in place, and systemd starts them at the next boot.
+/// Applies a plan. A unit that cannot be started causes a warning: the files are in place, and
+/// systemd starts the unit at the next boot.
 ///
-/// Errors: a file that cannot be written, a user that cannot be made. What was done until then stays; run it again.
+/// # Errors
+/// A file cannot be written, or the user cannot be created. What was done until then stays; the run
+/// can be repeated.
 pub fn apply(options: &Options, plan: &Plan, commands: &dyn Commands) -> Result<Outcome, InstallError> {
     let mut outcome = Outcome::default();
     if let Some((own, agent)) = &plan.binary {
@@ -48,7 +52,7 @@ pub fn apply(options: &Options, plan: &Plan, commands: &dyn Commands) -> Result<
     Ok(outcome)
 }
 
-/// By systemd's own tool, else by the one that every distribution has.
+/// Creates the user with systemd's own tool, else with useradd, which every distribution has.
 fn make_user(options: &Options, commands: &dyn Commands) -> Result<(), InstallError> {
     let root = options.root.display();
     let mut sysusers = Tool::new("systemd-sysusers");
@@ -57,7 +61,7 @@ fn make_user(options: &Options, commands: &dyn Commands) -> Result<(), InstallEr
         sysusers = sysusers.arg(format!("--root={root}"));
         useradd = useradd.args(["--root".to_owned(), root.to_string()]);
     }
-    // With --root, too, the name is one in the root.
+    // With --root the file name is also one within that root.
     let sysusers = sysusers.arg("virtfleet.conf");
     if commands.check(&sysusers).is_ok() {
         return Ok(());
@@ -67,7 +71,7 @@ fn make_user(options: &Options, commands: &dyn Commands) -> Result<(), InstallEr
     commands.check(&useradd).map(drop).map_err(InstallError::User)
 }
 
-/// Takes away what a killed run has left half written.
+/// Removes temporary files of a killed run.
 fn sweep(options: &Options) {
     let files = guest::files(&options.agent());
     let paths = files.iter().map(|file| file.path.as_str());
@@ -84,9 +88,9 @@ fn sweep(options: &Options) {
         };
         for entry in fs::read_dir(here).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            // `.virtfleet-new.` is the boot command's, which may be at work.
+            // `.virtfleet-new.` belongs to the boot command, which may be running.
             if name.starts_with(".virtfleet-") && !name.starts_with(".virtfleet-new.") {
-                // One that stays does no harm.
+                // A file that cannot be removed is harmless.
                 fs::remove_file(entry.path()).ok();
             }
         }
@@ -111,11 +115,11 @@ fn load_and_start(
             false
         }
     };
-    // Its folders are empty after each boot, and they belong to the group that was made above.
+    // Its directories are empty after each boot. They belong to the group that was created above.
     let conf = "/etc/tmpfiles.d/virtfleet.conf";
     run(
         Tool::new("systemd-tmpfiles").args(["--create", conf]),
-        "/run/virtfleet is made at the next boot",
+        "/run/virtfleet is created at the next boot",
     );
     if !systemd {
         outcome
@@ -126,7 +130,7 @@ fn load_and_start(
     if changed("/udev/") {
         run(
             Tool::new("udevadm").args(["control", "--reload"]),
-            "devices that come before the next boot are seen by the timer alone",
+            "until the next boot, only the timer detects new devices",
         );
     }
     if changed("/etc/systemd/") || !plan.obsolete.is_empty() || stale(commands) {
@@ -140,14 +144,17 @@ fn load_and_start(
     }
     let shipped: Vec<&str> = guest::units().collect();
     let mut started = Vec::new();
-    // cloud-init may wait for us: only these two may be waited for, everything else is ordered after it.
+    // cloud-init may wait for this process. Only these two units may be waited for; all others are
+    // ordered after cloud-init.
     for unit in guest::SYNCHRONOUS
         .into_iter()
         .filter(|unit| shipped.contains(unit))
     {
         if run(
-            Tool::new("systemctl").args(["start", unit]).deadline(START),
-            &format!("look at: journalctl -u {unit}"),
+            Tool::new("systemctl")
+                .args(["start", unit])
+                .deadline(START_TIMEOUT),
+            &format!("see: journalctl -u {unit}"),
         ) {
             started.push(unit.to_owned());
         }
@@ -170,13 +177,14 @@ fn load_and_start(
     if plan.binary.is_some() || plan.record.is_some() || other_unit {
         run(
             Tool::new("systemctl").args(["try-restart", "--no-block", guest::AGENT_UNIT]),
-            "the agent before this one goes on until it is restarted",
+            "the earlier agent continues until it is restarted",
         );
     }
     outcome.started = started;
 }
 
-/// Whether systemd knows older texts than those on the disk: an earlier run was killed before it could say so.
+/// True if systemd has older unit texts than the disk, because an earlier run was killed before its
+/// daemon-reload.
 fn stale(commands: &dyn Commands) -> bool {
     let show = Tool::new("systemctl")
         .args(["show", "--property=NeedDaemonReload"])
@@ -218,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_cloud_init_may_wait_for_is_waited_for() {
+    fn only_units_before_cloud_init_are_started_synchronously() {
         let (lines, outcome) = lines(&fresh(), true, true, &FakeCommands::content());
         assert_eq!(
             lines,
@@ -238,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_start_is_said_and_the_rest_is_started() {
+    fn a_failed_start_is_a_warning_and_the_rest_is_started() {
         let fails = |line: &str| {
             let code = i32::from(line == "systemctl start virtfleet-provision.service");
             Some(CommandOutput {
@@ -249,14 +257,14 @@ mod tests {
         let (_, outcome) = lines(&fresh(), true, true, &FakeCommands::new(fails));
         assert!(
             outcome.warnings.len() == 1
-                && outcome.warnings[0].ends_with("look at: journalctl -u virtfleet-provision.service"),
+                && outcome.warnings[0].ends_with("see: journalctl -u virtfleet-provision.service"),
             "{outcome:?}"
         );
         assert_eq!(outcome.started.len(), 6);
     }
 
     #[test]
-    fn nothing_new_loads_and_restarts_nothing() {
+    fn without_changes_nothing_is_reloaded_or_restarted() {
         let nothing = || Plan {
             binary: None,
             files: Vec::new(),

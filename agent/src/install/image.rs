@@ -1,5 +1,6 @@
-//! Paths of an image, resolved as its own system would: no link in it leads out of it (openat2(2), `RESOLVE_IN_ROOT`, Linux 5.6).
-//! Who made the image is not who installs into it, and this process is root.
+//! Paths of an image, resolved as its own system would: no symbolic link in it leads out of it
+//! (openat2(2), `RESOLVE_IN_ROOT`, Linux 5.6). The image may have been built by another user, and
+//! this process is root.
 
 use std::{
     fs::{self, File},
@@ -14,12 +15,14 @@ use nix::{
     sys::stat::Mode,
 };
 
-/// The most of a text that is read.
+/// Maximum number of bytes that are read of a text file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The folder `folder` of the image at `root` as this process sees it. What is missing of it is missing there, too, and can be made.
+/// The directory `folder` of the image at `root`, as a path for this process. Missing parts of it
+/// can be created.
 ///
-/// Errors: a link in it that leads nowhere in the image, something that is no folder, a kernel without openat2.
+/// # Errors
+/// It contains a dangling link or something that is not a directory, or the kernel has no openat2.
 pub(super) fn folder(root: &Path, folder: &Path) -> io::Result<PathBuf> {
     match open_in(root, folder, OFlag::O_PATH | OFlag::O_DIRECTORY) {
         Ok(found) => fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())),
@@ -44,10 +47,10 @@ pub(super) fn folder(root: &Path, folder: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// A small file's text; empty when it is not there, no file or no text.
+/// The text of a small file; empty if it is missing, not a regular file, or not text.
 pub(super) fn small_text(root: &Path, path: &Path) -> String {
     let mut text = String::new();
-    // Never waits for a FIFO.
+    // Does not block on a FIFO.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
     let read = open_in(root, path, flags)
         .map_err(io::Error::from)

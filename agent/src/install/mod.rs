@@ -1,8 +1,8 @@
-//! `virtfleet-agent install`: the binary, its units and all they need, put into this guest (or into an image) by the binary
-//! itself. It may be killed at any moment and run again any number of times.
+//! `virtfleet-agent install`: the binary installs itself, its units and the files they need into
+//! this guest or an image. It may be killed at any point and run any number of times.
 //!
 //! ```text
-//! guest (texts) + what is there ─ plan ─▶ Plan ─ apply ─▶ Outcome (what changed, what could not be started)
+//! guest (texts) + current files ─ plan ─▶ Plan ─ apply ─▶ Outcome (changes, failed starts)
 //! ```
 
 mod apply;
@@ -22,24 +22,25 @@ pub use apply::apply;
 pub use plan::{Plan, plan};
 pub use remove::remove;
 
-/// What was asked for.
+/// Options of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// The binary goes into its `bin`.
+    /// The binary is installed into its directory `bin`.
     pub prefix: PathBuf,
-    /// An image's root. `/` is this guest; with any other nothing is started and no unit is loaded.
+    /// Root directory of an image. `/` is this guest. With any other root no unit is loaded or
+    /// started.
     pub root: PathBuf,
-    /// Whether units are started. Only in this guest.
+    /// True if units are started. Only for this guest.
     pub start: bool,
 }
 
 impl Options {
-    /// Whether it is the guest that runs, and not an image.
+    /// True for the running guest, false for an image.
     fn is_live(&self) -> bool {
         self.root == Path::new("/")
     }
-    /// A path of the guest as this process sees it. In an image its folder is resolved as the image's own system would; its last
-    /// name is not followed.
+    /// A path of the guest as a path for this process. In an image its directory is resolved as the
+    /// image's own system would. The last component is not followed.
     fn at(&self, path: impl AsRef<Path>) -> Result<PathBuf, InstallError> {
         let path = path.as_ref();
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
@@ -47,7 +48,7 @@ impl Options {
         };
         Ok(self.folder(folder)?.join(name))
     }
-    /// The same for a folder, which is followed.
+    /// The same for a directory, whose last component is followed.
     fn folder(&self, path: &Path) -> Result<PathBuf, InstallError> {
         if self.is_live() {
             return Ok(path.to_owned());
@@ -55,7 +56,7 @@ impl Options {
         let shown = self.root.join(path.strip_prefix("/").unwrap_or(path));
         image::folder(&self.root, path).map_err(io_error("find in the image", &shown))
     }
-    /// A small file's text; empty when it is not there or no text.
+    /// The text of a small file; empty if it is missing or not text.
     fn small_text(&self, path: &str) -> String {
         image::small_text(&self.root, Path::new(path))
     }
@@ -63,7 +64,7 @@ impl Options {
     fn agent(&self) -> String {
         self.prefix.join("bin/virtfleet-agent").display().to_string()
     }
-    /// Whether systemd runs here and may be spoken to.
+    /// True if systemd runs here and units may be started.
     fn has_systemd(&self) -> bool {
         self.is_live() && Path::new("/run/systemd/system").is_dir()
     }
@@ -73,18 +74,18 @@ impl Options {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// Files and links that were written, because they were missing or other.
+    /// Files and links that were written because they were missing or different.
     pub written: Vec<String>,
     /// Files and links that were removed.
     pub removed: Vec<String>,
-    /// Units that were started or asked to start.
+    /// Units that were started, or whose start was requested.
     pub started: Vec<String>,
-    /// What did not work and does not stand in the way.
+    /// Errors that do not prevent the installation.
     pub warnings: Vec<String>,
 }
 
 impl Outcome {
-    /// Lines for people.
+    /// The outcome as text, one line per change.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for (word, items) in [
@@ -104,37 +105,37 @@ impl Outcome {
     }
 }
 
-/// Why nothing was installed, or not everything.
+/// Why the installation failed or is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The package's units are there.
+    /// The package's units are installed.
     #[error(
         "{0} belongs to the package virtfleet-agent, which owns the agent here: upgrade the package instead, or remove it \
          first (apt-get remove virtfleet-agent)"
     )]
     Packaged(String),
-    /// It cannot be done by this user.
+    /// The user is not root.
     #[error("only root may install; type: sudo {0} install")]
     NotRoot(String),
-    /// The prefix cannot stand in a unit.
+    /// The prefix cannot be used in a unit.
     #[error("--prefix {0}: name an absolute path of letters, digits and `._-/`")]
     Prefix(String),
-    /// A file cannot be read, or a link made, or something removed.
+    /// A file cannot be read, or a link created, or a file removed.
     #[error("cannot {step} {}", path.display())]
     Io {
         /// What was being done.
         step: &'static str,
-        /// To what.
+        /// The path.
         path: PathBuf,
-        /// What the kernel says.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The user cannot be made.
+    /// The user cannot be created.
     #[error(
-        "cannot make the user and group virtfleet; make them by hand (useradd --system --user-group virtfleet)"
+        "cannot create the user and group virtfleet; create them by hand (useradd --system --user-group virtfleet)"
     )]
     User(#[source] CommandError),
 }

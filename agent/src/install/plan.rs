@@ -1,4 +1,4 @@
-//! What is to be changed: a value that compares what should be there with what is.
+//! The installation plan: the difference between the expected files and the current ones.
 
 use std::{
     collections::BTreeSet,
@@ -17,26 +17,28 @@ use virtfleet_delivery::{
 use super::{InstallError, Options, io_error};
 use virtfleet_runtime::digest::sha256_file;
 
-/// What is to be done, in this order. Paths are those of the guest.
+/// The changes, in order. Paths are those of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// The binary to be copied, when another or none is in place: from where, to where.
+    /// The binary to copy if it is missing or different: source and target.
     pub binary: Option<(PathBuf, String)>,
-    /// Files that are missing or other.
+    /// Files that are missing or different.
     pub files: Vec<File>,
-    /// Links that are missing or other.
+    /// Links that are missing or different.
     pub links: Vec<Link>,
-    /// Files and links of an older version that this one does not have.
+    /// Files and links of an older version that this version does not have.
     pub obsolete: Vec<String>,
-    /// Whether the user or the group is missing.
+    /// True if the user or the group is missing.
     pub user: bool,
-    /// What is written last, so that it is true whenever it is there.
+    /// The record of the installation. It is written last, so that it is never ahead of the files.
     pub record: Option<File>,
 }
 
-/// Compares. `own` is the binary that is to be installed, usually this process's.
+/// Compares the expected files with the current ones. `own` is the binary to install, usually that
+/// of this process.
 ///
-/// Errors: a package owns the agent, the prefix cannot be used, `own` cannot be read.
+/// # Errors
+/// A package owns the agent, the prefix cannot be used, or `own` cannot be read.
 pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, InstallError> {
     for folder in PACKAGE_UNITS {
         let unit = format!("{folder}/{}", guest::AGENT_UNIT);
@@ -77,7 +79,7 @@ pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, Instal
             .lines()
             .any(|line| line.split(':').next() == Some(USER))
     };
-    // A folder that leads nowhere in the image is an error before anything is written.
+    // A directory that is a dangling link in the image is an error before anything is written.
     for path in &ours {
         options.at(path)?;
     }
@@ -105,7 +107,8 @@ pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, Instal
     })
 }
 
-/// Whether an older version can have put it there: nothing else is ever removed, whatever the record says.
+/// True if an older version can have installed this path. No other path is ever removed, even if
+/// the record names it.
 pub(super) fn is_ours(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let folder = [
@@ -119,7 +122,7 @@ pub(super) fn is_ours(path: &str) -> bool {
     name.contains("virtfleet") && (folder || path.ends_with("/bin/virtfleet-agent")) && !path.contains("..")
 }
 
-/// What [`virtfleet_delivery::INSTALLED`] says.
+/// The content of [`virtfleet_delivery::INSTALLED`].
 fn record(sum: &str, version: &str, wanted: &str, ours: &BTreeSet<&str>) -> File {
     let wanted = word(wanted, "sha256").unwrap_or("-");
     let mut text = format!("sha256 {sum}\nversion {version}\nwanted {wanted}\n");
@@ -142,7 +145,7 @@ fn is_there(options: &Options, file: &File) -> bool {
     is_plain(&path, file.mode) && fs::read(&path).is_ok_and(|content| content == file.content)
 }
 
-/// A regular file, no link, with these permission bits.
+/// True for a regular file, not a link, with these permission bits.
 fn is_plain(path: &Path, mode: u32) -> bool {
     let found: io::Result<fs::Metadata> = path.symlink_metadata();
     found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o7777 == mode)

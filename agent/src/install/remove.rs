@@ -1,5 +1,5 @@
-//! `virtfleet-agent install --remove`: what `install` and the delivery have put into the guest goes; settings, certificates, the
-//! user and what was provisioned stay.
+//! `virtfleet-agent install --remove`: removes what `install` and the delivery have installed.
+//! Settings, certificates, the user and provisioned state stay.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use virtfleet_delivery::{INSTALLED, STATE, guest, words};
 
 use super::{InstallError, Options, Outcome, io_error, plan::is_ours};
 
-/// What the delivery has put there: it would bring everything back.
+/// Files of the delivery, which would install everything again.
 const DELIVERY: [&str; 7] = [
     "/etc/systemd/system/multi-user.target.wants/virtfleet-delivery.service",
     "/etc/systemd/system/virtfleet-delivery.service",
@@ -19,17 +19,20 @@ const DELIVERY: [&str; 7] = [
     INSTALLED,
 ];
 
-/// Stops the units, then removes them with everything else, the record last.
+/// Stops the units, then removes them and all other files, the record last.
 ///
-/// Errors: something that cannot be removed. What was done until then stays done; run it again.
+/// # Errors
+/// A file cannot be removed. What was done until then stays; the run can be repeated.
 pub fn remove(options: &Options, commands: &dyn Commands) -> Result<Outcome, InstallError> {
     let mut outcome = Outcome::default();
     let agent = options.agent();
     if options.has_systemd() && options.start {
-        // Oneshots that ran are stopped, too, so that systemd forgets them.
+        // Finished oneshot units are stopped too, so that systemd unloads them.
         let stop = Tool::new("systemctl").arg("stop").args(guest::units());
         if let Err(error) = commands.check(&stop) {
-            outcome.warnings.push(format!("{error}; reboot to end what runs"));
+            outcome
+                .warnings
+                .push(format!("{error}; reboot to stop what is running"));
         }
     }
     let record = options.small_text(INSTALLED);
@@ -57,7 +60,7 @@ pub fn remove(options: &Options, commands: &dyn Commands) -> Result<Outcome, Ins
     }
     if options.at(STATE)?.is_dir() && outcome.removed.iter().any(|path| path.ends_with("/wanted")) {
         outcome.warnings.push(
-            "user-data with the boot command brings everything back while cloud-init runs at boot: take it out of there, too"
+            "user-data with the boot command installs everything again when cloud-init runs at boot: remove it there too"
                 .to_owned(),
         );
     }

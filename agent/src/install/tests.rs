@@ -50,7 +50,7 @@ impl Image {
 }
 
 #[test]
-fn an_empty_image_gets_everything_once() {
+fn an_empty_image_is_installed_once() {
     let image = Image::new();
     let outcome = image.apply();
     assert!(
@@ -79,7 +79,7 @@ fn an_empty_image_gets_everything_once() {
 }
 
 #[test]
-fn what_is_damaged_is_replaced_and_nothing_else_is() {
+fn only_damaged_files_are_replaced() {
     let image = Image::new();
     image.apply();
     let unit = "/etc/systemd/system/virtfleet-agent.service";
@@ -113,7 +113,7 @@ fn what_is_damaged_is_replaced_and_nothing_else_is() {
 }
 
 #[test]
-fn the_record_says_what_was_asked_for_at_that_time() {
+fn the_record_has_the_requested_sha256() {
     let image = Image::new();
     image.apply();
     assert_eq!(
@@ -136,7 +136,7 @@ fn the_record_says_what_was_asked_for_at_that_time() {
 }
 
 #[test]
-fn files_of_an_older_version_go_and_nobody_elses() {
+fn only_files_of_an_older_version_are_removed() {
     let image = Image::new();
     image.apply();
     let old = "/etc/systemd/system/virtfleet-old.service";
@@ -151,7 +151,7 @@ fn files_of_an_older_version_go_and_nobody_elses() {
 }
 
 #[test]
-fn a_package_owns_what_it_has_brought() {
+fn an_installed_package_is_not_overwritten() {
     let image = Image::new();
     image.put("/usr/lib/systemd/system/virtfleet-agent.service", "x");
     let error = plan(&image.options, &image.own(), "1").unwrap_err();
@@ -173,7 +173,7 @@ fn a_package_owns_what_it_has_brought() {
 }
 
 #[test]
-fn the_user_is_made_by_whatever_tool_is_there() {
+fn the_user_is_created_with_the_available_tool() {
     let image = Image::new();
     image.put("/etc/group", "root:x:0:\nvirtfleetish:x:1:\n");
     let commands = FakeCommands::content();
@@ -193,11 +193,11 @@ fn the_user_is_made_by_whatever_tool_is_there() {
     );
 
     let error = apply(&image.options, &image.plan(), &FakeCommands::new(|_| None)).unwrap_err();
-    assert!(error.to_string().contains("make them by hand"), "{error}");
+    assert!(error.to_string().contains("create them by hand"), "{error}");
 }
 
 #[test]
-fn removing_leaves_settings_and_what_others_have() {
+fn remove_keeps_settings_and_foreign_files() {
     let image = Image::new();
     image.put("/etc/virtfleet/agent.yaml", "x");
     image.put(WANTED, "sha256 abc\n");
@@ -223,16 +223,16 @@ fn removing_leaves_settings_and_what_others_have() {
     );
 }
 
-/// Whoever made the image may have put links into it that lead to the machine on which it is built.
+/// An image may contain links that lead to the machine on which it is built.
 #[test]
-fn no_link_of_an_image_leads_out_of_it() {
+fn no_link_in_an_image_leads_out_of_it() {
     let image = Image::new();
     let outside = image.dir.path().join("outside");
     fs::create_dir_all(outside.join("system")).unwrap();
     let inside = |path: &str| image.options.root.join(path);
     fs::create_dir_all(inside("etc/udev")).unwrap();
     fs::create_dir_all(inside("usr/etc-systemd")).unwrap();
-    // Absolute links mean the image's own root.
+    // Absolute links are relative to the image's root.
     symlink("/usr/etc-systemd", inside("etc/systemd")).unwrap();
     symlink(
         "../../../../../../../../../etc/udev-rules",
@@ -254,7 +254,8 @@ fn no_link_of_an_image_leads_out_of_it() {
         }
     );
 
-    // What leads nowhere in the image, and somewhere here, is an error before anything is written.
+    // A link that is dangling in the image, and valid on this machine, is an error before anything
+    // is written.
     let image = Image::new();
     let outside = image.dir.path().join("outside");
     fs::create_dir_all(outside.join("system")).unwrap();
@@ -264,7 +265,7 @@ fn no_link_of_an_image_leads_out_of_it() {
         .to_string();
     assert!(error.contains("etc/systemd"), "{error}");
     assert!(fs::read_dir(outside.join("system")).unwrap().next().is_none());
-    // Nor is a file read through a link.
+    // No file is read through such a link either.
     fs::remove_file(image.options.root.join("etc/systemd")).unwrap();
     fs::remove_file(image.options.root.join("etc/passwd")).unwrap();
     fs::write(image.dir.path().join("passwd"), USERS).unwrap();
@@ -273,5 +274,8 @@ fn no_link_of_an_image_leads_out_of_it() {
         image.options.root.join("etc/passwd"),
     )
     .unwrap();
-    assert!(image.plan().user, "the image's own file says nothing of the user");
+    assert!(
+        image.plan().user,
+        "the image's own file does not contain the user"
+    );
 }

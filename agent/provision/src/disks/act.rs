@@ -1,13 +1,18 @@
-//! Does the steps of all disks, in waves.
+//! Applies the steps of all disks, in waves.
 //!
 //! ```text
-//! wave:  make (format, open, copy), disk by disk ─▶ write (units), disk by disk ─▶ one daemon-reload ─▶ place (mount, own, grow), disk by disk
+//! wave:  make (format, open, copy), disk by disk ─▶ write (units), disk by disk
+//!        ─▶ one daemon-reload ─▶ place (mount, own, grow), disk by disk
 //! ```
 //!
-//! Reading units takes systemd seconds, so it is asked once for all disks. What is made is made before any unit of the wave is written: a unit in
-//! `/etc` is mounted by the next boot, whatever became of this pass. What only has to be mounted comes first, so that it does not wait while others are made,
-//! and a disk that is filled has a wave of its own, so that little time passes between its copy and its mount. The first step that fails ends its disk's, and
-//! those of the disks that would be mounted on it.
+//! - systemd takes seconds to read units, so there is one daemon-reload for all disks.
+//! - The steps `make` run before any unit of the wave is written: the next boot mounts a unit in
+//!   `/etc` even if this run was interrupted.
+//! - Disks that are only mounted come first, so that they do not wait for the others.
+//! - A disk that is filled has a wave of its own, so that little time passes between its copy and
+//!   its mount.
+//! - The first step of a disk that fails ends the steps of this disk, and of the disks that would
+//!   be mounted on it.
 
 use std::collections::BTreeMap;
 
@@ -19,16 +24,16 @@ use super::{
     step_result::{Effect, StepError},
 };
 
-/// What came of one disk's steps.
+/// Result of one disk's steps.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
-    /// What was done, a word a step.
+pub(super) struct DiskOutcome {
+    /// The steps that were done, one word each.
     pub(super) done: Vec<String>,
-    /// The step that failed, and how.
+    /// The step that failed, with its error.
     pub(super) error: Option<String>,
 }
 
-/// When in its wave a step is done.
+/// Part of a wave in which a step runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Make,
@@ -60,8 +65,8 @@ fn phase(step: &DiskStep) -> Phase {
     }
 }
 
-/// Does what the plan has for its disks; what came of each.
-pub(super) fn disks(session: &mut Session<'_>, plan: &Plan) -> BTreeMap<String, Outcome> {
+/// Applies the plan's steps of its disks. Returns the result of each disk.
+pub(super) fn disks(session: &mut Session<'_>, plan: &Plan) -> BTreeMap<String, DiskOutcome> {
     let mut outcomes = BTreeMap::new();
     for wave in waves(&plan.disks, session.provisioner.systemd) {
         for now in [Phase::Make, Phase::Write, Phase::Place] {
@@ -78,9 +83,11 @@ pub(super) fn disks(session: &mut Session<'_>, plan: &Plan) -> BTreeMap<String, 
     outcomes
 }
 
-/// First those that are only put in their places, then those that are made, then those that are filled, each alone: from what lies under its mount point, for
-/// which the disk above must be in its place. What is mounted on another disk never comes before it. Without systemd there is nothing to read again, and each
-/// disk is done with before the next: the planned texts of fstab build on each other.
+/// Splits disks into waves: first the disks that are only mounted, then those that are made, then
+/// those that are filled, each alone. A disk is filled from what lies under its mount point, so the
+/// disk above it must be mounted before. A disk that is mounted on another one never comes before
+/// it. Without systemd there is no daemon-reload, and each disk has a wave of its own, because the
+/// planned texts of fstab build on each other.
 fn waves(disks: &[DiskPlan], systemd: bool) -> Vec<Vec<&DiskPlan>> {
     if !systemd {
         return disks.iter().map(|disk| vec![disk]).collect();
@@ -105,7 +112,7 @@ fn waves(disks: &[DiskPlan], systemd: bool) -> Vec<Vec<&DiskPlan>> {
     waves
 }
 
-/// What takes long about a disk.
+/// The step of a disk that takes longest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Effort {
     Place,
@@ -122,7 +129,7 @@ fn effort(disk: &DiskPlan) -> Effort {
     disk.steps.iter().map(of).max().unwrap_or(Effort::Place)
 }
 
-/// Where a disk is mounted by its steps.
+/// The mount point at which the steps mount a disk.
 fn mounts_at(disk: &DiskPlan) -> Option<&str> {
     disk.steps.iter().find_map(|step| match step {
         DiskStep::Mount { mount_point, .. } => Some(mount_point.as_str()),
@@ -130,14 +137,14 @@ fn mounts_at(disk: &DiskPlan) -> Option<&str> {
     })
 }
 
-/// Whether a path lies in another.
+/// True if `path` lies below `above`.
 pub(super) fn is_below(path: &str, above: &str) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// The steps that a disk has in this phase.
-fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut Outcome) {
-    // Before its unit is there, which the next boot would heed.
+/// Runs the steps of a disk that belong to this phase.
+fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut DiskOutcome) {
+    // Checked before the unit exists, because the next boot would start it.
     if now == Phase::Write
         && outcome.error.is_none()
         && let Some(at) = mounts_at(plan)
@@ -148,7 +155,7 @@ fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut O
         session.failed.push((at.to_owned(), plan.name.clone()));
         session.fstab_stale |= plan.steps.iter().any(writes_fstab);
     }
-    // A place that fails ends its own steps alone.
+    // A place that fails ends only its own steps.
     let mut failed_places: Vec<(&str, String)> = Vec::new();
     for (index, step) in plan.steps.iter().enumerate() {
         if outcome.error.is_some() {
@@ -193,7 +200,7 @@ fn steps(session: &mut Session<'_>, plan: &DiskPlan, now: Phase, outcome: &mut O
     }
 }
 
-/// The place that a step is for, of several that share a disk.
+/// The place that a step belongs to, of several on one disk.
 fn place_of(step: &DiskStep) -> Option<&str> {
     match step {
         DiskStep::MakeDirectory { path, .. } | DiskStep::Bind { path, .. } => Some(path),
@@ -205,7 +212,8 @@ fn writes_fstab(step: &DiskStep) -> bool {
     matches!(step, DiskStep::WriteFile { path, .. } if path == units::FSTAB)
 }
 
-/// Why a disk is not mounted on another that should have been mounted before and is not: it would lie on the disk below that, and be hidden later.
+/// Why a disk is not mounted: it lies on another disk of the plan that failed. It would be mounted
+/// on the disk below that one, and be hidden later.
 fn below_failed(session: &Session<'_>, plan: &DiskPlan) -> Option<StepError> {
     let path = mounts_at(plan)?;
     let above = |(at, _): &&(String, String)| is_below(path, at) && !session.mounted.contains(at);
@@ -354,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_only_mounted_comes_first_and_what_is_filled_alone() {
+    fn mounted_disks_come_first_and_filled_disks_alone() {
         let disks = [
             disk("a", "/srv/a", true, true),
             disk("b", "/srv/b", true, false),

@@ -1,4 +1,4 @@
-//! A person's word on a refusal.
+//! An admin's approval of a refused disk.
 
 use virtfleet_agent_core::disks::{DiskPlan, Refusal, journal::Approval};
 use virtfleet_agent_host::{JournalError, JournalStore, clock};
@@ -6,19 +6,19 @@ use virtfleet_wire::settings::DiskSettings;
 
 use super::{observed::PlanDisksError, provisioner::DiskProvisioner};
 
-/// Why an approval was not taken.
+/// Why an approval was rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ApproveError {
     /// There is no plan.
     #[error(transparent)]
     DiskProvisioner(#[from] PlanDisksError),
-    /// The journal.
+    /// The journal cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// Nobody is called so.
+    /// No declared disk has this name or serial.
     #[error("no declared disk has the name or serial {0:?}; virtfleet-agent plan disks lists them")]
     Unknown(String),
-    /// The serial is that of several declared disks, e.g. of partitions of one disk.
+    /// Several declared disks have this serial, for example partitions of one disk.
     #[error(
         "several declared disks have the serial {serial:?}: {}; name one of them: \
          `virtfleet-agent disks approve {first} --evidence HASH`", names.join(", ")
@@ -26,17 +26,17 @@ pub enum ApproveError {
     Several {
         /// The serial.
         serial: String,
-        /// The name of one.
+        /// The name of one of the disks.
         first: String,
-        /// Each name, with the device and the PARTUUID.
+        /// Each disk's name, with its device and PARTUUID.
         names: Vec<String>,
     },
-    /// It is not refused for this reason, or not any more.
+    /// The disk has no refusal with this evidence, or no longer.
     #[error("disk {name} has no refusal with that evidence{}", known(.evidence))]
     Other {
         /// The disk.
         name: String,
-        /// What evidence its refusals have that may be approved.
+        /// The evidence of those of its refusals that can be approved.
         evidence: Vec<String>,
     },
 }
@@ -54,7 +54,7 @@ fn known(evidence: &[String]) -> String {
     }
 }
 
-/// The declared name, with the device that it is, e.g. `logs (/dev/vda3, PARTUUID …)`.
+/// A declared name with its device, for example `logs (/dev/vda3, PARTUUID …)`.
 fn with_device(plan: &DiskPlan) -> String {
     let Some(device) = &plan.device else {
         return plan.name.clone();
@@ -65,7 +65,10 @@ fn with_device(plan: &DiskPlan) -> String {
     format!("{} (/dev/{}{uuid})", plan.name, device.name)
 }
 
-/// Writes down that the refusal with that evidence was judged; the disk's name.
+/// Records the approval of the refusal with that evidence. Returns the disk's name.
+///
+/// # Errors
+/// See [`ApproveError`].
 pub fn approve(
     provisioner: &DiskProvisioner<'_>,
     declared: &[DiskSettings],

@@ -1,8 +1,10 @@
-//! Steps `make-directory`, `fill-directory`, `bind` and `remember-bind`: places that share one filesystem.
+//! Steps `make-directory`, `fill-directory`, `bind` and `remember-bind`: places that share one
+//! filesystem.
 //!
-//! A directory is made, and filled, under another name at the top of the filesystem, which root alone may enter, and
-//! renamed when it is complete. The journal has what was copied before the rename, and that the directory is in use
-//! before the bind mount. So a run that is killed anywhere leaves no copy that a later run could take for a whole one.
+//! A directory is made and filled under another name at the top of the filesystem, which only root
+//! may enter. It is renamed when it is complete. The journal records what was copied before the
+//! rename, and that the directory is in use before the bind mount. So a run that is killed at any
+//! point leaves no partial copy that a later run takes for a complete one.
 
 use std::path::PathBuf;
 
@@ -27,7 +29,7 @@ use super::{
     step_result::{Effect, StepError},
 };
 
-/// A directory of a filesystem and its place.
+/// A directory of a filesystem, and the place at which it is mounted.
 #[derive(Clone, Copy)]
 struct BoundDirectory<'a> {
     /// The disk's name.
@@ -36,7 +38,7 @@ struct BoundDirectory<'a> {
     mount_point: &'a str,
     /// The directory's name.
     name: &'a str,
-    /// Where it is mounted.
+    /// The path at which the directory is mounted.
     path: &'a str,
 }
 
@@ -67,7 +69,7 @@ impl BoundDirectory<'_> {
     }
 }
 
-/// Does one of the steps of a place.
+/// Runs one step of a place.
 pub(super) fn one(session: &mut Session<'_>, disk: &str, step: &DiskStep) -> Result<Effect, StepError> {
     match step {
         DiskStep::MakeDirectory {
@@ -99,7 +101,7 @@ pub(super) fn one(session: &mut Session<'_>, disk: &str, step: &DiskStep) -> Res
             };
             bind(session, what, place)
         }
-        // It is in its place already.
+        // It is already mounted at its place.
         DiskStep::RecordBind { directory, path } => {
             let known = session.bind_record(disk, directory);
             let record = BindRecord {
@@ -150,7 +152,8 @@ fn make(
     }
 }
 
-/// A run was killed between the rename and the mount: what lies at the place must still be what was copied.
+/// Checks that the place still holds what was copied, after a run was killed between the rename and
+/// the mount.
 fn still_a_copy(session: &Session<'_>, what: BoundDirectory<'_>, copied: u64) -> Result<(), StepError> {
     let from = session.provisioner.roots.root(what.path);
     if stamp_of(&from)? == copied || compare_trees(&from, &what.source(session)).is_ok() {
@@ -192,7 +195,7 @@ fn fill(
     let unfinished = what.unfinished(session);
     recreate_directory(&unfinished)?;
     session.at(what.disk, "directory-made");
-    // Of an empty directory the copy has owner, mode, ACL and label.
+    // The copy of an empty directory takes its owner, mode, ACL and label.
     let stamp = seed::copy(session, what.disk, &from, &unfinished)?;
     if let Some(owner) = owner {
         virtfleet_agent_host::own(roots, &unfinished, owner)?;
@@ -208,8 +211,8 @@ fn fill(
     Ok(Effect::Changed)
 }
 
-/// A filesystem that never had a place and holds other files was used in another way, perhaps mounted as a whole at one
-/// of the places: an empty directory beside its files would be a surprise.
+/// Refuses a filesystem that never had a place and holds other files. It may have been mounted as a
+/// whole at one of the places before; an empty directory beside its files would hide them.
 fn no_strangers(session: &Session<'_>, what: BoundDirectory<'_>) -> Result<(), StepError> {
     let recorded = session
         .entry(what.disk)
@@ -280,7 +283,7 @@ fn bind(session: &mut Session<'_>, what: BoundDirectory<'_>, place: &Place) -> R
     )))
 }
 
-/// The mount of the filesystem as a whole, among those of the guest.
+/// The mount of the whole filesystem.
 fn mounted_whole<'m>(what: BoundDirectory<'_>, mounts: &'m [Mounted]) -> Result<&'m Mounted, StepError> {
     let whole = mounts
         .iter()
@@ -289,7 +292,8 @@ fn mounted_whole<'m>(what: BoundDirectory<'_>, mounts: &'m [Mounted]) -> Result<
     whole.ok_or_else(|| StepError::new(format!("nothing is mounted at {}", what.mount_point)))
 }
 
-/// Files may have come to the place since it was observed or copied: they would be hidden.
+/// Refuses the bind mount if files were added to the place since it was observed or copied: the
+/// mount would hide them.
 fn may_be_bound(session: &mut Session<'_>, what: BoundDirectory<'_>) -> Result<(), StepError> {
     let roots = session.provisioner.roots;
     let from = roots.root(what.path);
@@ -298,7 +302,7 @@ fn may_be_bound(session: &mut Session<'_>, what: BoundDirectory<'_>) -> Result<(
         if stamp_of(&from)? == *copied && busy.is_empty() {
             return Ok(());
         }
-        // It was made by this run and never mounted: the next run fills it anew.
+        // This run made it and never mounted it. The next run fills it anew.
         let unfinished = what.unfinished(session);
         rename_directory(&what.source(session), &unfinished)?;
         session.forget_bind(what.disk, what.name)?;
@@ -317,7 +321,7 @@ fn may_be_bound(session: &mut Session<'_>, what: BoundDirectory<'_>) -> Result<(
         }));
     }
     let seen = session.observed.seen.mount_points.get(what.path);
-    // The plan has decided on what it saw: it is copied, or may be hidden.
+    // The plan covers what it observed: that is copied, or may be hidden.
     if seen.is_some_and(|seen| seen.entries > 0) {
         return Ok(());
     }

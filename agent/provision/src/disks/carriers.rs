@@ -1,4 +1,4 @@
-//! Which UUID is on which disk.
+//! Finds which disk has which UUID.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,9 +14,10 @@ use virtfleet_agent_host::disks::tools::blkid;
 
 use super::provisioner::DiskProvisioner;
 
-/// Without udev, asks blkid of each disk that could be one that is asked for by size and order: which it is, its UUID says.
+/// Without udev: runs blkid on each disk that could match a declaration by size and order. The UUID
+/// identifies the disk.
 pub(super) fn ask(provisioner: &DiskProvisioner<'_>, wanted: &[Wanted], devices: &mut [Device]) {
-    // udev is there, and not done with one of them: that is waited for.
+    // udev runs and has not finished with one of them: the run waits for udev.
     if devices.iter().any(|device| device.carried != Carried::Unknown) {
         return;
     }
@@ -38,7 +39,7 @@ fn node(provisioner: &DiskProvisioner<'_>, device: &Device) -> PathBuf {
     provisioner.roots.root(device.node())
 }
 
-/// What udev knows of each device.
+/// The UUID of each device in udev's database.
 pub(super) fn of_udev(devices: &[Device]) -> BTreeMap<DevNumber, String> {
     let known = devices.iter().filter_map(|device| match &device.carried {
         Carried::Uuid(uuid) => Some((device.id.number, uuid.clone())),
@@ -47,7 +48,8 @@ pub(super) fn of_udev(devices: &[Device]) -> BTreeMap<DevNumber, String> {
     known.collect()
 }
 
-/// Who carries which UUID. Without udev each device that is not declared is asked, unless everything is in place already.
+/// The devices of each UUID. Without udev, blkid reads each device that is not declared, unless
+/// everything is already in place.
 pub(super) fn all(
     provisioner: &DiskProvisioner<'_>,
     devices: &[Device],
@@ -63,7 +65,7 @@ pub(super) fn all(
         }
     };
     let mut asked = BTreeSet::new();
-    // A disk that does not answer has one reader, and no other is set on it.
+    // A disk that does not answer already has one reader; do not start another one.
     let mut silent = BTreeSet::new();
     for selection in selections {
         let Ok((_, index)) = &selection.found else {

@@ -1,4 +1,5 @@
-//! Disks declared with `content: image-clone`: what is observed of them, and the step `erase-clone`.
+//! Disks declared with `content: image-clone`: what is observed of them, and the step
+//! `erase-clone`.
 
 use std::{
     collections::BTreeMap,
@@ -19,19 +20,21 @@ use virtfleet_agent_host::{
 use virtfleet_wire::settings::{DiskContent, ProofKind};
 
 use super::{
-    looks::{PROBES_AT_ONCE, PROGRESS},
+    probes::{PROBES_AT_ONCE, PROGRESS_INTERVAL},
     provisioner::DiskProvisioner,
     session::Session,
     step_result::{Effect, StepError},
 };
 
-/// Partition tables, as blkid names them.
+/// Partition tables, by their blkid type.
 const TABLES: [&str; 3] = ["gpt", "PMBR", "dos"];
-/// Progress of an erasure is logged, and a fail point reached, at each of so many parts.
-const PARTS: u64 = 10;
+/// Number of parts of an erasure. After each part the progress is logged and a fail point is
+/// reached.
+const PROGRESS_PARTS: u64 = 10;
 
-/// Judges those disks as clones that are declared as such and have a partition table, or an erasure in the journal: at most
-/// [`PROBES_AT_ONCE`] at a time. Gives what was found, by the disk's name.
+/// Checks disks for untouched clones: those that are declared as clones and have a partition table,
+/// or an erasure in the journal. At most [`PROBES_AT_ONCE`] at a time. Returns the results by the
+/// disk's name.
 pub(super) fn observe(
     provisioner: &DiskProvisioner<'_>,
     looked_at: &[(&Wanted, &Device, Probe)],
@@ -74,7 +77,7 @@ fn look(disks: Disks<'_>, wanted: &Wanted, device: &Device, begun: Option<Begun>
     let since = Instant::now();
     let mut told = since;
     let mut progress = |done: u64| {
-        if told.elapsed() >= PROGRESS {
+        if told.elapsed() >= PROGRESS_INTERVAL {
             told = Instant::now();
             tracing::info!(
                 disk = wanted.name,
@@ -101,7 +104,7 @@ fn has_table(probe: &Probe) -> bool {
     }
 }
 
-/// Erases an untouched clone: record, audit, zeros, proof of blankness, audit, in this order.
+/// Erases an untouched clone, in this order: journal, audit, zeros, proof of blankness, audit.
 pub(super) fn erase(session: &mut Session<'_>, intent: &EraseIntent) -> Result<Effect, StepError> {
     let name = &intent.name;
     let mut all = session.observed.wanted.iter();
@@ -131,12 +134,12 @@ pub(super) fn erase(session: &mut Session<'_>, intent: &EraseIntent) -> Result<E
     let (fail_points, disk) = (session.provisioner.fail_points, name.clone());
     let mut part = 0;
     let mut progress = |done: u64, all: u64| {
-        let now = done.saturating_mul(PARTS) / all.max(1);
+        let now = done.saturating_mul(PROGRESS_PARTS) / all.max(1);
         if now > part {
             part = now;
             tracing::info!(
                 disk,
-                percent = now * 100 / PARTS,
+                percent = now * 100 / PROGRESS_PARTS,
                 "erasing the clone of the OS image"
             );
             fail_points.at(&format!("{disk} erasing {now}"));

@@ -1,4 +1,5 @@
-//! Steps `write-file` and `remove-file`: units, drop-ins, fstab. What is there without our mark is somebody else's and stays.
+//! Steps `write-file` and `remove-file`: units, drop-ins, fstab. A file without our mark is never
+//! changed.
 
 use virtfleet_agent_core::disks::{DiskStep, Plan, units};
 use virtfleet_agent_host::{Roots, is_present, read_text, remove_durably, write_atomic};
@@ -9,9 +10,10 @@ use super::{
     unread,
 };
 
-const CAP: usize = 1 << 20;
+const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// The steps that belong to no disk: the gate's files. Whether its unit was written, of which systemd has not known.
+/// Runs the steps that belong to no disk: the start gate's files. Returns true if the gate's unit
+/// was written and systemd did not know it before.
 pub(super) fn common(session: &mut Session<'_>, plan: &Plan) -> bool {
     let mut gate_written = false;
     for step in &plan.common {
@@ -34,10 +36,10 @@ pub(super) fn common(session: &mut Session<'_>, plan: &Plan) -> bool {
     gate_written
 }
 
-/// Writes a file whose path is ours to choose, unless somebody else's is there.
+/// Writes a file at a path that is reserved for us, unless a file without our mark is there.
 pub(super) fn put(roots: &Roots, path: &str, text: &str) -> Result<Effect, StepError> {
     let file = roots.root(path);
-    match read_text(&file, CAP) {
+    match read_text(&file, MAX_FILE_BYTES) {
         Ok(before) if before == text => return Ok(Effect::Unchanged),
         Ok(before) if path != units::FSTAB && !ours(&before) => return Err(foreign(path)),
         Err(error) if is_present(&file) => {
@@ -48,7 +50,7 @@ pub(super) fn put(roots: &Roots, path: &str, text: &str) -> Result<Effect, StepE
         Ok(_) | Err(_) => {}
     }
     if path != units::FSTAB {
-        unread::note(roots)?;
+        unread::mark(roots)?;
     }
     write_atomic(&file, text.as_bytes(), 0o644, None)?;
     Ok(Effect::Changed)
@@ -62,9 +64,9 @@ pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result
         return Ok(Effect::Unchanged);
     }
     if path == units::FSTAB
-        && let Ok(before) = read_text(&session.provisioner.roots.root(path), CAP)
+        && let Ok(before) = read_text(&session.provisioner.roots.root(path), MAX_FILE_BYTES)
         && before != text
-        // Everything but our own lines must have stayed as the plan saw it.
+        // Everything but our own lines must be as the plan observed it.
         && session.observed.seen.files.get(path).is_some_and(|seen| *seen != before)
     {
         return still_ours(session, path, &before, text);
@@ -74,7 +76,8 @@ pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result
     Ok(effect)
 }
 
-/// fstab was changed since the plan: by our own step for another disk, after which the line is added to what is there now.
+/// fstab has changed since the plan. If our own step for another disk changed it, the line is added
+/// to the current content.
 fn still_ours(session: &mut Session<'_>, path: &str, before: &str, text: &str) -> Result<Effect, StepError> {
     let planned = session.observed.seen.files.get(path).cloned().unwrap_or_default();
     let has = |text: &str, line: &str| text.lines().any(|other| other == line);
@@ -105,7 +108,7 @@ fn still_ours(session: &mut Session<'_>, path: &str, before: &str, text: &str) -
 
 pub(super) fn remove(session: &mut Session<'_>, path: &str) -> Result<Effect, StepError> {
     let file = session.provisioner.roots.root(path);
-    match read_text(&file, CAP) {
+    match read_text(&file, MAX_FILE_BYTES) {
         Ok(text) if !ours(&text) => return Err(foreign(path)),
         Ok(_) => {}
         Err(_) if !is_present(&file) => return Ok(Effect::Unchanged),
@@ -115,7 +118,7 @@ pub(super) fn remove(session: &mut Session<'_>, path: &str) -> Result<Effect, St
             )));
         }
     }
-    unread::note(session.provisioner.roots)?;
+    unread::mark(session.provisioner.roots)?;
     remove_durably(&file)?;
     session.unread = true;
     Ok(Effect::Changed)

@@ -16,7 +16,7 @@ pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result
     let intent = &since_cleared(session, intent)?;
     let word = DiskStep::Format(intent.clone()).word();
     session.store()?;
-    // The second look, under the lock and exclusively; nothing is written yet.
+    // Probes again, with the device claimed exclusively. Nothing is written yet.
     let disk = session.provisioner.disks().claim(intent)?;
     session.at(&intent.name, "claimed");
     session.keep_for_undo(intent);
@@ -38,9 +38,10 @@ pub(super) fn format(session: &mut Session<'_>, intent: &FormatIntent) -> Result
 
 /// Records that a tool failed or was not started.
 ///
-/// When nothing was written to the disk since the proof, or a new proof reads the whole disk and finds
-/// it blank, the journal gets its entry of before back. Otherwise the entry stays `Intended` and the
-/// next run judges what is on the disk; when it was something else that wrote, the entry says so.
+/// If nothing was written to the disk since the proof, or a new proof reads the whole disk and
+/// finds it blank, the earlier entry of the journal is restored. Otherwise the entry stays
+/// `Intended`, and the next run judges the disk's content. If another program wrote to the disk,
+/// the entry says so.
 pub(super) fn failed(
     session: &mut Session<'_>,
     word: &str,
@@ -80,7 +81,7 @@ pub(super) fn failed(
         return error;
     }
     session.at(&intent.name, "failed");
-    // A disk that was cleared in this run is blank, and had an unfinished mkfs before.
+    // A disk that was cleared in this run is blank. Before, it had an unfinished mkfs.
     let before = before.filter(|_| !session.cleared.contains_key(&intent.name));
     let restored = session
         .restore(&intent.name, before)
@@ -91,7 +92,8 @@ pub(super) fn failed(
     }
 }
 
-/// Puts back the zeros that the proof saw. The journal's entry stays `Intended`, which is what it is.
+/// Restores the zeros that the proof has read. The journal's entry stays `Intended`, which is still
+/// true.
 pub(super) fn clear(session: &mut Session<'_>, intent: &FormatIntent) -> Result<Effect, StepError> {
     let word = DiskStep::ClearUnfinished(intent.clone()).word();
     let entry = session
@@ -116,8 +118,8 @@ pub(super) fn clear(session: &mut Session<'_>, intent: &FormatIntent) -> Result<
     Ok(Effect::Changed)
 }
 
-/// The intent of a disk that was cleared in this pass rests on the blankness that was found after that, and on nothing that the journal has: an approval
-/// was of what the disk held before.
+/// The intent for a disk that was cleared in this run. It relies on the blankness proven since, and
+/// not on the journal: an approval there was for the earlier content.
 pub(super) fn since_cleared(session: &Session<'_>, intent: &FormatIntent) -> Result<FormatIntent, StepError> {
     let mut intent = intent.clone();
     let Some(blank) = session.cleared.get(&intent.name) else {
@@ -130,14 +132,14 @@ pub(super) fn since_cleared(session: &Session<'_>, intent: &FormatIntent) -> Res
         .find(|wanted| wanted.name == intent.name);
     if asked.is_some_and(|wanted| wanted.proof == ProofKind::Full) && blank.proof != ProofKind::Full {
         return Err(StepError::new(
-            "it was cleared, and read in part; the next pass reads all of it, as `proof: full` asks",
+            "it was cleared, and only a part was read; the next run reads all of it, as `proof: full` requires",
         ));
     }
     intent.evidence = Evidence::Blank(blank.clone());
     Ok(intent)
 }
 
-/// What was found on the disk, when it was not blank.
+/// What was found on the disk, if it was not blank.
 pub(super) fn before(session: &Session<'_>, intent: &FormatIntent) -> Option<Content> {
     match session.observed.seen.probes.get(&intent.name) {
         Some(Probe::HasData(content)) => Some(content.clone()),
@@ -145,7 +147,7 @@ pub(super) fn before(session: &Session<'_>, intent: &FormatIntent) -> Option<Con
     }
 }
 
-/// What is on it now.
+/// Records the disk's content after the step.
 fn made(session: &mut Session<'_>, intent: &FormatIntent) {
     let content = Content {
         kind: intent.filesystem.clone(),

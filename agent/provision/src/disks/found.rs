@@ -1,4 +1,5 @@
-//! Remembers where a proof by time has found data, so that a slower probe of the same disk does not miss it.
+//! Records where a time-limited proof found data, so that a slower probe of the same disk does not
+//! miss it.
 
 use virtfleet_agent_core::disks::{Probe, journal::FoundByte};
 use virtfleet_agent_host::JournalStore;
@@ -8,15 +9,16 @@ use crate::engine::error_chain;
 
 use super::{observed::Observed, provisioner::DiskProvisioner};
 
-/// Writes down what an apply has found, and forgets what is zero now.
+/// Records what a run found, and removes entries of bytes that are zero now.
 pub(super) fn remember(observed: &Observed) {
     if let Ok(Some(store)) = &observed.store {
         write(store, observed, &found(observed));
     }
 }
 
-/// Writes down what a plan has found beyond what was known. It is the one thing that a plan writes, and the journal is made for it: a person who has read that a disk
-/// holds data must not find it formatted by a run that had less time to read.
+/// Records what a plan found beyond what was known. A plan writes nothing else, and creates the
+/// journal for it. Otherwise a disk that the admin has seen to hold data could be formatted by a
+/// run that had less time to read it.
 pub(super) fn remember_of_plan(
     provisioner: &DiskProvisioner<'_>,
     declared: &[DiskSettings],
@@ -37,7 +39,7 @@ pub(super) fn remember_of_plan(
                 Err(error) => warn(&error),
             }
         }
-        // Without a journal nothing is formatted.
+        // Without a journal no disk is formatted.
         Err(_) => {}
     }
 }
@@ -51,10 +53,11 @@ fn write(store: &JournalStore, observed: &Observed, found: &[FoundByte]) {
 }
 
 fn warn(error: &str) {
-    tracing::warn!(error, "where data was found on a disk is not remembered");
+    tracing::warn!(error, "cannot record where data was found on a disk");
 }
 
-/// Which byte beyond the regions of every proof was found, one a disk. What is zero now and of which no approval is open is left out, and so are disks that are no longer
+/// The first non-zero byte outside the regions that every proof reads, at most one per disk. Bytes
+/// that are zero now and have no open approval are left out, and so are disks that are no longer
 /// declared.
 fn found(observed: &Observed) -> Vec<FoundByte> {
     let mut found = observed.journal.found.clone();

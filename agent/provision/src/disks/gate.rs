@@ -1,4 +1,4 @@
-//! The gate before containers and kubelet: it is passed when every required disk is in place.
+//! The start gate of containerd and kubelet: it opens when every required disk is in place.
 
 use virtfleet_agent_core::disks::{
     DiskStep,
@@ -24,22 +24,26 @@ use super::{
     unread,
 };
 
-/// Why the gate is not passed.
+/// Why the start gate stays closed.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckError {
-    /// Disks are not in place.
+    /// Required disks are not in place.
     #[error(
         "{}; containerd and kubelet do not start without; to boot without them: {} on the kernel's command line",
         .0.join("; "),
         units::GATE_OFF
     )]
     Absent(Vec<String>),
-    /// It is not known.
+    /// The required disks are unknown.
     #[error(transparent)]
     Mounts(#[from] MountsError),
 }
 
-/// Whether every required disk is in place, now; how many there are. `unusable` is what [`super::unusable`] says: then nobody knows.
+/// Checks that every required disk is in place now, and returns their number. `unusable` is the
+/// result of [`super::unusable`]: if it is set, the required disks are unknown.
+///
+/// # Errors
+/// See [`CheckError`].
 pub fn check(
     roots: &Roots,
     boot_id: &str,
@@ -65,7 +69,7 @@ pub fn check(
     let mounts = disk_mounts(roots)?;
     let state = DISKS_STATE.read(roots, boot_id).map_err(|error| {
         if error.is_absent() {
-            "no pass has looked at it in this boot (sudo virtfleet-agent apply disks)".to_owned()
+            "no reconcile run has inspected it in this boot (sudo virtfleet-agent apply disks)".to_owned()
         } else {
             format!("{DISKS_STATE}: {error}")
         }
@@ -76,9 +80,8 @@ pub fn check(
             let reason = match &state {
                 Err(reason) => reason.clone(),
                 Ok(state) => match state.disks.iter().find(|other| other.name == disk.name) {
-                    None => {
-                        "it was declared since the last pass (sudo virtfleet-agent apply disks)".to_owned()
-                    }
+                    None => "it was declared since the last reconcile run (sudo virtfleet-agent apply disks)"
+                        .to_owned(),
                     Some(state) if state.standing != DiskStatus::Ready => {
                         format!("{}: {} ({})", state.standing.word(), state.reason(), state.next())
                     }
@@ -102,7 +105,7 @@ pub fn check(
     }
 }
 
-/// The gate's files, as a run wrote them before it observed any device.
+/// The start gate's files, written by a run before it observed any device.
 #[derive(Debug, Default)]
 pub(super) struct GateFiles {
     /// At least one file was written.
@@ -113,8 +116,9 @@ pub(super) struct GateFiles {
     pub(super) failures: Vec<String>,
 }
 
-/// Writes the gate's files if the settings require a disk. Whatever fails or hangs later, containerd and kubelet do not start on the root
-/// disk. Only a plan, which has observed everything, removes the files.
+/// Writes the start gate's files if the settings require a disk. If a later part of the run fails
+/// or hangs, containerd and kubelet still do not start on the root disk. Only a plan, which has
+/// observed everything, removes the files.
 pub(super) fn write(provisioner: &DiskProvisioner<'_>, declared: &[DiskSettings]) -> GateFiles {
     let mut gate = GateFiles::default();
     let (wanted, problems) = provisioner.checked(declared);
@@ -136,7 +140,7 @@ pub(super) fn write(provisioner: &DiskProvisioner<'_>, declared: &[DiskSettings]
 }
 
 impl GateFiles {
-    /// Hands over to the run what was written before there was a plan.
+    /// Passes the files that were written before there was a plan to the session.
     pub(super) fn hand_over(self, session: &mut Session<'_>) {
         session.unread |= self.written && !self.read;
         session.changed |= self.written;
@@ -144,8 +148,9 @@ impl GateFiles {
     }
 }
 
-/// Has systemd read the gate's files that were just written, and queues the gate. The gate is ordered after provisioning. containerd and
-/// kubelet wait for provisioning only, so the gate must be queued before provisioning ends, also by a timeout or a panic.
+/// Makes systemd read the start gate's new files, and queues the gate. The gate is ordered after
+/// provisioning. containerd and kubelet wait only for provisioning, so the gate must be queued
+/// before provisioning ends, even if it ends by a timeout or a panic.
 pub(super) fn queue_first(provisioner: &DiskProvisioner<'_>, gate: &mut GateFiles) {
     if let Err(error) = unread::reload(provisioner) {
         gate.failures.push(error_chain(error));
@@ -157,8 +162,9 @@ pub(super) fn queue_first(provisioner: &DiskProvisioner<'_>, gate: &mut GateFile
     }
 }
 
-/// Asks systemd for the gate. At boot, and by the pass that has written it, it is asked for in any case, so that it holds back what is queued already; later
-/// `only_passable`, when it can be passed now. With `waiting` those that wait for it are started, too, once it can be passed.
+/// Starts the gate's unit. At boot, and in the run that wrote the gate, it is always started, so
+/// that it holds back queued services. Later (`only_passable`) it is started only if the gate can
+/// open. With `waiting`, the services that wait for it are started too, once it can open.
 pub(super) fn open(
     provisioner: &DiskProvisioner<'_>,
     state: &DisksState,
@@ -189,7 +195,7 @@ pub(super) fn open(
     }
 }
 
-/// Whether it is to run and does not.
+/// True if the unit should run and does not.
 fn waits(provisioner: &DiskProvisioner<'_>, unit: &str) -> bool {
     let idle = active(provisioner, unit)
         .is_ok_and(|service| service.loaded && matches!(service.active.as_str(), "inactive" | "failed"));

@@ -28,7 +28,7 @@ pub(super) fn grow(
         if let Some((kind, offset)) = session.provisioner.disks().metadata_behind(id, from)? {
             return Err(StepError::new(format!(
                 "{mount_point} does not grow: behind its end, at byte {offset} of /dev/{}, is metadata of {kind}. The disk looks like a part of a volume that \
-                 has grown. Unmount it and look at it with that tool; nothing is overwritten",
+                 has grown. Unmount it and inspect it with that tool; nothing is overwritten",
                 id.name
             )));
         }

@@ -1,4 +1,4 @@
-//! How the disks that are in their places are doing: what a pass adds to the state, and what it finds.
+//! The health of mounted disks: what a run adds to the state, and its findings.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,10 +11,11 @@ use virtfleet_wire::finding::Finding;
 
 use super::provisioner::DiskProvisioner;
 
-/// How long all filesystems together may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(5);
+/// Time limit for all filesystems together.
+const FILESYSTEMS_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Looks at the disks, and goes on with what the state before knew of the very same filesystems.
+/// Adds the health of the disks, and continues the history that the earlier state has of the same
+/// filesystems.
 pub(super) fn add(
     provisioner: &DiskProvisioner<'_>,
     disks: &mut [DiskState],
@@ -22,10 +23,11 @@ pub(super) fn add(
 ) -> Vec<Finding> {
     let at = clock().boottime_ns;
     let all: Vec<Asked<'_>> = disks.iter().map(Asked::from).collect();
-    let looks = match DiskHealth::new(Arc::new(Kernel), TIMEOUT).inspect(provisioner.roots, &all) {
+    let looks = match DiskHealth::new(Arc::new(Kernel), FILESYSTEMS_TIMEOUT).inspect(provisioner.roots, &all)
+    {
         Ok(looks) => looks,
         Err(error) => {
-            tracing::warn!(%error, "how the disks are doing is not known");
+            tracing::warn!(%error, "the health of the disks is unknown");
             return Vec::new();
         }
     };

@@ -1,4 +1,5 @@
-//! Steps `encrypt`, `open`, `format-mapped` and `grow-mapping`. A key that is missing or does not fit ends in an error, never in a format.
+//! Steps `encrypt`, `open`, `format-mapped` and `grow-mapping`. A key that is missing or does not
+//! fit causes an error, never a format.
 
 use std::path::{Path, PathBuf};
 
@@ -13,14 +14,14 @@ use virtfleet_agent_host::disks::tools::{enroll, luks};
 
 use super::{
     format,
-    looks::made_with,
     places::table_changed,
+    probes::made_with,
     session::Session,
     step_result::{Effect, StepError},
     unlock::{Unlocked, Way, unlock},
 };
 
-/// See [`made_with`].
+/// The path of the key that a header is made with, see [`made_with`].
 fn key_file(session: &Session<'_>, encryption: &Encryption) -> Result<PathBuf, StepError> {
     made_with(encryption)
         .map(|path| session.provisioner.roots.root(path))
@@ -77,7 +78,7 @@ pub(super) fn encrypt(
     Ok(Effect::Changed)
 }
 
-/// Gives a header its second key, unless it has it.
+/// Enrols the second key of a header, unless it is enrolled.
 fn second_key(
     session: &Session<'_>,
     encryption: &Encryption,
@@ -99,7 +100,8 @@ fn second_key(
     Ok(())
 }
 
-/// Finishes what [`encrypt`] has begun when it was cut short after the header was written: with the key that the header was made with.
+/// Completes an [`encrypt`] that was interrupted after the header was written, with the key that
+/// the header was made with.
 fn finish(
     session: &mut Session<'_>,
     name: &str,
@@ -126,7 +128,7 @@ fn finish(
             encryption: &encryption,
         }
         .refusal(
-            "the header was begun by us, with a key that is not the one in its place now",
+            "the agent began this header with another key than the one that is there now",
             false,
         );
         let message = refusal.message.clone();
@@ -138,7 +140,7 @@ fn finish(
     session.progress(name, Progress::Encrypted)
 }
 
-/// What will be in the container.
+/// The kind and UUID of the filesystem in the container.
 fn inner(session: &Session<'_>, name: &str) -> Result<(String, String), StepError> {
     let wanted = session
         .observed
@@ -206,7 +208,8 @@ pub(super) fn open(
     Ok(Effect::Changed)
 }
 
-/// Rests on the journal (`Encrypted`, no more and no less) and on the header: in a new mapping everything is noise.
+/// Formats a new mapping. Relies on the journal (exactly `Encrypted`) and on the header, because
+/// all content of a new mapping is random.
 pub(super) fn format(
     session: &mut Session<'_>,
     mapping: &str,
@@ -241,7 +244,7 @@ pub(super) fn format(
         .disks()
         .claim_container(mapping, &luks_uuid, intent, &entry)?;
     session.at(&intent.name, "claimed");
-    // What this run leaves in it, should it be cut short, is told by its arguments.
+    // If this run is interrupted, its arguments identify what it leaves in the mapping.
     session.write(Entry {
         arguments: intent.arguments.clone(),
         ..entry
@@ -287,7 +290,7 @@ pub(super) fn grow(
         KeySource::Tpm2 => {
             luks::resize_by_token(commands, mapping).or_else(|_| luks::resize(commands, &key, mapping))
         }
-        // A container that the recovery key has opened grows by it, too.
+        // A container that was opened with the recovery key is grown with it, too.
         KeySource::File(_) => luks::resize(commands, &key, mapping).or_else(|error| {
             let recovery = encryption.recovery.as_ref();
             let recovery = recovery.map(|path| session.provisioner.roots.root(path));

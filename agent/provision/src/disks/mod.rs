@@ -1,34 +1,36 @@
-//! Secondary disks: what is declared becomes what is there.
+//! Secondary disks: formats, mounts, grows and opens the declared disks.
 //!
 //! ```text
 //! settings ─ check ─▶ Wanted ─┐
-//! host ─ observe ─▶ Seen ─────┼─ plan (agent/core) ─▶ Plan ─ act ─▶ what was done ─ observe again ─▶ disks.json
-//! journal (root disk) ────────┘   │                     │ each step: journal, audit, fail_points, host
-//!        looks, several at a time ┘                     └ again (rounds) when a disk has answered late
+//! host ─ observe ─▶ Seen ─────┼─ plan (agent/core) ─▶ Plan ─ act ─▶ results ─ observe again ─▶ disks.json
+//! journal (root disk) ────────┘   │                     │ each step: journal, audit, fail point, host
+//!     probes, several at a time ──┘                     └ second round if a disk has answered late
 //! ```
 //!
-//! The plan decides and this only does. Every destructive step claims its device anew, and is in the journal and the audit record before
-//! it begins. Between two effects a [`FailPoints`](virtfleet_agent_host::FailPoints) is told, so that tests can end the process at any of them.
+//! The plan decides; this module only carries it out. Every destructive step claims its device
+//! anew, and is in the journal and the audit record before it begins. A fail point
+//! ([`FailPoints`](virtfleet_agent_host::FailPoints)) between two effects lets tests kill the process
+//! there.
 
 mod act;
 mod approve;
-mod around;
 mod binds;
 mod carriers;
 mod clone;
+mod environment;
 mod files;
 mod format;
 mod found;
 mod gate;
 mod grow;
 mod health;
-mod looks;
 mod luks;
 mod observe;
 mod observed;
 mod place;
 mod places;
 mod planning;
+mod probes;
 mod provisioner;
 mod record;
 mod run;

@@ -1,4 +1,4 @@
-//! Everything that a plan is made from, besides settings and journal. Nothing is written.
+//! Observes everything that a plan needs besides settings and journal. Writes nothing.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -21,27 +21,28 @@ use virtfleet_agent_host::{
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::{
-    around, carriers, clone,
-    looks::{Looks, Wait},
+    carriers, clone, environment,
     observed::PlanDisksError,
+    probes::{ProbeQueue, ProbeWait},
     provisioner::DiskProvisioner,
     seed::SEED_DIRECTORY,
 };
 
-/// What our containers are called in `/dev/mapper`.
-const MAPPINGS: &str = "virtfleet-";
+/// Prefix of our mappings in `/dev/mapper`.
+const MAPPING_PREFIX: &str = "virtfleet-";
 
-/// Where the data of a LUKS2 container begin: cryptsetup's default.
-const HEADER: u64 = 16 << 20;
+/// Offset of the data in a LUKS2 container, in bytes: cryptsetup's default.
+const LUKS2_DATA_OFFSET: u64 = 16 << 20;
 
-/// What need not be found out anew.
+/// Observations that need not be repeated.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Known {
-    /// What is on disks that were looked at a moment ago, and which device that was.
+    /// Results of recent probes, each with its device.
     probes: BTreeMap<String, (DeviceId, Probe)>,
-    /// What was found out about clones, for the same devices.
+    /// Results of the clone checks, for the same devices.
     clones: BTreeMap<String, CloneState>,
-    /// By UUID: sizes of a device and of the filesystem that filled it, as an earlier pass of this boot saw them. A mounted filesystem does not shrink.
+    /// By UUID: the sizes of a device and of the filesystem that filled it, as an earlier run of
+    /// this boot observed them. A mounted filesystem does not shrink.
     sizes: BTreeMap<String, (u64, u64)>,
 }
 
@@ -58,7 +59,7 @@ impl Known {
         }
     }
 
-    /// The same with what was seen by now; what was made since counts for more.
+    /// Adds what was observed since. Results of disks that this run made replace earlier ones.
     #[must_use]
     pub(super) fn with(&self, plan: &Plan, seen: &Seen, made: &[(String, Probe)]) -> Self {
         let mut known = self.clone();
@@ -81,12 +82,12 @@ impl Known {
         known
     }
 
-    /// Forgets what was seen on these disks.
+    /// Drops the probe results of these disks.
     pub(super) fn forget(&mut self, names: &BTreeSet<String>) {
         self.probes.retain(|name, _| !names.contains(name));
     }
 
-    /// Forgets the sizes: something has grown.
+    /// Drops the sizes, because something has grown.
     pub(super) fn regrow(&mut self) {
         self.sizes.clear();
     }
@@ -97,14 +98,15 @@ impl Known {
     }
 }
 
-/// Looks at everything. Disks that are not in their place are looked at together; `wait` says whether those are waited for that take long.
+/// Observes everything. Disks that are not in place are probed together; `wait` says whether slow
+/// probes are waited for.
 pub(super) fn observe(
     provisioner: &DiskProvisioner<'_>,
     wanted: &[Wanted],
     journal: &Journal,
     known: &Known,
-    looks: &mut Looks<'_, '_>,
-    wait: Wait,
+    probe_queue: &mut ProbeQueue<'_, '_>,
+    wait: ProbeWait,
 ) -> Result<Seen, PlanDisksError> {
     let disks = provisioner.disks();
     let mut devices = if wanted.iter().any(Wanted::names_partition) {
@@ -115,7 +117,7 @@ pub(super) fn observe(
     disks.add_writers(&mut devices)?;
     carriers::ask(provisioner, wanted, &mut devices);
     for device in &mut devices {
-        // A copy that was interrupted is ours; an apply unmounts it first.
+        // An interrupted copy is ours. A run that applies unmounts it first.
         device
             .uses
             .retain(|used| !matches!(used, Use::Mounted(at) if at.starts_with(SEED_DIRECTORY)));
@@ -128,16 +130,16 @@ pub(super) fn observe(
         boot_id: provisioner.boot_id.to_owned(),
         files: disk_files(provisioner.roots, provisioner.systemd),
         systemd: provisioner.systemd,
-        missing_tools: around::missing_tools(provisioner, wanted),
-        bad_keys: around::bad_keys(provisioner, wanted),
+        missing_tools: environment::missing_tools(provisioner, wanted),
+        bad_keys: environment::bad_keys(provisioner, wanted),
         agent: if provisioner.systemd {
             own_program()
         } else {
             String::new()
         },
-        gate_off: around::gate_off(provisioner),
-        users: around::numbers(provisioner, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
-        groups: around::numbers(provisioner, "/etc/group", wanted, |owner| owner.group.as_ref()),
+        gate_off: environment::gate_off(provisioner),
+        users: environment::numbers(provisioner, "/etc/passwd", wanted, |owner| owner.user.as_ref()),
+        groups: environment::numbers(provisioner, "/etc/group", wanted, |owner| owner.group.as_ref()),
         ..Seen::default()
     };
     let udev = carriers::of_udev(&devices);
@@ -160,14 +162,14 @@ pub(super) fn observe(
             seen.clones
                 .extend(judged.map(|state| (wanted.name.clone(), state.clone())));
         } else {
-            looks.want(wanted, device, journal);
+            probe_queue.want(wanted, device, journal);
             looked_at.push((wanted, device));
         }
     }
-    looks.wait(wait);
+    probe_queue.wait(wait);
     let looked_at: Vec<_> = looked_at
         .into_iter()
-        .map(|(wanted, device)| (wanted, device, looks.probe(&wanted.name, &device.id)))
+        .map(|(wanted, device)| (wanted, device, probe_queue.probe(&wanted.name, &device.id)))
         .collect();
     seen.clones.extend(clone::observe(provisioner, &looked_at));
     let probes = looked_at
@@ -191,8 +193,9 @@ pub(super) fn observe(
     Ok(seen)
 }
 
-/// What is on a disk that is where it belongs: mounted there or swapped to, as the declared kind. Its UUID is what udev knows, or what the journal
-/// says of this very device in this boot; without either it is looked at.
+/// The content of a disk that is in place: mounted or swapped to, as the declared kind. Its UUID
+/// comes from udev, or from the journal if it names this device in this boot. Without either, the
+/// disk is probed.
 fn in_place(
     provisioner: &DiskProvisioner<'_>,
     wanted: &Wanted,
@@ -244,9 +247,9 @@ fn mappings(
         return BTreeMap::new();
     }
     let mut mappings = BTreeMap::new();
-    for container in provisioner.disks().containers(MAPPINGS) {
+    for container in provisioner.disks().containers(MAPPING_PREFIX) {
         let node = provisioner.disks().mapping_node(&container.mapping);
-        let name = container.mapping.strip_prefix(MAPPINGS).unwrap_or_default();
+        let name = container.mapping.strip_prefix(MAPPING_PREFIX).unwrap_or_default();
         let begun = |kind: &str| {
             journal.entries.iter().find(|entry| {
                 let this = entry.name == name && entry.filesystem == kind;
@@ -260,7 +263,7 @@ fn mappings(
             let (_, arguments) = mkfs::arguments(wanted?, &entry.uuid);
             let left = provisioner.disks().left_in(&container, entry, &arguments);
             left.map_err(|doubt| {
-                tracing::warn!(disk = name, reason = doubt.reason, "its container is not judged");
+                tracing::warn!(disk = name, reason = doubt.reason, "cannot check its container");
             })
             .ok()
         };
@@ -279,7 +282,8 @@ fn mappings(
                     ..Content::default()
                 })
             }
-            // In a new container everything reads as noise; what was written through it, the device below shows.
+            // The content of a new container is random. What was written through it shows on the
+            // device below.
             Ok(None) => Probe::HasData(Content {
                 left: wanted.and_then(|wanted| left(wanted.filesystem.word())),
                 ..Content::default()
@@ -295,7 +299,9 @@ fn mappings(
                 number: container.number,
                 luks_uuid: container.luks_uuid,
                 size: container.size,
-                could_be: below.map_or(container.size, |device| device.id.size.saturating_sub(HEADER)),
+                could_be: below.map_or(container.size, |device| {
+                    device.id.size.saturating_sub(LUKS2_DATA_OFFSET)
+                }),
                 probe,
             },
         );
@@ -303,7 +309,7 @@ fn mappings(
     mappings
 }
 
-/// What the plan compares with the device and with the declared owner.
+/// Adds the sizes and owners, which the plan compares with the device and the declared owner.
 fn sizes_and_owners(
     provisioner: &DiskProvisioner<'_>,
     wanted: &[Wanted],
@@ -376,7 +382,7 @@ fn size(
         .ok()
 }
 
-/// By what a disk was found, in words.
+/// The key by which a disk was found, as text.
 pub(super) fn key_words(key: Option<&Key>) -> String {
     key.map(ToString::to_string).unwrap_or_default()
 }

@@ -1,20 +1,20 @@
-//! What a plan is made from.
+//! The input of a plan, and the plan.
 
 use virtfleet_agent_core::disks::{Plan, Seen, Wanted, journal::Journal, wanted::WantedProblem};
 use virtfleet_agent_host::{JournalStore, MountsError, disks::DevicesError};
 
-/// All that a plan is made from.
+/// An observation of the disks, and the plan that follows from it.
 #[derive(Debug)]
 pub struct Observed {
-    /// The declared disks whose settings make sense.
+    /// The declared disks whose settings are valid.
     pub wanted: Vec<Wanted>,
-    /// What is wrong with the others.
+    /// The problems of the other declared disks.
     pub problems: Vec<WantedProblem>,
-    /// What is there.
+    /// The observed state.
     pub seen: Seen,
-    /// What was begun and finished.
+    /// The journal.
     pub journal: Journal,
-    /// The plan that follows.
+    /// The plan.
     pub plan: Plan,
     pub(super) store: Result<Option<JournalStore>, String>,
 }
@@ -22,10 +22,10 @@ pub struct Observed {
 /// Why there is no plan.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanDisksError {
-    /// The disks.
+    /// The disks cannot be observed.
     #[error(transparent)]
     Devices(#[from] DevicesError),
-    /// The mounts.
+    /// The mounts cannot be read.
     #[error(transparent)]
     Mounts(#[from] MountsError),
 }

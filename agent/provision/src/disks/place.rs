@@ -20,7 +20,7 @@ use super::{
     step_result::{Effect, StepError},
 };
 
-/// What is mounted or swapped to.
+/// A filesystem or swap area to mount or enable.
 #[derive(Clone, Copy)]
 pub(super) struct What<'a> {
     pub(super) name: &'a str,
@@ -72,8 +72,9 @@ pub(super) fn mount(
     }
 }
 
-/// Time has passed since the plan was made, in which other disks were formatted and filled, and one above may have been mounted: what would be hidden now and
-/// was not there then refuses the mount. So does what was changed after it was copied; the next pass copies it anew.
+/// Checks the mount point again: since the plan, other disks were formatted and filled, and one
+/// above may have been mounted. Refuses the mount if it would hide files that were not there then,
+/// or that were changed after they were copied; the next run copies those anew.
 pub(super) fn may_be_mounted_on(
     session: &mut Session<'_>,
     name: &str,
@@ -88,7 +89,7 @@ pub(super) fn may_be_mounted_on(
         }
         session.progress(name, Progress::Seeding)?;
         return Err(StepError::new(if busy.is_empty() {
-            format!("{mount_point} was changed after it was copied; the next pass copies it anew")
+            format!("{mount_point} was changed after it was copied; the next run copies it anew")
         } else {
             format!(
                 "{mount_point} is in use by {} since it was copied; stop them, or reboot",
@@ -101,7 +102,7 @@ pub(super) fn may_be_mounted_on(
         rest.is_some_and(|rest| rest.starts_with('/'))
     };
     let seen = session.observed.seen.mount_points.get(mount_point);
-    // The plan has decided on what it saw: it is copied, or may be hidden.
+    // The plan covers what it observed: that is copied, or may be hidden.
     if !session.mounted.iter().any(above) && seen.is_some_and(|seen| seen.entries > 0) {
         return Ok(());
     }
@@ -125,7 +126,7 @@ pub(super) fn may_be_mounted_on(
         format!(" (in use by {})", under.busy.join(", "))
     };
     Err(StepError::new(format!(
-        "{} entries lie in {mount_point}{busy} that the plan has not seen, and would be hidden; look at the plan again \
+        "{} entries lie in {mount_point}{busy} that the plan has not seen, and would be hidden; see the plan again \
          (virtfleet-agent plan disks)",
         under.entries
     )))
@@ -161,13 +162,14 @@ pub(super) fn swap_on(
     }
 }
 
-/// A disk that somebody else has put in its place is in use from now on.
+/// Records that a disk is in use which was mounted by something else.
 pub(super) fn remember(session: &mut Session<'_>, what: What<'_>) -> Result<Effect, StepError> {
     ready(session, what)?;
     Ok(Effect::Changed)
 }
 
-/// Changes options of what is mounted. Both device and place are given, so that nothing is added from fstab.
+/// Changes mount options. Device and mount point are both given, so that mount(8) adds no option
+/// from fstab.
 pub(super) fn remount(
     session: &mut Session<'_>,
     place: &Place,
@@ -198,7 +200,7 @@ pub(super) fn own(session: &mut Session<'_>, mount_point: &str, owner: &Owner) -
     })
 }
 
-/// Before others can write to it, the journal says that whatever is on it may be theirs.
+/// Records in the journal that the disk is in use, before others can write to it.
 fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
     let boot_id = session.provisioner.boot_id;
     let device = match what.place {
@@ -217,7 +219,7 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
         (Some(mut entry), device) => {
             let before = entry.clone();
             entry.progress = Progress::Used;
-            // What is known of the directories of another filesystem says nothing about those of this one.
+            // The records of directories are those of another filesystem.
             if entry.uuid != what.uuid {
                 entry.binds.clear();
             }
@@ -237,7 +239,7 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
             Entry {
                 format: FORMAT,
                 name: what.name.to_owned(),
-                key: key.ok_or_else(|| StepError::new("it is not known by what it was found"))?,
+                key: key.ok_or_else(|| StepError::new("the key that it was found by is unknown"))?,
                 progress: Progress::Used,
                 device,
                 boot_id: boot_id.to_owned(),
@@ -251,7 +253,7 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
                 binds: Vec::new(),
             }
         }
-        (None, None) => return Err(StepError::new("it is not known on which device it is")),
+        (None, None) => return Err(StepError::new("its device is unknown")),
     };
     let begun = session
         .entry(what.name)
@@ -259,16 +261,21 @@ fn ready(session: &mut Session<'_>, what: What<'_>) -> Result<(), StepError> {
     match session.write(entry) {
         Ok(()) => {}
         Err(error) if begun => return Err(error),
-        // Data that is there already is mounted all the same: without a journal nothing is formatted either.
+        // Existing data is mounted even if the journal cannot be written: without a journal no disk
+        // is formatted.
         Err(StepError(reason)) => {
-            tracing::warn!(disk = what.name, reason, "mounted without a word in the journal");
+            tracing::warn!(
+                disk = what.name,
+                reason,
+                "mounted without an entry in the journal"
+            );
         }
     }
     session.at(what.name, "used");
     Ok(())
 }
 
-/// The UUID of the container that a filesystem is in.
+/// The UUID of the container of a filesystem.
 fn header(session: &Session<'_>, place: &Place) -> Option<String> {
     let Place::Mapping { mapping } = place else {
         return None;
@@ -277,7 +284,8 @@ fn header(session: &Session<'_>, place: &Place) -> Option<String> {
     mapping.map(|mapping| mapping.luks_uuid.clone())
 }
 
-/// Has udev make the link by which the unit finds a new filesystem. What fails here is told by the unit's own timeout.
+/// Makes udev create the link by which the unit finds a new filesystem. If it fails, the unit's
+/// start times out and reports it.
 fn link(session: &Session<'_>, what: What<'_>) {
     let Place::Disk(id) = what.place else {
         return;
@@ -289,7 +297,7 @@ fn link(session: &Session<'_>, what: What<'_>) {
             .arg(format!("--name-match=/dev/{}", id.name))
             .deadline(Duration::from_secs(30));
         if let Err(error) = session.provisioner.commands.check(&tool) {
-            tracing::warn!(%error, "udev was not told of the new filesystem");
+            tracing::warn!(%error, "cannot trigger udev for the new filesystem");
         }
     }
 }

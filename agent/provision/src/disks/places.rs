@@ -6,7 +6,7 @@ use virtfleet_agent_core::disks::{DeviceId, plan::Place};
 
 use super::{session::Session, step_result::StepError};
 
-/// The device node below a filesystem: of a disk, or of an open container.
+/// The device node of a filesystem: of its disk, or of its open container.
 pub(super) fn node(session: &Session<'_>, place: &Place) -> PathBuf {
     match place {
         Place::Disk(id) => session.provisioner.roots.root(format!("/dev/{}", id.name)),
@@ -14,8 +14,8 @@ pub(super) fn node(session: &Session<'_>, place: &Place) -> PathBuf {
     }
 }
 
-/// Why nothing grows in a partition on which kernel and table do not agree: the kernel's end may
-/// lie in another partition of the new table.
+/// Error for a partition on which kernel and partition table disagree: nothing grows there, because
+/// the kernel's end of it may lie in another partition of the new table.
 pub(super) fn table_changed(what: &str, id: &DeviceId, fault: &str) -> StepError {
     let (name, disk) = (&id.name, id.disk());
     StepError::new(format!(

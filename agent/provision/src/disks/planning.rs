@@ -8,21 +8,25 @@ use virtfleet_wire::settings::DiskSettings;
 
 use super::{
     found,
-    looks::{Looks, Wait},
     observe::{self, Known},
     observed::{Observed, PlanDisksError},
+    probes::{ProbeQueue, ProbeWait},
     provisioner::DiskProvisioner,
     unlock,
 };
 use crate::engine::error_chain;
 
 impl DiskProvisioner<'_> {
-    /// Probes everything, however long that takes, and makes the plan. Nothing is written but where data was found ([`found`]).
+    /// Probes everything, however long that takes, and makes the plan. Writes nothing but where
+    /// data was found ([`found`]).
+    ///
+    /// # Errors
+    /// The disks or the mounts cannot be observed.
     pub fn plan(&self, declared: &[DiskSettings]) -> Result<Observed, PlanDisksError> {
         let store = JournalStore::existing(self.roots).map_err(error_chain);
         let mut observed = thread::scope(|scope| {
-            let looks = &mut Looks::new(scope, self.disks());
-            self.plan_with(declared, store, &Known::default(), looks, Wait::Full)
+            let probe_queue = &mut ProbeQueue::new(scope, self.disks());
+            self.plan_with(declared, store, &Known::default(), probe_queue, ProbeWait::All)
         })?;
         found::remember_of_plan(self, declared, &observed);
         unlock::refuse_shut(self, &mut observed);
@@ -34,8 +38,8 @@ impl DiskProvisioner<'_> {
         declared: &[DiskSettings],
         store: Result<Option<JournalStore>, String>,
         known: &Known,
-        looks: &mut Looks<'_, '_>,
-        wait: Wait,
+        probe_queue: &mut ProbeQueue<'_, '_>,
+        wait: ProbeWait,
     ) -> Result<Observed, PlanDisksError> {
         let (wanted, problems) = self.checked(declared);
         let store = store.and_then(|store| self.off_disks(store, declared));
@@ -49,10 +53,10 @@ impl DiskProvisioner<'_> {
         });
         match loaded {
             Ok(loaded) => journal = loaded.unwrap_or_default(),
-            // No name: it is about all of them.
+            // It has no name because it applies to all of them.
             Err(reason) => journal.broken.push((String::new(), reason)),
         }
-        let seen = observe::observe(self, &wanted, &journal, known, looks, wait)?;
+        let seen = observe::observe(self, &wanted, &journal, known, probe_queue, wait)?;
         let plan = plan::plan(&wanted, &problems, &seen, &journal);
         Ok(Observed {
             wanted,

@@ -1,4 +1,4 @@
-//! What a run over the declared disks works with.
+//! The dependencies of a run over the declared disks.
 
 use virtfleet_agent_core::disks::{
     Wanted, binds, units,
@@ -12,7 +12,7 @@ use virtfleet_wire::settings::DiskSettings;
 
 use crate::{engine::error_chain, machine::BootIdentity};
 
-/// What a run over the disks of one guest works with.
+/// Dependencies of a run over the disks of one guest.
 #[derive(Clone, Copy)]
 pub struct DiskProvisioner<'a> {
     /// The guest's trees.
@@ -21,20 +21,21 @@ pub struct DiskProvisioner<'a> {
     pub commands: &'a dyn Commands,
     /// Which devices count as disks.
     pub kinds: Kinds,
-    /// Is told of each effect.
+    /// Fail point, reached between effects.
     pub fail_points: &'a dyn FailPoints,
-    /// The VM's SMBIOS UUID; empty when there is none.
+    /// The VM's SMBIOS UUID; empty if it has none.
     pub vm_uuid: &'a str,
-    /// The boot.
+    /// Identity of the current boot.
     pub boot_id: &'a str,
-    /// Whether systemd runs the guest.
+    /// True if systemd is the guest's init.
     pub systemd: bool,
-    /// Why it is not known which disks are declared, as [`super::unusable`] says.
+    /// Why the declared disks are unknown, as returned by [`super::unusable`].
     pub unusable: Option<&'a str>,
 }
 
 impl<'a> DiskProvisioner<'a> {
-    /// What a run over the disks of the running guest works with. `unusable` is what [`super::unusable`] says of its settings.
+    /// The dependencies of a run over the disks of the running guest. `unusable` is the result of
+    /// [`super::unusable`] for its settings.
     pub fn of_guest(roots: &'a Roots, boot: &'a BootIdentity, unusable: Option<&'a str>) -> Self {
         Self {
             roots,
@@ -56,10 +57,10 @@ impl<'a> DiskProvisioner<'a> {
         }
     }
 
-    /// The declared disks whose settings make sense, and what is wrong with the others.
+    /// The declared disks whose settings are valid, and the problems of the others.
     pub(super) fn checked(&self, declared: &[DiskSettings]) -> (Vec<Wanted>, Vec<WantedProblem>) {
         let (wanted, mut problems) = wanted::check(declared);
-        // Nobody knows whether one of them is required, so that is what is held.
+        // One of them may be required, so the start gate stays closed.
         problems.extend(self.unusable.map(|reason| WantedProblem {
             disk: String::new(),
             required: true,
@@ -69,7 +70,7 @@ impl<'a> DiskProvisioner<'a> {
         (wanted, problems)
     }
 
-    /// The journal, when it does not lie on a disk that it is about: declared now, or before.
+    /// The journal, unless it lies on a disk that is or was declared.
     pub(super) fn off_disks(
         &self,
         store: Option<JournalStore>,
@@ -85,7 +86,8 @@ impl<'a> DiskProvisioner<'a> {
             .map_err(error_chain)
     }
 
-    /// Whether there is nothing to do at all: nothing is declared, and nothing of ours is left of what was.
+    /// True if there is nothing to do: no disk is declared, and no file or journal entry of earlier
+    /// declarations is left.
     pub fn is_idle(&self, declared: &[DiskSettings]) -> bool {
         declared.is_empty()
             && self.unusable.is_none()

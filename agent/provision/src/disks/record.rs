@@ -1,4 +1,4 @@
-//! From the plan that is left and from what was done to how each disk stands.
+//! Builds the state of each disk from the remaining plan and from what was done.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,16 +19,16 @@ use virtfleet_wire::{
     settings::DiskSettings,
 };
 
-use super::{act::Outcome, health, observe::key_words, provisioner::DiskProvisioner};
+use super::{act::DiskOutcome, health, observe::key_words, provisioner::DiskProvisioner};
 
-/// How long the state says that bytes are kept for undo.
-const UNDO_NOTE: Duration = Duration::from_hours(7 * 24);
-/// Lines of the audit record that are kept in the state for each disk.
-const LINES: usize = 4;
-/// Lines of the audit record that are looked through.
-const LOOKED: usize = 500;
+/// How long the state mentions the bytes that are kept for undo.
+const UNDO_NOTE_TIME: Duration = Duration::from_hours(7 * 24);
+/// Maximum number of audit records per disk in the state.
+const MAX_AUDIT_RECORDS: usize = 4;
+/// Number of recent audit records that are read.
+const AUDIT_RECORDS_READ: usize = 500;
 
-/// All that the state is made from.
+/// Input of the state.
 pub(super) struct After<'a> {
     pub(super) declared: &'a [DiskSettings],
     pub(super) wanted: &'a [Wanted],
@@ -36,18 +36,19 @@ pub(super) struct After<'a> {
     pub(super) seen: &'a Seen,
     pub(super) plan: &'a Plan,
     pub(super) journal: &'a Journal,
-    pub(super) outcomes: &'a BTreeMap<String, Outcome>,
+    pub(super) outcomes: &'a BTreeMap<String, DiskOutcome>,
     pub(super) failures: &'a [String],
-    /// Disks whose container this pass has opened with the recovery key.
+    /// Disks whose container this run has opened with the recovery key.
     pub(super) recovered: &'a BTreeSet<String>,
-    /// The state that the pass before left, in this boot.
+    /// The state of the last run in this boot.
     pub(super) previous: &'a DisksState,
 }
 
-/// Refuses the containers that no key opens (`refusals`, by disk). Such a disk is refused; its step did not fail.
+/// Adds refusals of the containers that no key opens (`refusals`, by disk). Such a disk is refused;
+/// its step does not count as failed.
 pub(super) fn refuse_locked(
     plan: &mut Plan,
-    outcomes: &mut BTreeMap<String, Outcome>,
+    outcomes: &mut BTreeMap<String, DiskOutcome>,
     refusals: &BTreeMap<String, Refusal>,
 ) {
     for (name, refusal) in refusals {
@@ -65,7 +66,7 @@ pub(super) fn state(provisioner: &DiskProvisioner<'_>, after: &After<'_>) -> Dis
     let audit = JournalStore::existing(provisioner.roots)
         .ok()
         .flatten()
-        .map(|store| store.last_audit(LOOKED))
+        .map(|store| store.last_audit(AUDIT_RECORDS_READ))
         .unwrap_or_default();
     let mut disks: Vec<DiskState> = after
         .plan
@@ -90,11 +91,11 @@ pub(super) fn state(provisioner: &DiskProvisioner<'_>, after: &After<'_>) -> Dis
     }
 }
 
-/// For a week after a disk was erased by approval: where its first bytes are.
+/// Where the first bytes of a disk are kept, for a week after it was erased by approval.
 fn undo_note(provisioner: &DiskProvisioner<'_>, name: &str) -> Option<String> {
     let kept = kept_for_undo(&provisioner.roots.root(UNDO_DIRECTORY), name)?;
     let age = Duration::from_nanos(clock().realtime_ns).checked_sub(Duration::from_secs(kept))?;
-    (age < UNDO_NOTE).then(|| {
+    (age < UNDO_NOTE_TIME).then(|| {
         format!(
             "formatted {} minutes ago by approval; first and last MiB kept in {UNDO_DIRECTORY}/{name}-{kept}-at-*.bin",
             age.as_secs() / 60
@@ -102,7 +103,7 @@ fn undo_note(provisioner: &DiskProvisioner<'_>, name: &str) -> Option<String> {
     })
 }
 
-/// The state when nothing could be observed: that of before, with the reason.
+/// The state if nothing could be observed: that of the last run, with the reason.
 pub(super) fn failed(provisioner: &DiskProvisioner<'_>, previous: &DisksState, reason: &str) -> DisksState {
     DisksState {
         v: FORMAT,
@@ -125,7 +126,8 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
         .rev()
         .find(|mount| mount_point.as_ref() == Some(&mount.mount_point));
     let uuid = match after.seen.probes.get(&plan.name) {
-        // Of a container the header's UUID is of no use to whoever looks for the filesystem.
+        // The state names the filesystem's UUID, by which admins look for it, not that of the LUKS
+        // header.
         Some(Probe::HasData(content)) if content.kind != "crypto_LUKS" => content.uuid.clone(),
         _ => None,
     };
@@ -172,11 +174,11 @@ fn one(after: &After<'_>, plan: &DiskPlan, audit: &[AuditRecord]) -> DiskState {
         health: None,
         error: outcome.error,
         done: outcome.done,
-        audit: lines.split_off(lines.len().saturating_sub(LINES)),
+        audit: lines.split_off(lines.len().saturating_sub(MAX_AUDIT_RECORDS)),
     }
 }
 
-/// The places of a disk that has several; `whole` is its filesystem's mount.
+/// The places of a disk that has several. `whole` is the mount of its filesystem.
 fn places(wanted: &Wanted, whole: Option<&Mounted>, seen: &Seen) -> Vec<PlaceState> {
     let one = |bind: &binds::Bind| {
         let mut mounts = seen.mounts.iter().rev();
@@ -192,7 +194,7 @@ fn places(wanted: &Wanted, whole: Option<&Mounted>, seen: &Seen) -> Vec<PlaceSta
     wanted.binds.iter().map(one).collect()
 }
 
-/// How much was proven when the disk was formatted, as the journal says.
+/// How much was proven blank when the disk was formatted, from the journal.
 fn proof(after: &After<'_>, plan: &DiskPlan) -> String {
     let entry = after.journal.entries.iter().find(|entry| entry.name == plan.name);
     match entry.map(|entry| (&entry.evidence, entry.progress > Progress::Intended)) {
@@ -203,7 +205,7 @@ fn proof(after: &After<'_>, plan: &DiskPlan) -> String {
     }
 }
 
-fn standing(plan: &DiskPlan, outcome: &Outcome) -> DiskStatus {
+fn standing(plan: &DiskPlan, outcome: &DiskOutcome) -> DiskStatus {
     let missing = |kind: RefusalKind| kind == RefusalKind::Missing;
     if outcome.error.is_some() {
         DiskStatus::Failed
@@ -220,8 +222,8 @@ fn standing(plan: &DiskPlan, outcome: &Outcome) -> DiskStatus {
     }
 }
 
-/// Whether the container that is open was opened with the recovery key: by this pass, or by one before.
-fn recovered(after: &After<'_>, plan: &DiskPlan, outcome: &Outcome) -> bool {
+/// True if the open container was opened with the recovery key, by this run or an earlier one.
+fn recovered(after: &After<'_>, plan: &DiskPlan, outcome: &DiskOutcome) -> bool {
     let before = || {
         let before = after.previous.disks.iter().find(|disk| disk.name == plan.name);
         before.is_some_and(|disk| disk.opened_by_recovery)

@@ -1,8 +1,9 @@
 //! One run over the disks, in one round or two.
 //!
-//! The first round waits a short time for each disk. A disk that has not answered by then counts as unreadable: the run leaves it alone
-//! and applies the plan of the others. The second round waits for the late disks, plans again, and applies the plan of these disks and of
-//! those that are mounted below them.
+//! The first round waits a short time for each disk. A disk that has not answered by then counts as
+//! unreadable: the run leaves it alone and applies the plan of the others. The second round waits
+//! for the late disks, plans again, and applies the plan of these disks and of those that are
+//! mounted below them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,11 +23,11 @@ use virtfleet_agent_state::{DISKS_STATE, StateFile, WriteStateError};
 use virtfleet_wire::settings::DiskSettings;
 
 use super::{
-    act::{self, Outcome},
+    act::{self, DiskOutcome},
     files, found, gate,
-    looks::{Looks, Wait},
     observe::Known,
     observed::{Observed, PlanDisksError},
+    probes::{ProbeQueue, ProbeWait},
     provisioner::DiskProvisioner,
     record, seed,
     session::Session,
@@ -35,7 +36,8 @@ use super::{
 use crate::engine::{self, Domain, Mode, RunError, RunResult, error_chain};
 
 impl DiskProvisioner<'_> {
-    /// Observes the disks, plans, applies the plan, and records the result. `None`: the plan is not the expected one, and nothing was changed.
+    /// Observes the disks, plans, applies the plan, and records the result. `None`: the plan is not
+    /// the expected one, and nothing was changed.
     ///
     /// # Errors
     /// The disks or the mounts cannot be observed, or the state cannot be recorded.
@@ -51,7 +53,7 @@ impl DiskProvisioner<'_> {
                 mode,
                 previous: DisksState::default(),
                 known: Known::default(),
-                looks: Looks::new(scope, self.disks()),
+                probe_queue: ProbeQueue::new(scope, self.disks()),
                 gate_files: gate::GateFiles::default(),
                 gate_written: false,
                 store: Ok(None),
@@ -71,14 +73,14 @@ struct DiskRun<'p, 's, 'e> {
     /// What the last run of this boot recorded.
     previous: DisksState,
     known: Known,
-    looks: Looks<'s, 'e>,
+    probe_queue: ProbeQueue<'s, 'e>,
     /// What was written of the gate before there was a plan; taken over by the session.
     gate_files: gate::GateFiles,
     /// This run wrote files of the gate.
     gate_written: bool,
     /// The journal, until the first plan takes it over.
     store: Result<Option<JournalStore>, String>,
-    outcomes: BTreeMap<String, Outcome>,
+    outcomes: BTreeMap<String, DiskOutcome>,
     changed: bool,
 }
 
@@ -94,7 +96,8 @@ impl<'p> Domain for DiskRun<'p, '_, '_> {
         self.provisioner.roots
     }
 
-    /// Writes the gate before anything can fail. With an expected plan the gate is part of that plan.
+    /// Writes the gate before anything can fail. With an expected plan the gate is part of that
+    /// plan.
     fn recover(&mut self) -> Result<(), WriteStateError> {
         let provisioner = self.provisioner;
         if self.mode.expected.is_none() {
@@ -122,7 +125,7 @@ impl<'p> Domain for DiskRun<'p, '_, '_> {
 
     fn observe(&mut self) -> Result<Session<'p>, PlanDisksError> {
         let by_plan = self.mode.expected.is_some();
-        let wait = if by_plan { Wait::Full } else { Wait::Short };
+        let wait = if by_plan { ProbeWait::All } else { ProbeWait::Fast };
         let store = mem::replace(&mut self.store, Ok(None));
         let mut observed = self.plan_with(store, &self.known.clone(), wait)?;
         if by_plan {
@@ -145,10 +148,10 @@ impl<'p> Domain for DiskRun<'p, '_, '_> {
         let plan = session.observed.plan.clone();
         self.gate_written |= files::common(&mut session, &plan);
         self.outcomes = act::disks(&mut session, &plan);
-        let late = self.looks.under_way();
+        let late = self.probe_queue.under_way();
         if !late.is_empty() {
             // Recorded before the late disks are waited for: the gate reads how the others are.
-            self.observe_again(&mut session, Wait::Short)?;
+            self.observe_again(&mut session, ProbeWait::Fast)?;
             let state = self.state(&mut session);
             DISKS_STATE.write(self.provisioner.roots, &state)?;
             for (name, again) in self.second_round(&mut session, &late)? {
@@ -159,7 +162,7 @@ impl<'p> Domain for DiskRun<'p, '_, '_> {
         }
         session.reload();
         self.changed = session.changed;
-        self.observe_again(&mut session, Wait::Full)?;
+        self.observe_again(&mut session, ProbeWait::All)?;
         Ok(session)
     }
 
@@ -220,10 +223,10 @@ impl DiskRun<'_, '_, '_> {
         &mut self,
         store: Result<Option<JournalStore>, String>,
         known: &Known,
-        wait: Wait,
+        wait: ProbeWait,
     ) -> Result<Observed, PlanDisksError> {
         self.provisioner
-            .plan_with(self.declared, store, known, &mut self.looks, wait)
+            .plan_with(self.declared, store, known, &mut self.probe_queue, wait)
     }
 
     /// The second round: for the disks that were late, and for those that are mounted below them.
@@ -231,7 +234,7 @@ impl DiskRun<'_, '_, '_> {
         &mut self,
         session: &mut Session<'_>,
         late: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, Outcome>, RunError<PlanDisksError>> {
+    ) -> Result<BTreeMap<String, DiskOutcome>, RunError<PlanDisksError>> {
         let names: Vec<&str> = late.iter().map(String::as_str).collect();
         tracing::info!(
             disks = names.join(", "),
@@ -245,7 +248,7 @@ impl DiskRun<'_, '_, '_> {
         }
         let store = mem::replace(&mut first.store, Ok(None));
         session.observed = self
-            .plan_with(store, &known, Wait::Full)
+            .plan_with(store, &known, ProbeWait::All)
             .map_err(RunError::Observe)?;
         found::remember(&session.observed);
         let observed = &session.observed;
@@ -263,11 +266,12 @@ impl DiskRun<'_, '_, '_> {
         Ok(act::disks(session, &plan))
     }
 
-    /// Observes again if the run changed anything. What was observed and not touched is not read again.
+    /// Observes again if the run changed anything. What was observed and not touched is not read
+    /// again.
     fn observe_again(
         &mut self,
         session: &mut Session<'_>,
-        wait: Wait,
+        wait: ProbeWait,
     ) -> Result<(), RunError<PlanDisksError>> {
         let outcomes = &mut self.outcomes.values();
         let touched =
@@ -283,7 +287,8 @@ impl DiskRun<'_, '_, '_> {
     }
 }
 
-/// Ends the tools that a killed run of this boot left running, before anything else touches their disks.
+/// Ends the tools that a killed run of this boot left running, before anything else touches their
+/// disks.
 fn end_orphans(provisioner: &DiskProvisioner<'_>, store: &Result<Option<JournalStore>, String>) {
     let Ok(Some(Ok(journal))) = store.as_ref().map(|store| store.as_ref().map(JournalStore::load)) else {
         return;

@@ -1,4 +1,5 @@
-//! Step `seed`: copies what lies under the mount point to the new filesystem at a private place, and compares.
+//! Step `seed`: copies the files under the mount point to the new filesystem at a private mount,
+//! and compares them.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +13,10 @@ use super::{
     step_result::{Effect, StepError},
 };
 
-/// Where, below which nobody but root looks.
+/// Directory of the private mounts; only root may enter it.
 pub(super) const SEED_DIRECTORY: &str = "/run/virtfleet/seed";
-/// How often a copy that differs, because somebody has changed the original, is made anew.
-const TRIES: usize = 2;
+/// Number of attempts at a copy that differs because the original was changed.
+const MAX_ATTEMPTS: usize = 2;
 
 pub(super) fn seed(
     session: &mut Session<'_>,
@@ -42,11 +43,12 @@ pub(super) fn seed(
         Some(Progress::Intended | Progress::Encrypted | Progress::Formatted | Progress::Seeding)
     ) {
         return Err(StepError::new(
-            "the journal does not have its filesystem as new; what is on it may be somebody's",
+            "the journal does not have its filesystem as new; its content may be in use",
         ));
     }
     if matches!(progress, Some(Progress::Intended | Progress::Encrypted)) {
-        // It was found to be whole. Once it is mounted, no checker says so of what a power cut leaves.
+        // The filesystem was found to be complete. Once it is mounted, no check can show what a
+        // power cut left.
         session.progress(name, Progress::Formatted)?;
     }
     let private = private(provisioner, name);
@@ -59,11 +61,12 @@ pub(super) fn seed(
         &private,
     )?;
     session.at(name, "seed-mounted");
-    // What is on it now is a copy that was cut short, or nothing: else somebody was there.
+    // The filesystem may hold an interrupted copy, or nothing. Otherwise something else wrote to
+    // it.
     if progress != Some(Progress::Seeding) && virtfleet_agent_host::entries_in(&private, 1)? > 0 {
         mount::umount(provisioner.commands, &private)?;
         return Err(StepError::new(
-            "files lie on it that nobody has copied there; look at them (`mount` it elsewhere), and set seedFrom: none to use it as it is",
+            "it holds files that the agent did not copy there; inspect them (`mount` it elsewhere), and set seedFrom: none to use it as it is",
         ));
     }
     session.progress(name, Progress::Seeding)?;
@@ -78,12 +81,12 @@ pub(super) fn seed(
     Ok(Effect::Changed)
 }
 
-/// Copies a tree and compares. The stamp of what was copied.
+/// Copies a tree and compares it. Returns the stamp of what was copied.
 pub(super) fn copy(session: &Session<'_>, name: &str, from: &Path, to: &Path) -> Result<u64, StepError> {
-    let mut tries = TRIES;
+    let mut tries = MAX_ATTEMPTS;
     loop {
         tries -= 1;
-        // Before they are compared: what is changed later is seen at the mount.
+        // Taken before the comparison, so that a later change is detected before the mount.
         let stamp = virtfleet_agent_host::stamp_of(from)?;
         copy_tree(session.provisioner.commands, from, to)?;
         session.at(name, "copied");
@@ -108,7 +111,8 @@ fn private(provisioner: &DiskProvisioner<'_>, name: &str) -> PathBuf {
     provisioner.roots.root(SEED_DIRECTORY).join(name)
 }
 
-/// Unmounts what an interrupted copy has left at its private place. What is busy stays, and the disk is in use then.
+/// Unmounts what an interrupted copy left at its private mount. A busy mount stays, and the disk
+/// then counts as in use.
 pub(super) fn clean(provisioner: &DiskProvisioner<'_>) {
     let below = format!("{SEED_DIRECTORY}/");
     let mounts = disk_mounts(provisioner.roots).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What a run carries from step to step.
+//! State that a run carries from step to step.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,32 +15,34 @@ use crate::engine::error_chain;
 
 use super::{observed::Observed, provisioner::DiskProvisioner, step_result::StepError, unread};
 
-/// The state of one run: the journal, what the run changed, and whether systemd must read units again.
+/// The state of one run: the journal, what the run changed, and whether systemd must read units
+/// again.
 pub(super) struct Session<'e> {
     pub(super) provisioner: &'e DiskProvisioner<'e>,
     pub(super) observed: Observed,
     /// Anything was changed.
     pub(super) changed: bool,
-    /// Units were written that systemd has not read.
+    /// True if units were written that systemd has not read.
     pub(super) unread: bool,
-    /// A disk's steps have ended before its line of fstab was written: the texts that were planned for later ones have that line.
+    /// True if a disk's steps ended before its line of fstab was written. The planned texts of
+    /// later disks contain that line.
     pub(super) fstab_stale: bool,
-    /// Where disks were mounted by this pass: what was seen below before is hidden.
+    /// Mount points of this run. What was observed below them is now hidden.
     pub(super) mounted: Vec<String>,
-    /// Where disks were to be mounted by this pass that have failed, with their names.
+    /// Mount points of disks that this run failed to mount, with the disks' names.
     pub(super) failed: Vec<(String, String)>,
-    /// What the files were that this pass has copied to a disk, by [`virtfleet_agent_host::stamp_of`]; by the disk's name, and by
-    /// path for those of a place.
+    /// Stamps ([`virtfleet_agent_host::stamp_of`]) of the files that this run copied to a disk, by
+    /// the disk's name, or by path for those of a place.
     pub(super) copied: BTreeMap<String, u64>,
-    /// Disks on which the zeros were put back in this pass, and the proof that they are blank since.
+    /// Disks that this run cleared, with the proof that they are blank since.
     pub(super) cleared: BTreeMap<String, Blankness>,
     /// Disks whose container no key opens.
     pub(super) shut: BTreeMap<String, Refusal>,
-    /// Disks whose container this pass has opened with the recovery key.
+    /// Disks whose container this run has opened with the recovery key.
     pub(super) recovered: BTreeSet<String>,
-    /// What must be on disks now that steps have been done.
+    /// Content of disks after this run's steps.
     pub(super) made: Vec<(String, Probe)>,
-    /// Steps that belong to no disk and failed.
+    /// Errors of steps that belong to no disk.
     pub(super) failures: Vec<String>,
 }
 
@@ -50,7 +52,7 @@ impl<'e> Session<'e> {
             provisioner,
             observed,
             changed: false,
-            unread: provisioner.systemd && unread::is_noted(provisioner.roots),
+            unread: provisioner.systemd && unread::is_marked(provisioner.roots),
             fstab_stale: false,
             mounted: Vec::new(),
             failed: Vec::new(),
@@ -63,12 +65,12 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// A point between two effects.
+    /// A fail point between two effects.
     pub(super) fn at(&self, disk: &str, point: &str) {
         self.provisioner.fail_points.at(&format!("{disk} {point}"));
     }
 
-    /// The journal; without it nothing that destroys is done.
+    /// The journal. Without it nothing destructive is done.
     pub(super) fn store(&self) -> Result<&JournalStore, StepError> {
         match &self.observed.store {
             Ok(Some(store)) => Ok(store),
@@ -85,7 +87,7 @@ impl<'e> Session<'e> {
             .find(|entry| entry.name == disk)
     }
 
-    /// Writes an entry and remembers it.
+    /// Writes an entry to the journal and keeps it in the session.
     pub(super) fn write(&mut self, entry: Entry) -> Result<(), StepError> {
         self.store()?.write_entry(&entry)?;
         let entries = &mut self.observed.journal.entries;
@@ -94,8 +96,8 @@ impl<'e> Session<'e> {
         Ok(())
     }
 
-    /// Keeps the first and the last MiB of a disk whose data a person has approved to be erased. That
-    /// is an extra: where it is not possible, the run goes on and says so.
+    /// Keeps the first and the last MiB of a disk whose erasure an admin has approved. If that
+    /// fails, the run logs it and continues.
     pub(super) fn keep_for_undo(&self, intent: &FormatIntent) {
         let judged = matches!(&intent.evidence, Evidence::Approved { digest: Some(_), .. });
         if judged {
@@ -103,7 +105,8 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Keeps the first and the last MiB of a disk that is about to be erased, where that is possible.
+    /// Keeps the first and the last MiB of a disk that is about to be erased, where that is
+    /// possible.
     pub(super) fn keep_ends(&self, name: &str, device: &DeviceId) {
         let folder = self.provisioner.roots.root(UNDO_DIRECTORY);
         let at = clock().realtime_ns / 1_000_000_000;
@@ -119,7 +122,7 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Puts back the entry that a disk had before, or none.
+    /// Restores the entry that a disk had before, or removes the entry if it had none.
     pub(super) fn restore(&mut self, disk: &str, before: Option<Entry>) -> Result<(), StepError> {
         if let Some(entry) = before {
             return self.write(entry);
@@ -129,20 +132,20 @@ impl<'e> Session<'e> {
         Ok(())
     }
 
-    /// Moves an entry on.
+    /// Sets the progress of an entry.
     pub(super) fn progress(&mut self, disk: &str, progress: Progress) -> Result<(), StepError> {
         let mut entry = self.known_entry(disk)?;
         entry.progress = progress;
         self.write(entry)
     }
 
-    /// What the journal knows of a directory of a disk with places.
+    /// The journal's record of a directory of a disk with places.
     pub(super) fn bind_record(&self, disk: &str, directory: &str) -> Option<&BindRecord> {
         let mut records = self.entry(disk)?.binds.iter();
         records.find(|record| record.directory == directory)
     }
 
-    /// Writes such a record, in place of the one that the directory had.
+    /// Writes the record of a directory, and replaces an earlier one.
     pub(super) fn record_bind(&mut self, disk: &str, record: BindRecord) -> Result<(), StepError> {
         if self.bind_record(disk, &record.directory) == Some(&record) {
             return Ok(());
@@ -153,7 +156,7 @@ impl<'e> Session<'e> {
         self.write(entry)
     }
 
-    /// Removes such a record.
+    /// Removes the record of a directory.
     pub(super) fn forget_bind(&mut self, disk: &str, directory: &str) -> Result<(), StepError> {
         let mut entry = self.known_entry(disk)?;
         entry.binds.retain(|other| other.directory != directory);
@@ -165,7 +168,7 @@ impl<'e> Session<'e> {
         entry.ok_or_else(|| StepError::new("the journal has no entry of it; make a new plan"))
     }
 
-    /// The entry of an intent that is about to be carried out.
+    /// The journal entry of an intent that is about to be carried out.
     pub(super) fn intended(
         &self,
         intent: &FormatIntent,
@@ -191,7 +194,7 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// A line of the audit record for a step, before it (`about-to`), or after it.
+    /// Writes an audit record for a step, before it (`about-to`) or after it.
     pub(super) fn audit(
         &self,
         moment: &str,
@@ -216,14 +219,14 @@ impl<'e> Session<'e> {
         Ok(self.store()?.audit(&record)?)
     }
 
-    /// The tool as it is called, and its version.
+    /// The tool's command line and version.
     fn tool(&self, intent: &FormatIntent) -> String {
         let program = match intent.filesystem.as_str() {
             "swap" => "mkswap".to_owned(),
             "luks2" => "cryptsetup".to_owned(),
             filesystem => format!("mkfs.{filesystem}"),
         };
-        // e2fsprogs know `-V` alone and print to standard error.
+        // The e2fsprogs tools support only `-V`, and print to standard error.
         let version = Tool::new(&program).arg("-V").deadline(Duration::from_secs(5));
         let version = self
             .provisioner
@@ -240,7 +243,7 @@ impl<'e> Session<'e> {
         )
     }
 
-    /// Takes an approval out of the journal: it is good once.
+    /// Removes an approval from the journal: it can be used only once.
     pub(super) fn use_approval(&mut self, intent: &FormatIntent) -> Result<(), StepError> {
         let Evidence::Approved { hash, .. } = &intent.evidence else {
             return Ok(());
@@ -252,7 +255,7 @@ impl<'e> Session<'e> {
         Ok(())
     }
 
-    /// The device is the one that the plan was made for.
+    /// Checks that the device is the one that the plan was made for.
     pub(super) fn same(&self, id: &DeviceId) -> Result<(), StepError> {
         let device = self.provisioner.disks().current(id)?;
         if device.is_some_and(|device| {
@@ -266,7 +269,7 @@ impl<'e> Session<'e> {
         }
     }
 
-    /// Lets systemd read units that were written.
+    /// Makes systemd read the units that were written.
     pub(super) fn reload(&mut self) {
         if self.unread && self.provisioner.systemd {
             self.failures

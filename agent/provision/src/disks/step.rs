@@ -18,10 +18,11 @@ use crate::{
     machine::BootIdentity,
 };
 
-/// Why it is not known which disks are declared; none when that is known.
+/// Why the declared disks are unknown; none if they are known.
 ///
-/// Settings whose section `disks` is wrong are loaded without it, and a file that cannot be read is left out: then nothing is declared, as far as is
-/// known, and the gate must not open because of that.
+/// Settings with an invalid section `disks` are loaded without it, and an unreadable file is
+/// skipped. The loaded settings then declare no disk, and the start gate must not open because of
+/// that.
 pub fn unusable(roots: &Roots, settings: &LoadedSettings) -> Option<String> {
     if !settings.config.disks.is_empty() {
         return None;
@@ -60,7 +61,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     report(result, outcome, DisksState::summary)
 }
 
-/// Whether something failed, or something that is required is not in place.
+/// True if something failed, or a required disk is not in place.
 pub fn failed(state: &DisksState) -> bool {
     state.error.is_some()
         || !state.absent().is_empty()
@@ -78,7 +79,7 @@ mod tests {
     const HEAD: &str = "HEAD";
 
     #[test]
-    fn a_section_that_cannot_be_used_is_no_empty_one() {
+    fn an_invalid_section_is_not_an_empty_one() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().to_owned(),
@@ -104,7 +105,7 @@ mod tests {
             disks.is_empty() && reason.as_ref().is_some_and(|reason| reason.contains("disks")),
             "{reason:?}"
         );
-        // The gate is not passed by it, and the pass has something to do.
+        // The start gate stays closed, and the run has something to do.
         let refused = gate::check(&roots, "boot", &[], reason.as_deref())
             .unwrap_err()
             .to_string();
@@ -114,7 +115,7 @@ mod tests {
         let is_idle = |reason| DiskProvisioner::of_guest(&roots, &boot, reason).is_idle(&[]);
         assert!(!is_idle(reason.as_deref()));
         assert!(is_idle(None));
-        // A file that is left out counts where disks were required before.
+        // A skipped file counts only if disks were required before.
         assert_eq!(said("{").0, None);
         for (path, text) in units::gate_files("") {
             let path = roots.root(path);

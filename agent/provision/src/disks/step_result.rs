@@ -1,4 +1,4 @@
-//! What a step results in.
+//! Result of a step.
 
 use crate::engine::error_chain;
 
@@ -18,7 +18,7 @@ impl StepError {
     }
 }
 
-/// Whether a step found something to do.
+/// Whether a step had to change something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     Changed,

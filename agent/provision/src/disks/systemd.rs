@@ -1,4 +1,4 @@
-//! systemd units of the disks: start them and ask for their state.
+//! systemd units of the disks: starts them and reads their state.
 
 use virtfleet_agent_host::{
     Change, CommandError, CommandOutput, Commands, Service, Services as _, Systemctl, Tool,
@@ -6,17 +6,17 @@ use virtfleet_agent_host::{
 
 use super::provisioner::DiskProvisioner;
 
-/// Starts a unit and does not wait.
+/// Starts a unit without waiting for it.
 pub(super) fn queue(provisioner: &DiskProvisioner<'_>, unit: &str) -> Result<(), CommandError> {
     Systemctl(By(provisioner.commands)).change(unit, Change::Start)
 }
 
-/// What a unit is doing.
+/// The state of a unit.
 pub(super) fn active(provisioner: &DiskProvisioner<'_>, unit: &str) -> Result<Service, CommandError> {
     Systemctl(By(provisioner.commands)).show(unit)
 }
 
-/// Runs commands as the provisioner does.
+/// Runs commands with the provisioner's [`Commands`].
 struct By<'e>(&'e dyn Commands);
 
 impl Commands for By<'_> {

@@ -1,4 +1,4 @@
-//! Which of the declared keys opens a container, and what is said when none does.
+//! Finds the declared key that opens a container, and the error if none does.
 
 use std::path::Path;
 
@@ -26,16 +26,17 @@ pub(super) enum Unlocked {
     ByKey,
     ByRecovery,
     No {
-        /// What came of each key.
+        /// Result of each key.
         said: String,
-        /// Whether the recovery key was tried.
+        /// True if the recovery key was tried.
         recovery: bool,
     },
 }
 
-/// Tries the boot key, and then the recovery key when that is on the guest.
+/// Tries the boot key, and then the recovery key if it is on the guest.
 ///
-/// A recovery key that lies here is used: whoever can read it has the data anyway, so leaving it unused protects nothing and costs the node.
+/// A recovery key on the guest is used: whoever can read it can read the data anyway, so refusing
+/// it would protect nothing and stop the node.
 pub(super) fn unlock(
     provisioner: &DiskProvisioner<'_>,
     seen: &Seen,
@@ -75,12 +76,13 @@ pub(super) fn unlock(
     })
 }
 
-/// Refuses what no key opens that can be had: a plan that a person reads says so before anybody tries. It takes a key derivation, seconds, for
-/// each closed container, so the passes do without, and learn it by opening.
+/// Refuses containers that no available key opens, so that an admin's plan shows it. Each check
+/// takes a key derivation (seconds), so reconcile runs skip it and find out when they open the
+/// container.
 pub(super) fn refuse_shut(provisioner: &DiskProvisioner<'_>, observed: &mut Observed) {
     let seen = &observed.seen;
     for plan in &mut observed.plan.disks {
-        // What is made first has the keys that are there.
+        // A container that this plan makes will have the keys that are there.
         if plan.steps.iter().any(DiskStep::destroys) {
             continue;
         }
@@ -133,7 +135,8 @@ mod tests {
 
     use crate::machine::BootIdentity;
 
-    /// What came of the keys, with these that fit and these that are not there.
+    /// Tries keys of which `fitting` open the container and `bad` are missing. Returns the result
+    /// and the keys tried.
     fn tried(key: &KeySource, fitting: &[&str], bad: &[&str]) -> (Unlocked, Vec<String>) {
         let roots = Roots::default();
         let boot = BootIdentity::default();
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_boot_key_then_the_recovery_key_that_is_here() {
+    fn the_boot_key_is_tried_before_the_recovery_key() {
         for (key, word) in [(KeySource::File("/k".into()), "/k"), (KeySource::Tpm2, "tpm2")] {
             let by = |fitting: &[&str], bad: &[&str]| tried(&key, fitting, bad);
             assert_eq!(by(&[word, "/r"], &[]), (Unlocked::ByKey, vec![word.to_owned()]));

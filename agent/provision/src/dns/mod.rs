@@ -1,11 +1,13 @@
-//! The guest's DNS: what is asked for becomes what answers.
+//! The guest's DNS: observes it, probes nameservers, and writes the requested configuration.
 //!
 //! ```text
-//! settings ─ check ─▶ Asked ─┐
-//! recover ─▶ host ─ observe ─┴─ candidates ─ ask ─ judge ─ plan (agent/core) ─▶ Plan ─ apply, verified or put back ─▶ dns.json
+//! settings ─ check ─▶ Asked ───────────────┐
+//! recover ─▶ host ─ observe ─ candidates ─┴─ probe ─ judge ─ plan (agent/core) ─▶ Plan
+//! Plan ─ apply ─ verify (restore on failure) ─▶ dns.json
 //! ```
 //!
-//! The plan decides and this only does. What is written is asked through before it counts; without an answer all is put back.
+//! The plan decides; this module only carries it out. After a change it probes the nameservers in
+//! use. If none answers, it restores the configuration of before.
 
 mod provisioner;
 mod record;

@@ -1,4 +1,4 @@
-//! What a run over the guest's DNS works with, and the plan that it makes.
+//! The dependencies of a run over the guest's DNS, and the plan that it makes.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -17,39 +17,42 @@ use virtfleet_wire::settings::DnsManage;
 
 use crate::machine::BootIdentity;
 
-/// What a run over the DNS of one guest works with.
+/// Dependencies of a run over the DNS of one guest.
 #[derive(Clone, Copy)]
 pub struct DnsProvisioner<'a> {
     /// The guest's trees.
     pub roots: &'a Roots,
     /// Runs the tools.
     pub commands: &'a dyn Commands,
-    /// Is told of each effect.
+    /// Fail point, reached after each effect.
     pub fail_points: &'a dyn FailPoints,
-    /// Asks the nameservers.
+    /// Sends the DNS probes.
     pub dns_client: &'a dyn DnsClient,
-    /// The boot.
+    /// Identity of the current boot.
     pub boot_id: &'a str,
-    /// How long services may take to take up what was written, until it counts as not answering: [`SETTLE`] but in tests.
+    /// Time that services have to apply what was written, until it counts as not answering. It is
+    /// [`SETTLE`] except in tests.
     pub settle: Duration,
-    /// How long a run waits for a network; after that it reports what there is.
+    /// How long a run waits for a network. After that it uses what it has observed.
     pub network_wait: Duration,
 }
 
-/// A link that is configured anew, with a lease of its own, takes a few seconds.
+/// Default of [`DnsProvisioner::settle`]. Reconfiguring a link with a lease of its own takes a few
+/// seconds.
 pub const SETTLE: Duration = Duration::from_secs(15);
 
-/// All that a plan is made from.
+/// An observation of the guest's DNS and the plan that follows from it.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// What is there.
+    /// The observed state.
     pub seen: Seen,
-    /// The plan that follows.
+    /// The plan for that state.
     pub plan: Plan,
 }
 
 impl<'a> DnsProvisioner<'a> {
-    /// What a run over the DNS of the running guest works with. It does not wait for a network.
+    /// The dependencies of a run over the DNS of the running guest. The run does not wait for a
+    /// network.
     pub fn of_guest(roots: &'a Roots, boot: &'a BootIdentity) -> Self {
         Self {
             roots,
@@ -62,18 +65,25 @@ impl<'a> DnsProvisioner<'a> {
         }
     }
 
-    /// Looks, asks and makes the plan of what is done when a person asks. Nothing is written.
+    /// Observes, probes, and plans as for a run that an admin starts. Writes nothing.
+    ///
+    /// # Errors
+    /// DNS cannot be observed.
     pub fn plan(&self, asked: &Asked) -> Result<Observed, ObserveDnsError> {
-        self.planned(asked, true)
+        self.observe_and_plan(asked, true)
     }
 
-    /// The same. By itself nothing has links of a live node configured anew.
-    pub(super) fn planned(&self, asked: &Asked, by_admin: bool) -> Result<Observed, ObserveDnsError> {
-        let seen = self.looked(by_admin)?;
-        Ok(self.judged(asked, seen))
+    /// Observes, probes, and plans. Only a run `by_admin` may reconfigure links of a live node.
+    pub(super) fn observe_and_plan(
+        &self,
+        asked: &Asked,
+        by_admin: bool,
+    ) -> Result<Observed, ObserveDnsError> {
+        let seen = self.observe_for(by_admin)?;
+        Ok(self.probe_and_plan(asked, seen))
     }
 
-    pub(super) fn looked(&self, by_admin: bool) -> Result<Seen, ObserveDnsError> {
+    pub(super) fn observe_for(&self, by_admin: bool) -> Result<Seen, ObserveDnsError> {
         let mut seen = self.observe()?;
         if by_admin {
             seen.live = None;
@@ -85,9 +95,10 @@ impl<'a> DnsProvisioner<'a> {
         observe(self.roots, self.commands, self.boot_id)
     }
 
-    /// The plan for what was seen; each candidate is asked.
-    pub(super) fn judged(&self, asked: &Asked, seen: Seen) -> Observed {
-        // With `manage: off` nobody is asked, but where kubelet gives pods what we wrote: that is to be somebody who answers.
+    /// Probes each candidate and makes the plan for `seen`.
+    pub(super) fn probe_and_plan(&self, asked: &Asked, seen: Seen) -> Observed {
+        // With `manage: off` nothing is probed, unless kubelet hands pods a file that we wrote: it
+        // must name a nameserver that answers.
         let judged = if asked.manage == DnsManage::Off && !kubelet_reads(&seen) {
             Vec::new()
         } else {
@@ -102,7 +113,7 @@ impl<'a> DnsProvisioner<'a> {
         Observed { seen, plan }
     }
 
-    /// How each of these nameservers is.
+    /// Probes these nameservers and judges each of them.
     pub(super) fn ask(&self, asked: &Asked, seen: &Seen, nameservers: &[IpAddr]) -> Vec<Judged> {
         let zones = zones(asked, seen);
         let questions = by_interface(questions(asked, nameservers), &zones);

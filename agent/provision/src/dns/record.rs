@@ -1,4 +1,4 @@
-//! From the plan that is left and from what was done to how DNS stands.
+//! Builds the state file's content from the remaining plan and from what was done.
 
 use std::{collections::BTreeMap, net::IpAddr};
 
@@ -16,9 +16,9 @@ use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{DnsProvisioner, Observed};
 
-/// What came of a pass.
+/// What a run did and found, besides its plan.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Outcome {
+pub(super) struct DnsOutcome {
     pub(super) standing: DnsStatus,
     pub(super) applied: Applied,
     pub(super) changed: bool,
@@ -27,9 +27,9 @@ pub(super) struct Outcome {
     pub(super) milliseconds: u64,
     pub(super) put_back: Vec<DnsStep>,
     pub(super) put_back_at: u64,
-    /// How many questions each nameserver was asked.
+    /// Number of probes sent to each nameserver.
     pub(super) questions: BTreeMap<IpAddr, u32>,
-    /// Kubelet's drop-in, when it was changed.
+    /// Kubelet's drop-in, if this run changed it.
     pub(super) kubelet_told: bool,
 }
 
@@ -38,11 +38,11 @@ pub(super) fn state(
     wanted: &Wanted,
     observed: &Observed,
     previous: &DnsState,
-    outcome: &Outcome,
+    outcome: &DnsOutcome,
 ) -> DnsState {
     let Observed { seen, plan } = observed;
     let now = clock();
-    // What is in use answers and collides with nothing, be it what was asked for or not.
+    // The nameserver in use answers and collides with nothing. It need not be the requested one.
     let answers = matches!(outcome.standing, DnsStatus::Verified | DnsStatus::Differs);
     let told_at = if outcome.kubelet_told {
         now.boottime_ns
@@ -98,7 +98,7 @@ pub(super) fn state(
     state
 }
 
-/// The state when nothing could be observed: that of before, with the reason.
+/// The state if nothing could be observed: that of the last run, with the reason.
 pub(super) fn failed(
     provisioner: &DnsProvisioner<'_>,
     wanted: &Wanted,

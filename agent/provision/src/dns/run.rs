@@ -26,12 +26,13 @@ use virtfleet_wire::settings::DnsManage;
 
 use super::{
     DnsProvisioner, Observed,
-    record::{self, Outcome},
-    time::{Counting, Until, Within},
+    record::{self, DnsOutcome},
+    time::{BoundedCommands, CountingAsker, RunDeadline},
 };
 use crate::engine::{self, Domain, Mode, RunError, RunResult, error_chain};
 
-/// Shortest time until a change that was rolled back is tried again, unless something has changed: each try causes another run. It doubles with each rollback.
+/// Shortest time until a change that was rolled back is tried again, unless something has changed:
+/// each try causes another run. It doubles with each rollback.
 const MIN_RETRY_INTERVAL: Duration = Duration::from_mins(1);
 /// Longest such time.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_hours(1);
@@ -48,8 +49,9 @@ const NO_TIME: &str = "there was no time left to change DNS within this stage of
 pub type DnsMode<'a> = Mode<'a, Plan>;
 
 impl DnsProvisioner<'_> {
-    /// Undoes what an interrupted run left, observes and probes, plans, applies the plan, and records the result. `None`: the plan is not the expected
-    /// one, and nothing was changed but what the interrupted run left.
+    /// Undoes what an interrupted run left, observes and probes, plans, applies the plan, and
+    /// records the result. `None`: the plan is not the expected one, and nothing was changed but
+    /// what the interrupted run left.
     ///
     /// # Errors
     /// DNS cannot be observed, or the state cannot be recorded.
@@ -58,12 +60,12 @@ impl DnsProvisioner<'_> {
         wanted: &Wanted,
         mode: DnsMode<'_>,
     ) -> Result<Option<RunResult<Plan, DnsState>>, RunError<ObserveDnsError>> {
-        let until = mode.budget.map_or(Until::UNBOUNDED, Until::within);
-        let commands = Within {
+        let until = mode.budget.map_or(RunDeadline::UNBOUNDED, RunDeadline::within);
+        let commands = BoundedCommands {
             commands: self.commands,
             until: until.all(),
         };
-        let dns_client = Counting {
+        let dns_client = CountingAsker {
             dns_client: self.dns_client,
             until: until.all(),
             asked: RefCell::default(),
@@ -81,7 +83,7 @@ impl DnsProvisioner<'_> {
             questions: &dns_client.asked,
             began: Instant::now(),
             previous: DnsState::default(),
-            outcome: Outcome::default(),
+            outcome: DnsOutcome::default(),
         };
         engine::run(&mut run, mode)
     }
@@ -92,13 +94,13 @@ struct DnsRun<'a> {
     provisioner: DnsProvisioner<'a>,
     wanted: &'a Wanted,
     mode: DnsMode<'a>,
-    until: Until,
+    until: RunDeadline,
     /// How many questions each nameserver was asked.
     questions: &'a RefCell<BTreeMap<IpAddr, u32>>,
     began: Instant,
     /// What the last run of this boot recorded.
     previous: DnsState,
-    outcome: Outcome,
+    outcome: DnsOutcome,
 }
 
 impl Domain for DnsRun<'_> {
@@ -151,7 +153,8 @@ impl Domain for DnsRun<'_> {
         if self.outcome.error.is_none() {
             observed = self.write_for_kubelet(observed);
         }
-        // A rollback is remembered until a change succeeds: a run in between that has nothing to do does not end it.
+        // A rollback is remembered until a change succeeds: a run in between that has nothing to do
+        // does not end it.
         let previous = &self.previous;
         self.outcome.put_back.clone_from(&previous.put_back);
         self.outcome.put_back_at = previous.put_back_at_boottime_ns;
@@ -176,7 +179,10 @@ impl Domain for DnsRun<'_> {
         }
         let outcome = &mut self.outcome;
         if outcome.changed || outcome.rollbacks > 0 || outcome.error.is_some() {
-            match self.provisioner.planned(&self.wanted.asked, self.mode.by_admin) {
+            match self
+                .provisioner
+                .observe_and_plan(&self.wanted.asked, self.mode.by_admin)
+            {
                 Ok(after) => observed = after.limited_to(self.wanted),
                 Err(error) => outcome.error = outcome.error.take().or_else(|| Some(error_chain(error))),
             }
@@ -201,7 +207,8 @@ impl Domain for DnsRun<'_> {
             outcome.put_back.clear();
         }
         let state = record::state(&self.provisioner, self.wanted, observed, &self.previous, outcome);
-        // The choice, and not what is in use: systemd-resolved's stub has options and a search domain of its own.
+        // The choice, and not what is in use: systemd-resolved's stub has options and a search
+        // domain of its own.
         let choice = observed.plan.choice.as_ref();
         let good = choice.map_or(&state.effective, Choice::conf);
         if state.standing == DnsStatus::Verified
@@ -241,7 +248,8 @@ impl DnsRun<'_> {
         self.mode.by_admin || self.wanted.asked.manage != DnsManage::ReportOnly
     }
 
-    /// Whether these steps may be applied now. The error is what the run reports instead; none if the rollback that it waits after reported nothing.
+    /// Whether these steps may be applied now. The error is what the run reports instead; none if
+    /// the rollback that it waits after reported nothing.
     fn may_begin(&self, plan: &Plan, steps: &[DnsStep]) -> Result<(), Option<String>> {
         let by_admin = self.mode.by_admin;
         if !by_admin && tried(&self.previous, steps) {
@@ -255,7 +263,8 @@ impl DnsRun<'_> {
         }
     }
 
-    /// Undoes what an interrupted run left. Only an admin's run configures links of a live node again.
+    /// Undoes what an interrupted run left. Only an admin's run configures links of a live node
+    /// again.
     fn undo_interrupted(&self) -> Result<Option<Undone>, ApplyDnsError> {
         let DnsProvisioner { roots, commands, .. } = self.provisioner;
         let seen = if self.mode.by_admin || !unfinished(roots) {
@@ -282,7 +291,8 @@ impl DnsRun<'_> {
         apply(roots, commands, fail_points, steps, &mut || Ok(()))
     }
 
-    /// Writes the file that kubelet reads if it is missing, in every mode. It is a change of its own: it stays, whatever happens to the others.
+    /// Writes the file that kubelet reads if it is missing, in every mode. It is a change of its
+    /// own: it stays, whatever happens to the others.
     fn write_for_kubelet(&mut self, mut observed: Observed) -> Observed {
         let Some(step) = observed.plan.kubelet.clone() else {
             return observed;
@@ -304,7 +314,8 @@ impl DnsRun<'_> {
         }
     }
 
-    /// Writes or removes kubelet's drop-in. It is a change of its own: if kubelet's folder is not writable, the node keeps its DNS.
+    /// Writes or removes kubelet's drop-in. It is a change of its own: if kubelet's folder is not
+    /// writable, the node keeps its DNS.
     fn change_kubelet(&mut self, steps: &[DnsStep]) {
         if steps.is_empty() {
             return;
@@ -328,7 +339,8 @@ impl DnsRun<'_> {
             settle: self.until.settle(self.provisioner.settle),
             ..self.provisioner
         };
-        // A restored configuration need not be better than what was in use, and an admin who asks for it gets it.
+        // A restored configuration need not be better than what was in use, and an admin who asks
+        // for it gets it.
         let answered = conf.is_some() || provisioner.answers(asked, &observed.seen).is_ok();
         let mut verify = || match provisioner.verify(asked, conf, &before) {
             Err(reason) if conf.is_none() && (by_admin || !answered) => {
@@ -340,7 +352,7 @@ impl DnsRun<'_> {
             }
             result => result,
         };
-        let commands = Within {
+        let commands = BoundedCommands {
             commands: provisioner.commands,
             until: self.until.change(),
         };
@@ -374,7 +386,8 @@ impl DnsRun<'_> {
             Err(error) => {
                 if let ApplyDnsError::RolledBack { undone, .. } = &error {
                     outcome.rollbacks += 1;
-                    // Files that someone else wrote meanwhile are left. Then it was their content that did not answer, and the next run writes ours again.
+                    // Files that someone else wrote meanwhile are left. Then it was their content
+                    // that did not answer, and the next run writes ours again.
                     if undone.left.is_empty() {
                         steps.clone_into(&mut outcome.put_back);
                         outcome.put_back_at = clock().boottime_ns;
@@ -389,8 +402,9 @@ impl DnsRun<'_> {
     }
 }
 
-/// True if the plan configures links again although that was rolled back twice in this boot. On a node, each time costs routes of the
-/// container network (`ManageForeignRoutes=` of networkd), so only an admin's run tries again.
+/// True if the plan configures links again although that was rolled back twice in this boot. On a
+/// node, each time costs routes of the container network (`ManageForeignRoutes=` of networkd), so
+/// only an admin's run tries again.
 fn links_are_spared(previous: &DnsState, plan: &Plan) -> bool {
     let configures_links = |step: &DnsStep| {
         matches!(

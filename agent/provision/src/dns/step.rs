@@ -1,4 +1,4 @@
-//! The step `dns`, and the limits that wrong settings put on a plan.
+//! The step `dns`, and how invalid settings restrict a plan.
 
 use std::time::Duration;
 
@@ -22,13 +22,14 @@ use crate::{
     machine::BootIdentity,
 };
 
-/// How long the boot waits for a network before a run that may change DNS: less than the unit's start timeout, with what follows.
+/// How long the boot waits for a network before a run that may change DNS. Together with what
+/// follows it is less than the unit's start timeout.
 const NETWORK_WAIT: Duration = Duration::from_secs(30);
-/// The same before a run that only reports.
+/// The same wait before a run that only reports.
 const NETWORK_WAIT_TO_REPORT: Duration = Duration::from_secs(5);
 
 impl Observed {
-    /// Takes everything out of a plan that the settings do not carry.
+    /// Removes from a plan everything that the settings do not request.
     #[must_use]
     pub fn limited_to(mut self, wanted: &Wanted) -> Self {
         if !wanted.refusals.is_empty() {
@@ -39,7 +40,8 @@ impl Observed {
             plan.trimmed.clear();
             plan.warnings.clear();
             plan.refusals.clone_from(&wanted.refusals);
-            // Nobody has asked for what the defaults make of it: what pods read stays, and one that is not there is as it was verified last.
+            // The settings are unusable, so their defaults were not requested. The file that pods
+            // read stays; if it is missing, the plan writes the content that was last verified.
             let file = for_kubelet(&self.seen, None, &plan.collisions, &plan.judged);
             plan.kubelet = file
                 .filter(|file| !self.seen.files.contains_key(&file.path))
@@ -79,7 +81,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     report(result, outcome, DnsState::summary)
 }
 
-/// Whether something failed, or DNS that is to be put right is not.
+/// True if something failed, or if DNS is to be managed and is not as requested.
 pub fn failed(state: &DnsState) -> bool {
     let bad = matches!(
         state.standing,

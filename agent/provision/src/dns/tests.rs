@@ -1,6 +1,6 @@
 mod fallback;
-mod giving_back;
 mod kubelet;
+mod restore;
 
 use std::{cell::RefCell, fs, net::IpAddr, time::Duration};
 
@@ -38,7 +38,7 @@ struct Guest {
     roots: Roots,
 }
 
-/// Who answers, given what `/etc/resolv.conf` says at that moment.
+/// Decides which nameserver answers, given the current content of `/etc/resolv.conf`.
 struct Answers<'a> {
     guest: &'a Guest,
     alive: fn(&str, &str) -> bool,
@@ -131,7 +131,7 @@ fn all(_: &str, _: &str) -> bool {
 }
 
 #[test]
-fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
+fn a_future_collision_is_removed_once() {
     let guest = Guest::new(AUTO);
     let passed = guest.pass(all, by_stage());
     assert!(passed.changed, "{:?}", passed.state);
@@ -146,12 +146,12 @@ fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
         .unwrap()
         .unwrap();
     assert_eq!(good.nameservers, [GOOD.parse::<IpAddr>().unwrap()]);
-    // Again: nothing to do, and the figure of this boot stays.
+    // A second run has nothing to do, and the figure of this boot stays.
     let again = guest.pass(all, by_stage());
     assert!(!again.changed);
     assert_eq!(again.state.changes, 1);
     assert_eq!(again.state.verified_at_boottime_ms, kept.verified_at_boottime_ms);
-    // Off gives back what was there.
+    // `off` restores what was there.
     guest.settings("dns: {manage: off}\n");
     let off = guest.pass(all, by_stage());
     assert_eq!(off.state.standing, DnsStatus::Off);
@@ -159,7 +159,7 @@ fn the_foreseen_collision_is_taken_out_before_it_happens_and_once() {
 }
 
 #[test]
-fn report_only_changes_nothing_until_a_person_asks() {
+fn report_only_changes_nothing_until_an_admin_applies() {
     let guest = Guest::new(REPORT);
     let before = guest.resolv_conf();
     let passed = guest.pass(all, by_stage());
@@ -169,7 +169,7 @@ fn report_only_changes_nothing_until_a_person_asks() {
     let plan = guest.with(all, |provisioner| {
         provisioner.plan(&guest.wanted().asked).unwrap().plan
     });
-    // A plan whose grounds have changed is not carried out.
+    // A plan whose observations have changed is not applied.
     let expected = Mode::of_admin(Some(&plan));
     let dead = guest.with(
         |who, _| who == CACHE,
@@ -185,7 +185,7 @@ fn report_only_changes_nothing_until_a_person_asks() {
 }
 
 #[test]
-fn wrong_settings_never_undo_what_is_there() {
+fn invalid_settings_do_not_undo_the_configuration() {
     let guest = Guest::new(AUTO);
     guest.pass(all, by_stage());
     let written = guest.resolv_conf();
@@ -205,14 +205,14 @@ fn wrong_settings_never_undo_what_is_there() {
             "{wrong}: {kinds:?}"
         );
         assert!(passed.state.findings.iter().any(|one| one.id == "dns-settings"));
-        // Not by hand, either.
+        // An admin's run does not either.
         assert!(!guest.pass(all, Mode::of_admin(None)).changed);
         assert_eq!(guest.resolv_conf(), written, "{wrong}");
     }
 }
 
 #[test]
-fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
+fn a_failed_change_is_rolled_back_and_retried_only_after_a_delay() {
     let guest = Guest::new(AUTO);
     let before = guest.resolv_conf();
     let until_written: fn(&str, &str) -> bool = |who, conf| who != GOOD || !conf.contains(GOOD);
@@ -235,17 +235,17 @@ fn what_does_not_answer_once_written_is_put_back_and_not_tried_over_and_over() {
             .iter()
             .any(|one| one.id == "dns-rolled-back")
     );
-    // The pass that our own change asks for leaves it.
+    // The run that our own write triggers does not retry.
     let again = guest.pass(until_written, by_stage());
     assert_eq!(
         (again.state.rollbacks, again.state.standing),
         (1, DnsStatus::RolledBack)
     );
-    // Nor is it forgotten by a pass that has nothing to do.
+    // A run that has nothing to do keeps the rollback in the record.
     let nobody = guest.pass(|_, _| false, by_stage());
     assert_eq!(nobody.state.standing, DnsStatus::Broken);
     assert_eq!(guest.pass(until_written, by_stage()).state.rollbacks, 1);
-    // A while later, or by hand, it is tried again.
+    // After the delay, or in an admin's run, it is tried again.
     let mut old = again.state.clone();
     old.put_back_at_boottime_ns = 0;
     old.put_back.clear();
@@ -272,7 +272,7 @@ fn nothing_is_written_when_nothing_answers() {
 }
 
 #[test]
-fn a_guest_that_is_given_no_nameserver_is_told_of_and_holds_nothing_up() {
+fn a_guest_without_a_nameserver_is_reported_and_does_not_delay() {
     let guest = Guest::new("dns: {manage: auto}\n");
     guest.write("root/etc/resolv.conf", "");
     let passed = guest.pass(all, by_stage());
@@ -280,13 +280,13 @@ fn a_guest_that_is_given_no_nameserver_is_told_of_and_holds_nothing_up() {
     assert!(!failed(&passed.state) && !passed.changed);
     let worst = passed.state.findings.iter().map(|one| one.severity).max();
     assert_eq!(worst, Some(Severity::Warning), "{:?}", passed.state.findings);
-    // One that is asked for and does not answer is another matter.
+    // A requested nameserver that does not answer does delay.
     guest.settings(AUTO);
     assert!(failed(&guest.pass(|_, _| false, by_stage()).state));
 }
 
 #[test]
-fn a_guest_that_cannot_be_looked_at_is_told_and_keeps_what_was_known() {
+fn a_failed_observation_is_reported_and_keeps_the_last_state() {
     let guest = Guest::new(AUTO);
     guest.pass(all, by_stage());
     fs::remove_file(guest.dir.path().join("proc/net/fib_trie")).unwrap();
@@ -300,9 +300,10 @@ fn a_guest_that_cannot_be_looked_at_is_told_and_keeps_what_was_known() {
     assert!(state.findings.iter().any(|one| one.id == "dns-pass-failed"));
 }
 
-/// systemd-resolved whose link keeps its server, whatever we write: a drop-in of somebody else's, or NetworkManager.
+/// systemd-resolved whose link keeps its server whatever we write, because of another drop-in or
+/// NetworkManager.
 #[test]
-fn what_is_better_than_before_stays_and_what_is_worse_is_put_back() {
+fn a_change_for_the_better_stays_and_one_for_the_worse_is_rolled_back() {
     use std::os::unix::fs::{PermissionsExt as _, symlink};
     let upstreams = "root/run/systemd/resolve/resolv.conf";
     let run = |before: &str, left: &'static str| {

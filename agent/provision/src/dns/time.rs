@@ -1,4 +1,5 @@
-//! The time that a pass has, and the questions that it asks: one deadline that is handed down to every tool, every wait and every question.
+//! The time limit of a run and of its probes: one deadline, which is passed to every tool, wait and
+//! probe.
 
 use std::{
     cell::RefCell,
@@ -10,23 +11,24 @@ use std::{
 use virtfleet_agent_core::dns::answers::{Answer, Question};
 use virtfleet_agent_host::{CommandError, CommandOutput, Commands, Tool, dns::DnsClient};
 
-/// How long the DNS stage of the boot may take in all: less than the start timeout of its unit (90 s, `virtfleet-dns.service`), with what comes before and after.
+/// Limit of the DNS stage of the boot. Together with what runs before and after, it is less than
+/// the start timeout of its unit (90 s, `virtfleet-dns.service`).
 pub(super) const STAGE_BUDGET: Duration = Duration::from_secs(80);
-/// What of it is kept for putting back, and for writing down how DNS stands.
-const PUT_BACK: Duration = Duration::from_secs(30);
-/// With less than this no change is begun.
-const CHANGE: Duration = Duration::from_secs(10);
-/// A question is not cut shorter.
-const QUESTION: Duration = Duration::from_millis(500);
+/// Part of the limit that is reserved for a rollback and for writing the state.
+const ROLLBACK_RESERVE: Duration = Duration::from_secs(30);
+/// With less time left, no change is begun.
+const MIN_CHANGE_TIME: Duration = Duration::from_secs(10);
+/// Shortest timeout of a probe.
+const MIN_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Until when.
+/// Deadline of a run; none: unlimited.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Until {
+pub(super) struct RunDeadline {
     all: Option<Instant>,
 }
 
-impl Until {
-    /// As long as it takes.
+impl RunDeadline {
+    /// No deadline.
     pub(super) const UNBOUNDED: Self = Self { all: None };
 
     pub(super) fn within(all: Duration) -> Self {
@@ -35,29 +37,29 @@ impl Until {
         }
     }
 
-    /// Until when what was begun may go on: afterwards it is put back.
+    /// Deadline of a change. After it the change is rolled back.
     pub(super) fn change(self) -> Option<Instant> {
         self.all
-            .map(|all| all.checked_sub(PUT_BACK).unwrap_or_else(Instant::now))
+            .map(|all| all.checked_sub(ROLLBACK_RESERVE).unwrap_or_else(Instant::now))
     }
 
-    /// Until when all must have ended, with what was put back.
+    /// Deadline of the run, with its rollback.
     pub(super) fn all(self) -> Option<Instant> {
         self.all
     }
 
-    /// Whether there is time enough to begin a change.
+    /// True if there is time to begin a change.
     pub(super) fn for_a_change(self) -> bool {
-        left(self.change()).is_none_or(|left| left >= CHANGE)
+        left(self.change()).is_none_or(|left| left >= MIN_CHANGE_TIME)
     }
 
-    /// As long a wait as leaves time for a change.
-    pub(super) fn wait(self, patience: Duration) -> Duration {
-        let most = left(self.change()).map(|left| left.saturating_sub(CHANGE * 2));
-        most.map_or(patience, |most| most.min(patience))
+    /// The longest wait, up to `longest`, that leaves time for a change.
+    pub(super) fn wait(self, longest: Duration) -> Duration {
+        let most = left(self.change()).map(|left| left.saturating_sub(MIN_CHANGE_TIME * 2));
+        most.map_or(longest, |most| most.min(longest))
     }
 
-    /// At most until what was begun must have ended.
+    /// `settle`, cut to the deadline of a change.
     pub(super) fn settle(self, settle: Duration) -> Duration {
         left(self.change()).map_or(settle, |left| left.min(settle))
     }
@@ -67,13 +69,14 @@ fn left(until: Option<Instant>) -> Option<Duration> {
     until.map(|until| until.saturating_duration_since(Instant::now()))
 }
 
-/// Commands that end in time: each has half of what is left, so that one that hangs leaves something to those behind it.
-pub(super) struct Within<'a> {
+/// Runs commands before a deadline. Each command gets half of the time left, so that one that hangs
+/// leaves time for those after it.
+pub(super) struct BoundedCommands<'a> {
     pub(super) commands: &'a dyn Commands,
     pub(super) until: Option<Instant>,
 }
 
-impl Commands for Within<'_> {
+impl Commands for BoundedCommands<'_> {
     fn run(&self, tool: &Tool) -> Result<CommandOutput, CommandError> {
         let Some(left) = self.left() else {
             return self.commands.run(tool);
@@ -91,19 +94,19 @@ impl Commands for Within<'_> {
     }
 }
 
-/// Asks in time, and counts.
-pub(super) struct Counting<'a> {
+/// Sends probes before a deadline, and counts them per nameserver.
+pub(super) struct CountingAsker<'a> {
     pub(super) dns_client: &'a dyn DnsClient,
     pub(super) until: Option<Instant>,
     pub(super) asked: RefCell<BTreeMap<IpAddr, u32>>,
 }
 
-impl DnsClient for Counting<'_> {
+impl DnsClient for CountingAsker<'_> {
     fn query(&self, questions: &[Question], timeout: Duration) -> Vec<Answer> {
         for question in questions {
             *self.asked.borrow_mut().entry(question.nameserver).or_default() += 1;
         }
-        let most = left(self.until).map_or(timeout, |left| left.max(QUESTION));
+        let most = left(self.until).map_or(timeout, |left| left.max(MIN_PROBE_TIMEOUT));
         self.dns_client.query(questions, timeout.min(most))
     }
 }

@@ -1,4 +1,5 @@
-//! Waiting for a network at boot, and for what was written to answer. What is waited for is a change that the kernel tells of, not a time.
+//! Waits for a network at boot, and verifies a change by probes. The waits end at a change that the
+//! kernel reports, not after a fixed time.
 
 use std::{
     net::IpAddr,
@@ -15,33 +16,37 @@ use virtfleet_agent_core::dns::{
 };
 use virtfleet_agent_host::dns::{DnsChangeSource, ObserveDnsError};
 
-use super::{DnsProvisioner, Observed, time::Until};
+use super::{DnsProvisioner, Observed, time::RunDeadline};
 
-/// From then on what answers is enough, also when something of the platform's is still beside it.
-const EXACT: Duration = Duration::from_secs(3);
-/// A look without being told: routes, and files that nobody may watch.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// After this time an answering nameserver is enough, even if one of the platform's is still in use
+/// beside it.
+const EXACT_MATCH_TIME: Duration = Duration::from_secs(3);
+/// Interval at which the state is observed without an event. Routes, and files that cannot be
+/// watched, cause no event.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The first pause before nameservers are asked again at boot; each is twice the one before.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// First pause before nameservers are probed again at boot. Each pause is twice the one before.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long the cluster's DNS is probed again before the platform's nameservers take its place: a nameserver that restarts is no outage.
-const CONFIRM_FALLBACK: Duration = Duration::from_secs(5);
+/// How long the cluster's DNS is probed again before the platform's nameservers replace it, so that
+/// a restart is not treated as an outage.
+const FALLBACK_CONFIRM_TIME: Duration = Duration::from_secs(5);
 
-/// For so long nobody must have been at any link until nothing is waited for: a router advertisement comes without anybody being seen at work (RFC 4861: a second until it is
-/// asked for, half a second until it is answered).
-const QUIET: Duration = Duration::from_secs(2);
+/// No link may be in configuration for this long before the wait ends. A router advertisement
+/// arrives without a visible configuration state (RFC 4861: up to 1 s until the solicitation, up to
+/// 0.5 s until the answer).
+const QUIET_TIME: Duration = Duration::from_secs(2);
 
-/// Changes that are waited for, until a time.
-pub(super) struct Patience {
+/// Waits for changes, with a time limit.
+pub(super) struct ChangeWait {
     changes: Option<DnsChangeSource>,
     began: Instant,
     limit: Duration,
     quiet_since: Option<Instant>,
 }
 
-impl Patience {
-    /// What has changed before is not waited for.
+impl ChangeWait {
+    /// Changes before this call do not end a wait.
     pub(super) fn new(provisioner: &DnsProvisioner<'_>, limit: Duration) -> Self {
         Self {
             changes: (!limit.is_zero()).then(|| DnsChangeSource::open(provisioner.roots)),
@@ -51,16 +56,17 @@ impl Patience {
         }
     }
 
-    /// Whether nothing more comes: no link is up that somebody is at, and that for a while.
-    fn nothing_comes(&mut self, seen: &Seen) -> bool {
+    /// True if no more changes are expected: for a while, no link that is up has been in
+    /// configuration.
+    fn no_change_expected(&mut self, seen: &Seen) -> bool {
         if !seen.unsettled.is_empty() {
             self.quiet_since = None;
             return false;
         }
-        self.quiet_since.get_or_insert_with(Instant::now).elapsed() >= QUIET
+        self.quiet_since.get_or_insert_with(Instant::now).elapsed() >= QUIET_TIME
     }
 
-    /// Waits for a change, `most` at the longest; false when the time is up.
+    /// Waits for a change, at most `most`. False: the time limit is reached.
     pub(super) fn wait(&mut self, most: Duration) -> bool {
         let left = self.limit.saturating_sub(self.began.elapsed());
         match &mut self.changes {
@@ -74,46 +80,49 @@ impl Patience {
 }
 
 impl DnsProvisioner<'_> {
-    /// The plan, as soon as there is a network whose nameservers answer, or when the time is up. A guest without a network, or whose network names no nameserver, is not held up
-    /// for it.
+    /// The plan, as soon as there is a network whose nameservers answer, or at the time limit. A
+    /// guest without a network, or whose network names no nameserver, is not delayed.
     pub(super) fn plan_within(
         &self,
         asked: &Asked,
         by_admin: bool,
-        until: Until,
+        until: RunDeadline,
     ) -> Result<Observed, ObserveDnsError> {
-        let mut patience = Patience::new(self, until.wait(self.network_wait));
-        let mut seen = self.looked(by_admin)?;
-        while !has_network(&seen) && !patience.nothing_comes(&seen) && patience.wait(LOOK_AGAIN) {
-            seen = self.looked(by_admin)?;
+        let mut changes = ChangeWait::new(self, until.wait(self.network_wait));
+        let mut seen = self.observe_for(by_admin)?;
+        while !has_network(&seen) && !changes.no_change_expected(&seen) && changes.wait(OBSERVE_INTERVAL) {
+            seen = self.observe_for(by_admin)?;
         }
-        let mut observed = self.judged(asked, seen);
-        // A lease may come after the address, its nameservers after that, and the way to them last.
-        let mut pause = ASK_AGAIN;
+        let mut observed = self.probe_and_plan(asked, seen);
+        // The lease may come after the address, its nameservers after that, and the route to them
+        // last.
+        let mut pause = FIRST_RETRY_PAUSE;
         while (observed.plan.choice.is_none() || observed.plan.is_fallback())
-            && !in_vain(&observed)
-            && !(names_nobody(&observed) && patience.nothing_comes(&observed.seen))
-            && patience.wait(pause)
+            && !cannot_improve(&observed)
+            && !(knows_no_nameserver(&observed) && changes.no_change_expected(&observed.seen))
+            && changes.wait(pause)
         {
-            observed = self.judged(asked, self.looked(by_admin)?);
-            if !names_nobody(&observed) {
+            observed = self.probe_and_plan(asked, self.observe_for(by_admin)?);
+            if !knows_no_nameserver(&observed) {
                 pause *= 2;
             }
         }
-        let confirm = CONFIRM_FALLBACK
+        let confirm = FALLBACK_CONFIRM_TIME
             .saturating_sub(self.network_wait)
             .min(self.settle);
-        let mut patience = Patience::new(self, until.wait(confirm));
-        let mut pause = ASK_AGAIN;
-        while observed.plan.is_fallback() && !observed.plan.steps.is_empty() && patience.wait(pause) {
-            observed = self.judged(asked, self.looked(by_admin)?);
+        let mut changes = ChangeWait::new(self, until.wait(confirm));
+        let mut pause = FIRST_RETRY_PAUSE;
+        while observed.plan.is_fallback() && !observed.plan.steps.is_empty() && changes.wait(pause) {
+            observed = self.probe_and_plan(asked, self.observe_for(by_admin)?);
             pause *= 2;
         }
         Ok(observed)
     }
 
-    /// Whether what is in use now answers, asked the way programs ask: resolved's stub, where it is in `/etc/resolv.conf`, and what is behind it. A nameserver that collides
-    /// is a reason to put all back only when it was not in use before: else that would take away what is better already.
+    /// Verifies that the nameservers in use answer. Probes as programs do: resolved's stub if
+    /// `/etc/resolv.conf` names it, and the nameservers behind it. A colliding nameserver fails the
+    /// verification only if it was not in use before; otherwise the rollback would also undo the
+    /// improvement.
     pub(super) fn verify(
         &self,
         asked: &Asked,
@@ -121,57 +130,57 @@ impl DnsProvisioner<'_> {
         before: &[IpAddr],
     ) -> Result<(), String> {
         let Some(wanted) = wanted else {
-            return self.given_back(asked);
+            return self.platform_restored(asked);
         };
-        let mut patience = Patience::new(self, self.settle);
+        let mut changes = ChangeWait::new(self, self.settle);
         loop {
             let seen = self.observe().map_err(|error| error.to_string())?;
             let now = effective(&seen);
             let exact = same_nameservers(&now, wanted);
-            // Services may need their time until the one that collides is gone.
+            // Services may need time until the colliding nameserver is no longer in use.
             let colliding = collide(asked, &seen, &now.nameservers);
-            if !colliding.is_empty() && patience.wait(LOOK_AGAIN) {
+            if !colliding.is_empty() && changes.wait(OBSERVE_INTERVAL) {
                 continue;
             }
             let result = if let Some(one) = colliding.iter().find(|one| !before.contains(&one.nameserver)) {
                 Err(format!("{} is in use, which is {}", one.nameserver, one.with))
-            } else if exact || patience.began.elapsed() >= EXACT || !colliding.is_empty() {
+            } else if exact || changes.began.elapsed() >= EXACT_MATCH_TIME || !colliding.is_empty() {
                 self.answers(asked, &seen)
             } else {
                 Err("the nameservers in use are not those that were written".to_owned())
             };
             match result {
                 Ok(()) => return Ok(()),
-                Err(_) if patience.wait(LOOK_AGAIN) => {}
+                Err(_) if changes.wait(OBSERVE_INTERVAL) => {}
                 Err(reason) => return Err(reason),
             }
         }
     }
 
-    /// Whether the platform's own nameservers are back, and one of them answers.
-    fn given_back(&self, asked: &Asked) -> Result<(), String> {
-        let mut patience = Patience::new(self, self.settle);
+    /// Verifies that the platform's own nameservers are in use again, and that one of them answers.
+    fn platform_restored(&self, asked: &Asked) -> Result<(), String> {
+        let mut changes = ChangeWait::new(self, self.settle);
         loop {
             let seen = self.observe().map_err(|error| error.to_string())?;
             let result = match links_are_silent(&seen) {
-                Some(link) => Err(format!("{link} has not got its own nameservers back")),
+                Some(link) => Err(format!("{link} does not have its own nameservers again")),
                 None => self.answers(asked, &seen),
             };
             match result {
                 Ok(()) => return Ok(()),
-                Err(_) if patience.wait(LOOK_AGAIN) => {}
+                Err(_) if changes.wait(OBSERVE_INTERVAL) => {}
                 Err(reason) => return Err(reason),
             }
         }
     }
 
-    /// Whether anybody who is in use answers.
+    /// Verifies that at least one nameserver in use answers.
     pub(super) fn answers(&self, asked: &Asked, seen: &Seen) -> Result<(), String> {
         let now = effective(seen).nameservers;
         if now.is_empty() {
             return Err("no nameserver is in use".to_owned());
         }
-        let stubs = programs_ask(seen);
+        let stubs = program_nameservers(seen);
         let mut all = now.clone();
         all.extend(stubs.iter().filter(|stub| !now.contains(stub)));
         let judged = self.ask(asked, seen, &all);
@@ -180,7 +189,7 @@ impl DnsProvisioner<'_> {
             match judged {
                 Some(judged) if judged.health.is_usable() => None,
                 Some(judged) => Some(format!("{one}: {}", judged.because)),
-                None => Some(format!("{one} was not asked")),
+                None => Some(format!("{one} was not probed")),
             }
         };
         for group in [&now, &stubs] {
@@ -193,7 +202,8 @@ impl DnsProvisioner<'_> {
     }
 }
 
-/// A link of which networkd tells systemd-resolved nothing, although a lease names nameservers, while no link has told any.
+/// A link whose DNS servers networkd does not pass to systemd-resolved, although its lease names
+/// nameservers, while no link has passed any.
 fn links_are_silent(seen: &Seen) -> Option<&str> {
     let by_networkd = |link: &&Link| link.manager == Manager::Networkd;
     let given = |link: &&Link| link.given.iter().any(|given| !given.conf.nameservers.is_empty());
@@ -205,19 +215,22 @@ fn links_are_silent(seen: &Seen) -> Option<&str> {
     silent.map(|link| link.name.as_str())
 }
 
-/// An address by which somebody else can be asked. Whether there is a way to the nameservers shows when they are.
+/// True if the guest has an address from which another host can be reached. Whether there is a
+/// route to the nameservers shows when they are probed.
 fn has_network(seen: &Seen) -> bool {
     seen.locals.iter().any(Local::is_routable)
 }
 
-/// Whether nobody is known who could be asked. Without any network, who is asked for is known and of no use.
-fn names_nobody(observed: &Observed) -> bool {
+/// True if no nameserver is known that could be probed. Without a network, requested nameservers do
+/// not count.
+fn knows_no_nameserver(observed: &Observed) -> bool {
     observed.plan.asked.nameservers.is_empty() || !has_network(&observed.seen)
 }
 
-/// Whether waiting changes nothing: what was asked for is known, with a lease where a lease counts, and each of it collides, lies or loops. What comes later by another lease
-/// or router advertisement is heard of by the watch.
-fn in_vain(observed: &Observed) -> bool {
+/// True if waiting changes nothing: the requested nameservers are known, and the lease if it is
+/// needed, and each nameserver collides, lies or loops. The DNS watch reports nameservers of a
+/// later lease or router advertisement.
+fn cannot_improve(observed: &Observed) -> bool {
     let Observed { seen, plan } = observed;
     let given = seen.links.iter().any(|link| {
         let counts = |given: &Given| {
@@ -239,8 +252,8 @@ fn collide(asked: &Asked, seen: &Seen, nameservers: &[IpAddr]) -> Vec<Collision>
     collision::find(asked, seen, &named)
 }
 
-/// The stubs in `/etc/resolv.conf`.
-fn programs_ask(seen: &Seen) -> Vec<IpAddr> {
+/// The nameservers of `/etc/resolv.conf`, which are those that programs use.
+fn program_nameservers(seen: &Seen) -> Vec<IpAddr> {
     let text = seen.resolv_conf.text.as_deref().unwrap_or_default();
     let mut nameservers = resolv::parse(text).nameservers;
     nameservers.retain(|one| STUBS.contains(one));
@@ -259,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_for_what_cannot_become_good() {
+    fn the_wait_ends_if_no_nameserver_can_become_usable() {
         let ip = |text: &str| -> IpAddr { text.parse().unwrap() };
         let observed = |asked: &str, lease: bool, health: Health| {
             let asked: Vec<IpAddr> = asked.split(' ').map(ip).collect();
@@ -299,35 +312,43 @@ mod tests {
                 },
             }
         };
-        assert!(in_vain(&observed("169.254.20.10", true, Health::Dead)));
-        assert!(in_vain(&observed("169.254.20.10 10.0.0.1", true, Health::Lying)));
-        // It may answer yet, or a lease may come.
-        assert!(!in_vain(&observed("169.254.20.10 10.0.0.1", true, Health::Dead)));
-        assert!(!in_vain(&observed("169.254.20.10", false, Health::Dead)));
+        assert!(cannot_improve(&observed("169.254.20.10", true, Health::Dead)));
+        assert!(cannot_improve(&observed(
+            "169.254.20.10 10.0.0.1",
+            true,
+            Health::Lying
+        )));
+        // It may still answer, or a lease may come.
+        assert!(!cannot_improve(&observed(
+            "169.254.20.10 10.0.0.1",
+            true,
+            Health::Dead
+        )));
+        assert!(!cannot_improve(&observed("169.254.20.10", false, Health::Dead)));
     }
 
     #[test]
-    fn what_nobody_is_at_is_not_waited_for() {
+    fn the_wait_ends_if_no_link_is_in_configuration() {
         let quiet = Seen::default();
         let busy = Seen {
             unsettled: vec!["eth0".into()],
             ..Seen::default()
         };
         let began = Instant::now();
-        let mut patience = Patience {
+        let mut changes = ChangeWait {
             changes: None,
             began,
             limit: Duration::from_secs(30),
-            quiet_since: began.checked_sub(QUIET),
+            quiet_since: began.checked_sub(QUIET_TIME),
         };
-        assert!(patience.nothing_comes(&quiet));
-        // Somebody has begun: a while of quiet is needed again.
-        assert!(!patience.nothing_comes(&busy));
-        assert!(!patience.nothing_comes(&quiet));
+        assert!(changes.no_change_expected(&quiet));
+        // A link is in configuration again: the quiet time starts anew.
+        assert!(!changes.no_change_expected(&busy));
+        assert!(!changes.no_change_expected(&quiet));
     }
 
     #[test]
-    fn a_network_is_an_address_that_others_can_answer_to() {
+    fn a_network_is_an_address_that_is_not_local() {
         let has = |address: &str| {
             has_network(&Seen {
                 locals: vec![Local {

@@ -1,4 +1,4 @@
-//! Setting the number of queues of one interface, and looking whether all is as before.
+//! Sets the number of queues of one interface, and verifies that the link is as before.
 
 use std::{net::IpAddr, time::Duration};
 
@@ -11,41 +11,44 @@ use virtfleet_agent_host::{Link, Traffic};
 
 use super::NicProvisioner;
 
-/// The pause between two looks at the link.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// So long all must be as before without a break: the kernel tells of a carrier that went up to a second late (`linkwatch`).
-pub(super) const STEADY: Duration = Duration::from_secs(1);
-/// Bytes a second that tell that something is coming (or going): a hundred of the smallest packets.
-const FLOWS: f64 = 6000.0;
-/// A driver that is busy is asked so often.
-const TRIES: u32 = 3;
+/// Interval at which the link is inspected.
+const INSPECT_INTERVAL: Duration = Duration::from_millis(100);
+/// How long the link must be as before without a break. The kernel reports a carrier change up to a
+/// second late (`linkwatch`).
+pub(super) const STEADY_TIME: Duration = Duration::from_secs(1);
+/// Bytes per second from which an interface counts as receiving or sending: a hundred of the
+/// smallest packets.
+const MIN_TRAFFIC: f64 = 6000.0;
+/// Number of attempts at a busy driver.
+const MAX_ATTEMPTS: u32 = 3;
 
-/// Why a number of queues is not what was planned.
+/// Why a number of queues was not set as planned.
 #[derive(Debug)]
 pub(super) enum ChangeError {
-    /// It is not the interface of the plan any more, not as the plan found it, or the driver cannot do it; nothing was done.
+    /// The interface is no longer that of the plan, or not as the plan found it, or the driver does
+    /// not support it. Nothing was changed.
     Refused(Refusal),
-    /// The driver refused for now; nothing has changed.
+    /// The driver refused for now. Nothing was changed.
     Failed(String),
-    /// The interface went away meanwhile.
+    /// The interface disappeared during the change.
     Gone(String),
-    /// All is not as before: so the number that was there is to be put back.
+    /// The link is not as before, so the earlier number must be restored.
     Broke(Fault),
-    /// All was not as before, and what was done about it.
+    /// The link was not as before, and what was done about it.
     PutBack(String),
 }
 
-/// What is not as before.
+/// What is not as before a change.
 #[derive(Debug, Clone)]
 pub(super) enum Fault {
     /// The link, an address, or the number itself.
     Lost(String),
-    /// There was traffic, and there is none. It may have ended by itself.
+    /// Traffic has stopped. It may have stopped for another reason.
     Silent(&'static str),
 }
 
 impl Fault {
-    /// In words.
+    /// The reason as text.
     pub(super) fn words(&self) -> &str {
         match self {
             Self::Lost(why) => why,
@@ -54,21 +57,21 @@ impl Fault {
     }
 }
 
-/// What there was before a change, and is to be there afterwards.
+/// State of an interface before a change, which must be restored after it.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     carrier: bool,
     up: bool,
-    /// Each of them.
+    /// Addresses of the interface, all of which must remain.
     addresses: Vec<IpAddr>,
-    /// One at least: all that is known after a pass that was cut short.
+    /// True if at least one address must remain. An interrupted run has recorded no more than that.
     address: bool,
-    /// Whether packets were received, and whether they were sent.
+    /// True for each direction, receiving and sending, in which there was traffic.
     flows: (bool, bool),
 }
 
 impl Before {
-    /// As a pass that was cut short has written it down.
+    /// From the record of an interrupted run.
     pub(super) fn of(pending: &Pending) -> Self {
         Self {
             carrier: pending.carrier,
@@ -80,7 +83,7 @@ impl Before {
 }
 
 impl NicProvisioner<'_> {
-    /// What there is before `from` queues become `to`. Nothing is done yet.
+    /// The state before a change from `from` to `to` queues. Changes nothing.
     pub(super) fn begin(
         &self,
         target: &Target,
@@ -96,7 +99,13 @@ impl NicProvisioner<'_> {
                 let message = format!("{nic} has {now} queues by now, and the plan was made for {from}");
                 return Err(ChangeError::Refused(refusal(nic, message)));
             }
-            Err(errno) => return Err(ChangeError::Failed(told(nic, "asking for its queues", errno))),
+            Err(errno) => {
+                return Err(ChangeError::Failed(kernel_error(
+                    nic,
+                    "asking for its queues",
+                    errno,
+                )));
+            }
         }
         let addresses = self.world.addresses(nic);
         let before = Before {
@@ -105,7 +114,7 @@ impl NicProvisioner<'_> {
             address: !addresses.is_empty(),
             addresses,
             flows: rates.map_or((false, false), |rates| {
-                (rates.rx_bytes >= FLOWS, rates.tx_bytes >= FLOWS)
+                (rates.rx_bytes >= MIN_TRAFFIC, rates.tx_bytes >= MIN_TRAFFIC)
             }),
         };
         let pending = Pending {
@@ -119,7 +128,7 @@ impl NicProvisioner<'_> {
         Ok((pending, before))
     }
 
-    /// Sets `to` queues, and looks whether all is as before then.
+    /// Sets `to` queues, and verifies that the link is as before.
     pub(super) fn change(
         &self,
         target: &Target,
@@ -130,7 +139,7 @@ impl NicProvisioner<'_> {
         let nic = &target.nic;
         self.fail_points.at(&format!("set {nic} to {to} queues"));
         self.set(nic, to).map_err(|errno| {
-            let message = told(nic, &format!("setting {to} queues"), errno);
+            let message = kernel_error(nic, &format!("setting {to} queues"), errno);
             if matches!(errno, Errno::EINVAL | Errno::EOPNOTSUPP) {
                 ChangeError::Refused(Refusal {
                     kind: RefusalKind::Unsupported,
@@ -146,12 +155,12 @@ impl NicProvisioner<'_> {
         verified.map_err(|why| match self.still(target) {
             Ok(_) => ChangeError::Broke(why),
             Err(_) => ChangeError::Gone(format!(
-                "{nic} went away, or was replaced, while its queues were changed; the next pass looks again"
+                "{nic} went away, or was replaced, while its queues were changed; the next run checks again"
             )),
         })
     }
 
-    /// The link, as long as it is that of the interface of the plan.
+    /// The link, if the interface is still that of the plan.
     pub(super) fn still(&self, target: &Target) -> Result<Link, Refusal> {
         let Target { nic, index, mac } = target;
         let Some(link) = self.world.link(nic) else {
@@ -169,18 +178,19 @@ impl NicProvisioner<'_> {
 
     pub(super) fn set(&self, nic: &str, queues: u32) -> Result<(), Errno> {
         let mut result = self.calls.set_channels(nic, queues);
-        for _ in 1..TRIES {
+        for _ in 1..MAX_ATTEMPTS {
             if result != Err(Errno::EBUSY) {
                 break;
             }
-            self.world.pause(LOOK_AGAIN);
+            self.world.pause(INSPECT_INTERVAL);
             result = self.calls.set_channels(nic, queues);
         }
         result
     }
 
-    /// Waits until all is as before with this number of queues, stays so for [`STEADY`], and goes on where something came and went before; else what is not once
-    /// `settle` is over.
+    /// Waits until the link is as before with this number of queues, stays so for [`STEADY_TIME`],
+    /// and has traffic if it had traffic before. Otherwise it returns what is missing once `settle`
+    /// has passed.
     pub(super) fn verified(
         &self,
         target: &Target,
@@ -215,19 +225,20 @@ impl NicProvisioner<'_> {
                     }
                 }
             }
-            self.world.pause(LOOK_AGAIN);
+            self.world.pause(INSPECT_INTERVAL);
         }
     }
 
-    /// Whether the window is over. After its middle there must be traffic where there was some before, at once or a little later, as few packets come now and then: what
-    /// came at its beginning says nothing of a link that died since.
+    /// True once the window is over. If there was traffic before, there must be traffic after the
+    /// window's middle, or a little later if packets are rare: traffic at its beginning does not
+    /// show that the link still works.
     fn goes_on(&self, target: &Target, window: &mut Window, before: &Before) -> Result<bool, Fault> {
         let age = self.world.now().saturating_sub(window.since);
         let traffic = self.world.traffic(&target.nic);
-        if age >= STEADY / 2 && window.middle.is_none() {
+        if age >= STEADY_TIME / 2 && window.middle.is_none() {
             window.middle = traffic;
         }
-        if age < STEADY {
+        if age < STEADY_TIME {
             return Ok(false);
         }
         if let (Some(then), Some(now)) = (window.middle, traffic) {
@@ -241,15 +252,15 @@ impl NicProvisioner<'_> {
         Ok(true)
     }
 
-    /// Only what is lost is a fault: an interface that comes up meanwhile is to stay up from then on.
+    /// Only a loss is a fault. A link that comes up meanwhile must stay up from then on.
     fn as_before(&self, target: &Target, queues: u32, before: &mut Before) -> Result<(), String> {
         let nic = &target.nic;
         let link = self.still(target).map_err(|refusal| refusal.message)?;
         match self.calls.channels(nic) {
             Ok(Some(now)) if now.current == queues => {}
             Ok(Some(now)) => return Err(format!("the driver kept {} queues", now.current)),
-            Ok(None) => return Err("the driver did not say any more how many queues it has".to_owned()),
-            Err(errno) => return Err(told(nic, "asking for its queues", errno)),
+            Ok(None) => return Err("the driver no longer reports its number of queues".to_owned()),
+            Err(errno) => return Err(kernel_error(nic, "asking for its queues", errno)),
         }
         let (carrier, up) = (link.carrier == Some(true), link.operstate == UP);
         if before.up && !up {
@@ -277,11 +288,11 @@ impl NicProvisioner<'_> {
 /// `operstate` of a link that is up.
 const UP: &str = "up";
 
-/// A time in which all was as before.
+/// The time during which the link has been as before.
 #[derive(Debug)]
 struct Window {
     since: Duration,
-    /// Traffic in its middle.
+    /// Traffic counters at its middle.
     middle: Option<Traffic>,
 }
 
@@ -294,12 +305,12 @@ fn refusal(nic: &str, message: String) -> Refusal {
     }
 }
 
-/// An error of the kernel with what it means here and what to do next.
-pub(super) fn told(subject: &str, what: &str, errno: Errno) -> String {
+/// An error of the kernel, with its meaning here and the next step.
+pub(super) fn kernel_error(subject: &str, what: &str, errno: Errno) -> String {
     let next = match errno {
         Errno::EPERM | Errno::EACCES => "it needs root: sudo virtfleet-agent apply nic",
-        Errno::ENODEV | Errno::ENOENT => "it is gone; the next pass looks again",
-        Errno::EBUSY => "something else is at it; the next pass tries again",
+        Errno::ENODEV | Errno::ENOENT => "it is gone; the next run checks again",
+        Errno::EBUSY => "it is in use by something else; the next run tries again",
         Errno::EINVAL => {
             "the driver refuses that; an XDP program that needs the queues is a reason (ip -d link show)"
         }

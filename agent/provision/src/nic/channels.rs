@@ -1,10 +1,11 @@
-//! The number of queues of one interface with its way back, written down at each point at which a pass may be killed.
+//! Changes the number of queues of one interface. The rollback is recorded at each point at which a
+//! run may be killed.
 //!
 //! ```text
-//! pending ─ set ─ verified ─────────────────────▶ ours
-//!              └─ broke ─ put back ─ verified ──▶ put_back, and not tried again by itself
-//!                               ├─ silent, too ──▶ unclear: traffic may have ended by itself; tried once more
-//!                               └─ not as before ▶ pending with what is wrong: the next pass looks again
+//! pending ─ set ─ verified ────────────────────▶ ours
+//!              └─ broke ─ restore ─ verified ──▶ put_back, retried only by an admin
+//!                              ├─ also silent ──▶ unclear: traffic may have stopped by itself; one retry
+//!                              └─ not as before ▶ pending, with the fault: the next run checks again
 //! ```
 
 use std::time::Duration;
@@ -22,17 +23,18 @@ use virtfleet_wire::settings::Multiqueue;
 
 use super::{
     Wanted,
-    change::{Before, ChangeError, Fault, told},
+    change::{Before, ChangeError, Fault, kernel_error},
     provisioner::NicProvisioner,
-    run::Outcome,
+    run::NicOutcome,
     time::{NO_TIME, Time},
 };
 
-/// What is put back has this long at least to come back.
-const LEAST_SETTLE: Duration = Duration::from_secs(1);
+/// Minimum time that a restored link has to come up.
+const MIN_SETTLE_TIME: Duration = Duration::from_secs(1);
 
 impl NicProvisioner<'_> {
-    /// Sets `to` queues where there are `from`: verified, or put back. `rates`: what is coming and going.
+    /// Changes an interface from `from` to `to` queues: verified, or restored. `rates` are the
+    /// current traffic rates.
     pub(super) fn channels(
         &self,
         target: &Target,
@@ -48,17 +50,17 @@ impl NicProvisioner<'_> {
         };
         standing(state, nic).pending = Some(pending.clone());
         NIC_STATE.write(self.roots, state)?;
-        // When this pass is killed while the link is down, the next one is to come at once.
+        // If this run is killed while the link is down, the next run must follow at once.
         if let Err(error) = request_reconcile(self.roots, Requester::Nic) {
-            tracing::debug!(%error, "a change of queues that is cut short is settled with the next pass");
+            tracing::debug!(%error, "if this change is interrupted, only a later run completes it");
         }
-        let result = self.come_of(target, (pending, &mut before), settle, state);
+        let result = self.set_recorded(target, (pending, &mut before), settle, state);
         withdraw_request(self.roots, Requester::Nic);
         result
     }
 
-    /// Sets the queues of a change that is written down, and writes down what came of it.
-    fn come_of(
+    /// Sets the queues of a recorded change, and records the result.
+    fn set_recorded(
         &self,
         target: &Target,
         (pending, before): (Pending, &mut Before),
@@ -79,7 +81,7 @@ impl NicProvisioner<'_> {
                 let back = self.put_back(target, &pending, what, before, settle, state)?;
                 return Ok(Err(ChangeError::PutBack(back.unwrap_or_else(|still| still))));
             }
-            // What became of it is seen when it comes back.
+            // Its number of queues is checked when it comes back.
             Err(ChangeError::Gone(_)) => {}
             Err(error) => {
                 standing.pending = None;
@@ -93,7 +95,8 @@ impl NicProvisioner<'_> {
         Ok(result)
     }
 
-    /// Puts back the number of before a change with which `why`; there are `current` now. In words what came of it; an error when all is not as before still.
+    /// Restores the number of queues of before the change, which failed with `why`; there are
+    /// `current` now. Returns the result as text. Error: the link is still not as before.
     fn put_back(
         &self,
         target: &Target,
@@ -107,28 +110,29 @@ impl NicProvisioner<'_> {
         if let Some(pending) = &mut standing(state, nic).pending {
             pending.broke = Some(fault.words().to_owned());
         }
-        // A link that is down comes before a file that cannot be written.
+        // Report a link that is down before a file that cannot be written.
         let noted = NIC_STATE.write(self.roots, state);
         let mut back = Ok(());
         if current != from {
             self.fail_points.at(&format!("put {nic} back to {from} queues"));
             back = self
                 .set(nic, from)
-                .map_err(|errno| told(nic, &format!("putting {from} queues back"), errno));
+                .map_err(|errno| kernel_error(nic, &format!("putting {from} queues back"), errno));
             self.fail_points.at(&format!("{nic} has {from} queues again"));
         }
         let why = fault.words();
         let verified = back.map_err(|stuck| (Fault::Lost(stuck), false)).and_then(|()| {
-            self.verified(target, from, before, settle.max(LEAST_SETTLE))
+            self.verified(target, from, before, settle.max(MIN_SETTLE_TIME))
                 .map_err(|still| (still, true))
         });
-        // Traffic that ends is no fault of a link that is there.
+        // Stopped traffic is not a fault of a link that is up.
         let silent = matches!(
             (&verified, &fault),
             (Err((Fault::Silent(_), _)), Fault::Silent(_))
         );
         let came = verified.map_err(|(still, is_set)| Still {
-            // With that number there, the other one is not what is wrong, or not alone.
+            // The fault also occurs with this number, so the other number is not its cause, or not
+            // alone.
             unclear: silent || (is_set && matches!(still, Fault::Lost(_))),
             why: still.words().to_owned(),
         });
@@ -152,13 +156,15 @@ impl NicProvisioner<'_> {
                 "with {to} queues {why}, and with {from} again {still}: traffic may have ended by itself, so that {to} queues could not be verified"
             )),
             Err(Still { why: still, .. }) => Err(format!(
-                "with {to} queues {why}; with {from} again {still}; the next pass looks again. \
+                "with {to} queues {why}; with {from} again {still}; the next run checks again. \
                  Look at the link: ip -d link show {nic}; ethtool -l {nic}; journalctl -k -b"
             )),
         })
     }
 
-    /// Completes or rolls back the changes that an interrupted run left, and retries rollbacks that failed. Afterwards each number of queues is verified, or the outcome
+    /// Completes or rolls back the changes of an interrupted run, and retries rollbacks that
+    /// failed. Afterwards the number of queues of each interface is verified, or the outcome names
+    /// the fault.
     /// says what is wrong.
     pub(super) fn settle(
         &self,
@@ -166,7 +172,7 @@ impl NicProvisioner<'_> {
         (wanted, by_admin): (&Wanted, bool),
         time: Time,
         state: &mut NicState,
-        outcome: &mut Outcome,
+        outcome: &mut NicOutcome,
     ) -> Result<(), WriteStateError> {
         let known = |name: &str| state.nics.get(name)?.pending.clone();
         let left: Vec<(Target, Pending)> = machine
@@ -178,7 +184,7 @@ impl NicProvisioner<'_> {
             let settled = match time.settle(self.world.now(), wanted.asked.settle) {
                 None => Err(format!("{}: {NO_TIME}", target.nic)),
                 Some(settle) => {
-                    let given_up = self.is_given_up(target, wanted);
+                    let given_up = self.is_unmanaged(target, wanted);
                     self.settle_one(target, pending, (settle, given_up, by_admin), state)?
                 }
             };
@@ -198,8 +204,9 @@ impl NicProvisioner<'_> {
         Ok(())
     }
 
-    /// Whether nobody wants this interface looked after any more: by the settings, or because it was taken down.
-    fn is_given_up(&self, target: &Target, wanted: &Wanted) -> bool {
+    /// True if this interface must no longer be managed: by the settings, or because it was taken
+    /// down.
+    fn is_unmanaged(&self, target: &Target, wanted: &Wanted) -> bool {
         let asked = &wanted.asked;
         let excluded = asked
             .exclude
@@ -224,12 +231,12 @@ impl NicProvisioner<'_> {
                     "{nic}: the driver does not say how many queues it has"
                 )));
             }
-            Err(errno) => return Ok(Err(told(nic, "asking for its queues", errno))),
+            Err(errno) => return Ok(Err(kernel_error(nic, "asking for its queues", errno))),
         };
         let mut before = Before::of(pending);
         let mut settled = Settled::default();
         match &pending.broke {
-            // There is nothing to be put back any more, and what else was changed meanwhile is meant so.
+            // Nothing is left to restore, and other changes since then were intended.
             Some(_) if current == from && given_up => {
                 settled.done = Some(format!("{nic}: left with its {from} queues, as it stands"));
                 standing(state, nic).record_revert();
@@ -238,7 +245,7 @@ impl NicProvisioner<'_> {
                 let what = (current, Fault::Lost(why.clone()));
                 match self.put_back(target, pending, what, &mut before, settle, state)? {
                     Ok(done) => settled.done = Some(done),
-                    // Who asks for it takes it as it is.
+                    // An admin's run accepts the current state.
                     Err(still) if current == from && by_admin => {
                         settled.done = Some(format!("{nic}: {still}; it is taken as it is from now on"));
                         standing(state, nic).record_revert();
@@ -249,7 +256,7 @@ impl NicProvisioner<'_> {
             None if current == to => {
                 if let Err(fault) = self.verified(target, to, &mut before, settle) {
                     if self.still(target).is_err() {
-                        return Ok(Err(format!("{nic} went away; the next pass looks again")));
+                        return Ok(Err(format!("{nic} went away; the next run checks again")));
                     }
                     let what = (current, fault);
                     let back = self.put_back(target, pending, what, &mut before, settle, state)?;
@@ -259,13 +266,15 @@ impl NicProvisioner<'_> {
                 standing(state, nic).set(from, to);
                 state.changes += 1;
                 settled = Settled {
-                    done: Some(format!("{nic}: {to} queues verified, whose change was cut short")),
+                    done: Some(format!(
+                        "{nic}: {to} queues verified, after an interrupted change"
+                    )),
                     changed: true,
                 };
             }
-            // Somebody else has chosen since.
+            // The number was changed by something else since.
             Some(_) => standing(state, nic).record_revert(),
-            // Nothing was done yet, or somebody else has chosen since.
+            // Nothing was changed yet, or the number was changed by something else since.
             None => standing(state, nic).pending = None,
         }
         NIC_STATE.write(self.roots, state)?;
@@ -273,12 +282,12 @@ impl NicProvisioner<'_> {
     }
 }
 
-/// What came of a change that another pass has left.
+/// Result of settling a change that an earlier run left.
 #[derive(Debug, Default)]
 struct Settled {
-    /// In words.
+    /// What was done, as text.
     done: Option<String>,
-    /// Whether its number of queues is verified.
+    /// True if its number of queues is verified.
     changed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What goes through an interface before and after a change.
+//! Measures the traffic of an interface before and after a change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,14 +10,14 @@ use virtfleet_agent_host::Traffic;
 
 use super::World;
 
-/// How long traffic is looked at to see whether there is any.
-const GLANCE: Duration = Duration::from_millis(250);
-/// How long it is looked at to measure it.
-pub(super) const WINDOW: Duration = Duration::from_secs(1);
-/// With fewer packets a second two rates are not worth comparing.
-const LEAST_PACKETS: f64 = 1000.0;
+/// How long traffic is sampled to see whether there is any.
+const SHORT_SAMPLE_TIME: Duration = Duration::from_millis(250);
+/// How long traffic is sampled to measure its rate.
+pub(super) const SAMPLE_TIME: Duration = Duration::from_secs(1);
+/// Rates below this many packets per second are not compared.
+const MIN_PACKETS: f64 = 1000.0;
 
-/// Counters of one moment.
+/// Counters at one moment.
 struct Sample {
     at: Duration,
     softirq: Option<Duration>,
@@ -36,32 +36,33 @@ fn sample(world: &dyn World, nics: &[String]) -> Sample {
     }
 }
 
-/// What goes through some interfaces.
+/// Traffic of some interfaces.
 #[derive(Debug, Default)]
 pub(super) struct Load {
-    /// Of each of them.
+    /// Rates of each interface.
     pub(super) rates: BTreeMap<String, Rates>,
-    /// Those with enough of it to be measured.
+    /// Interfaces with enough traffic to be measured.
     pub(super) busy: BTreeSet<String>,
 }
 
-/// One look at all of these interfaces, which takes a quarter of a second; a whole one when one of them is busy.
+/// Samples all of these interfaces for a quarter of a second; if one of them is busy, for a whole
+/// second.
 pub(super) fn load(world: &dyn World, nics: &[String]) -> Load {
     if nics.is_empty() {
         return Load::default();
     }
     let before = sample(world, nics);
-    world.pause(GLANCE);
+    world.pause(SHORT_SAMPLE_TIME);
     let glance = sample(world, nics);
     let seconds = glance.at.saturating_sub(before.at).as_secs_f64();
     let is_busy = |nic: &&String| {
         let packets = before.nics.get(*nic).zip(glance.nics.get(*nic));
-        packets.is_some_and(|(a, b)| per_second(a.packets, b.packets, seconds) >= LEAST_PACKETS)
+        packets.is_some_and(|(a, b)| per_second(a.packets, b.packets, seconds) >= MIN_PACKETS)
     };
     let busy: Vec<String> = nics.iter().filter(is_busy).cloned().collect();
     let mut rates_of = rates(&before, &glance);
     if !busy.is_empty() {
-        world.pause(WINDOW.saturating_sub(GLANCE));
+        world.pause(SAMPLE_TIME.saturating_sub(SHORT_SAMPLE_TIME));
         rates_of.extend(rates(&before, &sample(world, &busy)));
     }
     Load {
@@ -70,10 +71,10 @@ pub(super) fn load(world: &dyn World, nics: &[String]) -> Load {
     }
 }
 
-/// The rates of these interfaces.
+/// Measures the rates of these interfaces.
 pub(super) fn measure(world: &dyn World, nics: &[String]) -> BTreeMap<String, Rates> {
     let before = sample(world, nics);
-    world.pause(WINDOW);
+    world.pause(SAMPLE_TIME);
     rates(&before, &sample(world, nics))
 }
 

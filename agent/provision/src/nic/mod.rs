@@ -1,12 +1,13 @@
-//! Queues of network interfaces: what is asked for becomes what the kernel has.
+//! Queues of network interfaces: observes them, and sets the requested number.
 //!
 //! ```text
-//! settings ─ check ─▶ Asked ─┐
-//! World ─ observe ─▶ Machine ┴ plan (agent/core) ─▶ Plan ─ set, verified or put back ─▶ nic.json
+//! settings ─ check ─▶ Asked ───┐
+//! World ─ observe ─▶ Machine ──┴ plan (agent/core) ─▶ Plan ─ set, verify or restore ─▶ nic.json
 //! ```
 //!
-//! The plan decides and this only does. The number of queues is set while traffic flows: the link, its addresses and its counters are watched afterwards, and what was
-//! there before comes back when they do not.
+//! The plan decides; this module only carries it out. The number of queues is set while traffic
+//! flows. Afterwards the run inspects the link, its addresses and its counters, and restores the
+//! earlier number if they are not as before.
 
 mod change;
 mod channels;

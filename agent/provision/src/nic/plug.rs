@@ -1,4 +1,4 @@
-//! The machine that we run on, as a pass meets it: the one place that knows who looks at it.
+//! The running machine as the [`World`] of a run.
 
 use std::{io, net::IpAddr, path::Path, time::Duration};
 
@@ -7,7 +7,7 @@ use virtfleet_agent_host::{Link, NicCalls, Roots, Traffic, virtio};
 
 use super::World;
 
-/// The machine below these roots.
+/// The machine at these roots.
 pub fn real<'a>(roots: &'a Roots, calls: &'a dyn NicCalls) -> impl World + 'a {
     Real { roots, calls }
 }
@@ -31,7 +31,8 @@ impl World for Real<'_> {
         virtfleet_agent_host::softirq(self.roots)
     }
     fn addresses(&self, nic: &str) -> Vec<IpAddr> {
-        // Asked of the kernel that we run on, which has nothing to say of another tree.
+        // The addresses come from the running kernel. They say nothing about another root
+        // filesystem.
         if self.roots.sysfs != Path::new("/sys") {
             return Vec::new();
         }

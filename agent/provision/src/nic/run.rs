@@ -16,13 +16,14 @@ use virtfleet_wire::settings::Multiqueue;
 
 use super::{
     NicProvisioner, Wanted,
-    change::{ChangeError, told},
-    measure::{Load, WINDOW, load, measure},
+    change::{ChangeError, kernel_error},
+    measure::{Load, SAMPLE_TIME, load, measure},
     time::{MAX_RUN, NO_TIME, Time},
 };
 use crate::engine::{self, Domain, Mode, RunError, RunResult};
 
-/// Limit of plans that one run applies. XPS is planned once the number of queues is right, and what was set is observed once more.
+/// Limit of plans that one run applies. XPS is planned once the number of queues is right, and what
+/// was set is observed once more.
 const MAX_ROUNDS: u32 = 3;
 
 /// The mode of a run over the network interfaces.
@@ -30,7 +31,7 @@ pub type NicMode<'a> = Mode<'a, Plan>;
 
 /// What the steps of a run did so far.
 #[derive(Default)]
-pub(super) struct Outcome {
+pub(super) struct NicOutcome {
     pub(super) done: Vec<String>,
     pub(super) errors: Vec<String>,
     refusals: Vec<Refusal>,
@@ -44,8 +45,9 @@ pub(super) struct Outcome {
 }
 
 impl NicProvisioner<'_> {
-    /// Observes the interfaces, plans, applies the plan, and records the result. `None`: the plan is not the expected one, and nothing was done but
-    /// to complete or undo what an interrupted run left.
+    /// Observes the interfaces, plans, applies the plan, and records the result. `None`: the plan
+    /// is not the expected one, and nothing was done but to complete or undo what an interrupted
+    /// run left.
     ///
     /// # Errors
     /// The state cannot be recorded: without it there is no rollback.
@@ -64,7 +66,7 @@ impl NicProvisioner<'_> {
             },
             state: NicState::default(),
             machine: Machine::default(),
-            outcome: Outcome::default(),
+            outcome: NicOutcome::default(),
             changes_before: 0,
         };
         engine::run(&mut run, mode)
@@ -80,7 +82,7 @@ struct NicRun<'a> {
     state: NicState,
     /// What was observed last.
     machine: Machine,
-    outcome: Outcome,
+    outcome: NicOutcome,
     /// Changes and rollbacks of this boot before the run.
     changes_before: u64,
 }
@@ -182,7 +184,8 @@ impl Domain for NicRun<'_> {
 }
 
 impl NicRun<'_> {
-    /// What the last run of this boot recorded. A record that cannot be used is reported once, and replaced.
+    /// What the last run of this boot recorded. A record that cannot be used is reported once, and
+    /// replaced.
     fn remembered(&mut self) -> NicState {
         match NIC_STATE.read(self.provisioner.roots, self.provisioner.boot_id) {
             Ok(state) => state,
@@ -203,7 +206,8 @@ impl NicRun<'_> {
             .plan_for(self.wanted, &self.machine, &mut self.state)
     }
 
-    /// One step. Whatever it results in, the other steps go on; only a state file that cannot be written ends the run.
+    /// One step. Whatever it results in, the other steps go on; only a state file that cannot be
+    /// written ends the run.
     fn step(&mut self, step: NicStep) -> Result<(), WriteStateError> {
         let subject = step.subject().to_owned();
         if self.outcome.given_up.contains(&subject) {
@@ -275,7 +279,7 @@ impl NicRun<'_> {
             // "eth0: rings of …" names the subject already.
             let what = step.to_string();
             let what = what.split_once(": ").map_or(what.as_str(), |(_, what)| what);
-            ChangeError::Failed(told(step.subject(), what, errno))
+            ChangeError::Failed(kernel_error(step.subject(), what, errno))
         })
     }
 
@@ -295,11 +299,12 @@ impl NicRun<'_> {
                 });
             }
         }
-        tracing::debug!(window = ?WINDOW, nics = ?busy, "traffic was measured before and after the change");
+        tracing::debug!(window = ?SAMPLE_TIME, nics = ?busy, "traffic was measured before and after the change");
     }
 
-    /// The steps that may be done now. A step that was done and is planned again is an error. A number of queues that was rolled back or refused is not
-    /// tried again unless an admin asks. A step that is not in the plan that the admin has read is not done.
+    /// The steps that may be done now. A step that was done and is planned again is an error. A
+    /// number of queues that was rolled back or refused is not tried again unless an admin asks. A
+    /// step that is not in the plan that the admin has read is not done.
     fn due(&mut self, plan: &Plan) -> Vec<NicStep> {
         let Mode {
             by_admin, expected, ..

@@ -19,7 +19,7 @@ use crate::{
     machine::BootIdentity,
 };
 
-/// How long a run may take at boot. It takes its time from DNS, which follows in the same stage.
+/// Time limit of a run at boot. DNS follows in the same stage and gets the rest of its time.
 const BOOT_BUDGET: Duration = Duration::from_secs(20);
 
 pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
@@ -48,7 +48,8 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     report(result, outcome, NicState::summary)
 }
 
-/// Whether something failed, a link is not as before still, or it did not come back with what is to be set by itself.
+/// True if something failed, a link is not as before, or a link did not recover with a number that
+/// is to be set automatically.
 pub fn failed(state: &NicState) -> bool {
     let mut standings = state.nics.values();
     let rolled_back = standings.any(|nic| nic.standing == QueueStatus::RolledBack);

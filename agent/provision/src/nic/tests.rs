@@ -1,7 +1,7 @@
 mod fake;
 mod faults;
 mod kills;
-mod remembers;
+mod records;
 mod steady;
 
 use std::time::Duration;
@@ -19,7 +19,7 @@ use fake::{BOOT, Fault, Guest, by_stage, nic, with};
 const AUTO: &str = "nic: {multiqueue: auto}";
 
 #[test]
-fn auto_raises_and_the_next_pass_has_nothing_to_do() {
+fn auto_raises_and_the_next_run_has_nothing_to_do() {
     let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 1)], AUTO);
     let passed = guest.by_itself();
     assert_eq!(guest.inner().set, ["eth0 2"]);
@@ -48,7 +48,7 @@ fn auto_raises_and_the_next_pass_has_nothing_to_do() {
 }
 
 #[test]
-fn report_only_is_done_by_a_person_alone_and_off_gives_back() {
+fn report_only_changes_only_for_an_admin_and_off_restores() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
     let looked = guest.by_itself();
     assert_eq!((looked.plan.steps.len(), guest.queues("eth0")), (1, 1));
@@ -69,7 +69,7 @@ fn report_only_is_done_by_a_person_alone_and_off_gives_back() {
 }
 
 #[test]
-fn a_vcpu_that_comes_gets_a_queue_and_one_that_goes_takes_ours() {
+fn a_new_vcpu_gets_a_queue_and_a_removed_one_loses_its_queue() {
     let guest = Guest::new(vec![nic(0, 2, 4)], AUTO);
     assert_eq!(guest.by_itself().state.done.len(), 0);
     guest.inner().machine.cpus.online = vec![0, 1, 2];
@@ -81,7 +81,7 @@ fn a_vcpu_that_comes_gets_a_queue_and_one_that_goes_takes_ours() {
 }
 
 #[test]
-fn what_somebody_else_chose_stays_when_that_is_asked_for() {
+fn keep_manual_keeps_a_number_that_was_set_by_hand() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "nic: {multiqueue: auto, keepManual: true}");
     let kept = guest.by_itself();
     assert_eq!(kept.state.nics["eth0"].standing, QueueStatus::Manual);
@@ -89,7 +89,7 @@ fn what_somebody_else_chose_stays_when_that_is_asked_for() {
 }
 
 #[test]
-fn rings_steering_and_schedulers_are_set_because_they_are_asked_for() {
+fn requested_rings_steering_and_schedulers_are_set() {
     let settings = "nic: {rings: {rx: 4096}, rps: all}\nvirtio: {diskScheduler: none}";
     let guest = Guest::new(vec![nic(0, 1, 4)], settings);
     guest.inner().machine.disks = vec![Disk {
@@ -109,7 +109,7 @@ fn rings_steering_and_schedulers_are_set_because_they_are_asked_for() {
 }
 
 #[test]
-fn traffic_is_measured_before_and_after_where_there_is_enough() {
+fn enough_traffic_is_measured_before_and_after() {
     let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4)], AUTO);
     guest.inner().rates.insert("eth0".to_owned(), 10_000);
     guest.inner().rates.insert("eth1".to_owned(), 900);
@@ -127,7 +127,7 @@ fn traffic_is_measured_before_and_after_where_there_is_enough() {
 }
 
 #[test]
-fn settings_that_are_wrong_change_nothing_and_say_so() {
+fn invalid_settings_change_nothing_and_are_reported() {
     for settings in [
         "nic: {multiqueue: auto, exclude: \"(\"}",
         "nic: {multiqueue: auto}\nvirtio: {diskScheduler: cfq}",
@@ -150,7 +150,7 @@ fn settings_that_are_wrong_change_nothing_and_say_so() {
 }
 
 #[test]
-fn a_plan_that_was_read_is_done_only_while_it_holds() {
+fn an_expected_plan_is_applied_only_if_it_is_unchanged() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
     let plan = guest.provisioner().plan(&guest.wanted());
     let how = with(&plan);
@@ -163,7 +163,7 @@ fn a_plan_that_was_read_is_done_only_while_it_holds() {
 }
 
 #[test]
-fn what_only_root_sees_is_left_for_the_agent() {
+fn what_only_root_can_read_is_recorded_for_the_agent() {
     let mut first = nic(0, 2, 4);
     first.dhcp_mtu = Some(1400);
     let guest = Guest::new(vec![first], "");
@@ -179,7 +179,7 @@ fn what_only_root_sees_is_left_for_the_agent() {
 }
 
 #[test]
-fn a_state_of_another_boot_or_shape_is_none() {
+fn a_state_of_another_boot_or_format_is_ignored() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     assert!(NIC_STATE.read(&guest.roots, BOOT).unwrap_err().is_absent());
     let mut state = guest.by_itself().state;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::change::STEADY;
+use super::change::STEADY_TIME;
 
 /// Limit of a run over all interfaces, however many of them are broken.
 pub(super) const MAX_RUN: Duration = Duration::from_mins(2);
@@ -26,10 +26,11 @@ impl Time {
         self.within.saturating_sub(now.saturating_sub(self.began))
     }
 
-    /// How long a link may take to come back: at most `asked`, and short enough to leave as long for the rollback. None: there is no time for a change.
+    /// How long a link may take to come back: at most `asked`, and short enough to leave as long
+    /// for the rollback. None: there is no time for a change.
     pub(super) fn settle(self, now: Duration, asked: Duration) -> Option<Duration> {
         let left = self.left(now);
-        let waiting = left.saturating_sub(STEADY * 2 + OVERHEAD);
+        let waiting = left.saturating_sub(STEADY_TIME * 2 + OVERHEAD);
         (left >= MIN_CHANGE).then(|| asked.min(waiting / 2))
     }
 }

@@ -1,4 +1,4 @@
-//! What the settings ask of network interfaces.
+//! The settings of network interfaces, as far as they can be used.
 
 use virtfleet_agent_core::nic::{
     Asked, Plan, check,
@@ -6,16 +6,17 @@ use virtfleet_agent_core::nic::{
 };
 use virtfleet_agent_state::settings::LoadedSettings;
 
-/// What the settings ask for, as far as they can be used.
+/// The requested configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// What is asked for; when nothing may be done, what looking needs.
+    /// The request. If nothing may be changed, it holds what an observation needs.
     pub asked: Asked,
-    /// Why nothing may be done: the settings are wrong, or not all of them are known.
+    /// Why nothing may be changed: the settings are invalid, or some of them are unknown.
     pub refusals: Vec<Refusal>,
 }
 
-/// What the settings ask for. A section that is wrong, or a file that is left out, changes nothing: neither what there is nor what is ours.
+/// The request of the settings. An invalid section, or a file that was skipped, changes nothing:
+/// neither the current state nor what the agent has set.
 pub fn wanted(settings: &LoadedSettings) -> Wanted {
     let refusal = |subject: &str, message: String| Refusal {
         kind: RefusalKind::Settings,
@@ -50,7 +51,7 @@ pub fn wanted(settings: &LoadedSettings) -> Wanted {
 }
 
 impl Wanted {
-    /// Takes everything out of a plan that the settings do not carry.
+    /// Removes from a plan everything that the settings do not request.
     pub fn limit(&self, mut plan: Plan) -> Plan {
         if !self.refusals.is_empty() {
             plan.steps.clear();

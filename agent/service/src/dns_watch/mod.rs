@@ -1,5 +1,6 @@
-//! The DNS watch of the daemon, without privileges. It probes each nameserver in use from time to time, follows changes of addresses and
-//! files, and requests a reconcile run from root when one is due. At rest its thread sleeps in `poll`.
+//! The DNS watch of the daemon, without privileges. It probes each nameserver in use from time to
+//! time, follows changes of addresses and files, and requests a reconcile run from root when one is
+//! due. At rest its thread sleeps in `poll`.
 //!
 //! ```text
 //! netlink, inotify ─▶ DnsChangeSource (host) ─┐

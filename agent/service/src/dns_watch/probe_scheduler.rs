@@ -1,4 +1,5 @@
-//! Decides when to probe each nameserver and when to request a reconcile run. Pure: time and randomness are passed in.
+//! Decides when to probe each nameserver and when to request a reconcile run. Pure: time and
+//! randomness are passed in.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -14,22 +15,25 @@ use virtfleet_agent_host::dns::DnsChange;
 
 /// Sustained rate: one reconcile request, and one probe of each nameserver, per interval.
 const RECONCILE_INTERVAL: Duration = Duration::from_mins(1);
-/// Requests allowed in a burst. An event triggers one at once, and the changes that a reconcile run makes are events too.
+/// Requests allowed in a burst. An event triggers one at once, and the changes that a reconcile run
+/// makes are events too.
 const RECONCILE_BURST: u32 = 6;
 /// Events within this window are merged into one request.
 const COALESCE_WINDOW: Duration = Duration::from_secs(2);
-/// At the start, a reconcile run is requested once the last one is older than this fraction of the time that passed between boot and that
-/// run, at most [`RECONCILE_INTERVAL`]. So an agent that restarts again and again requests fewer and fewer runs.
+/// At the start, a reconcile run is requested once the last one is older than this fraction of the
+/// time that passed between boot and that run, at most [`RECONCILE_INTERVAL`]. So an agent that
+/// restarts again and again requests fewer and fewer runs.
 const START_AGE_DIVISOR: u32 = 4;
 /// Equal consecutive results before a nameserver counts as up or down.
 const STATE_CHANGE_THRESHOLD: usize = 3;
-/// Limit of the probes of reconcile runs that the watch makes up for, in intervals. It covers the runs of the timer; without a limit, a day
-/// of events would silence the watch.
+/// Limit of the probes of reconcile runs that the watch makes up for, in intervals. It covers the
+/// runs of the timer; without a limit, a day of events would silence the watch.
 const MAX_COUNTED_PROBES: u32 = 15;
 /// Limit of nameservers that are probed; a resolver uses three (`resolv.conf(5)`, MAXNS).
 const MAX_NAMESERVERS: usize = 8;
 
-/// Decides when to probe each nameserver and when to request a reconcile run. Times are those of the caller's clock.
+/// Decides when to probe each nameserver and when to request a reconcile run. Times are those of
+/// the caller's clock.
 pub(super) struct ProbeScheduler {
     interval: Duration,
     /// The user cluster's own nameserver addresses.
@@ -49,7 +53,8 @@ pub(super) struct ProbeScheduler {
     not_before: Duration,
     /// Time of the last request.
     last_request: Option<Duration>,
-    /// Token-bucket position: when all requests so far would have been due at [`RECONCILE_INTERVAL`].
+    /// Token-bucket position: when all requests so far would have been due at
+    /// [`RECONCILE_INTERVAL`].
     bucket_time: Duration,
 }
 
@@ -82,8 +87,9 @@ impl ProbeScheduler {
         }
     }
 
-    /// Requests a reconcile run at the start of the process, unless the last run of this boot (`state`) found everything in order: changes
-    /// between that run and the start were not observed.
+    /// Requests a reconcile run at the start of the process, unless the last run of this boot
+    /// (`state`) found everything in order: changes between that run and the start were not
+    /// observed.
     pub(super) fn request_at_start(&mut self, state: Option<&DnsState>, since_boot: Duration) {
         let is_in_order = |state: &DnsState| matches!(state.standing, DnsStatus::Verified | DnsStatus::Off);
         if state.is_some_and(is_in_order) {
@@ -95,8 +101,9 @@ impl ProbeScheduler {
         self.pending_request = Some("changes before the start of the watch are unknown".to_owned());
     }
 
-    /// Updates the nameservers to probe from the state of the last reconcile run: those in use and, while these are not the requested ones,
-    /// the requested ones without a collision. A new one is probed within the first interval, at a random time.
+    /// Updates the nameservers to probe from the state of the last reconcile run: those in use and,
+    /// while these are not the requested ones, the requested ones without a collision. A new one is
+    /// probed within the first interval, at a random time.
     pub(super) fn update_targets(
         &mut self,
         state: Option<&DnsState>,
@@ -139,8 +146,9 @@ impl ProbeScheduler {
         }
     }
 
-    /// Counts the probes of the last reconcile run, which was `ago`: each replaces one of the watch. So the rate of one probe per interval
-    /// holds with the timer's runs included. A requested nameserver that is down is not counted: a boot without a network has probed it for
+    /// Counts the probes of the last reconcile run, which was `ago`: each replaces one of the
+    /// watch. So the rate of one probe per interval holds with the timer's runs included. A
+    /// requested nameserver that is down is not counted: a boot without a network has probed it for
     /// half a minute, and only the watch notices when it comes up.
     pub(super) fn count_probes_of_run(&mut self, state: &DnsState, ago: Duration, now: Duration) {
         if self.counted_run == state.at_boottime_ns {
@@ -165,7 +173,8 @@ impl ProbeScheduler {
         self.targets.keys().copied().collect()
     }
 
-    /// The nameservers to probe now. Each is due again after the interval plus up to a quarter of it.
+    /// The nameservers to probe now. Each is due again after the interval plus up to a quarter of
+    /// it.
     pub(super) fn take_due(&mut self, now: Duration, random: &mut dyn FnMut() -> u64) -> Vec<IpAddr> {
         let interval = self.interval;
         let due = self
@@ -180,9 +189,10 @@ impl ProbeScheduler {
         .collect()
     }
 
-    /// Records one probe's result. A nameserver changes state after [`STATE_CHANGE_THRESHOLD`] equal results. One result is enough for a
-    /// nameserver that answers again while the guest needs it. It is not enough while the platform's nameservers replace it: the guest
-    /// resolves names, and must not switch to and fro with a flapping cluster DNS.
+    /// Records one probe's result. A nameserver changes state after [`STATE_CHANGE_THRESHOLD`]
+    /// equal results. One result is enough for a nameserver that answers again while the guest
+    /// needs it. It is not enough while the platform's nameservers replace it: the guest resolves
+    /// names, and must not switch to and fro with a flapping cluster DNS.
     pub(super) fn record_result(&mut self, nameserver: IpAddr, is_up: bool) {
         let Some(target) = self.targets.get_mut(&nameserver) else {
             return;
@@ -207,7 +217,8 @@ impl ProbeScheduler {
         }
     }
 
-    /// Records a change in the guest. A change of an address counts if DNS uses the address, or if no nameserver works.
+    /// Records a change in the guest. A change of an address counts if DNS uses the address, or if
+    /// no nameserver works.
     pub(super) fn record_change(&mut self, change: &DnsChange, state: Option<&DnsState>) {
         let reason = match change {
             DnsChange::Address {
@@ -232,7 +243,8 @@ impl ProbeScheduler {
         self.pending_request = Some(reason);
     }
 
-    /// The reason for a reconcile request, if one is due. Above the rate limit the request stays pending.
+    /// The reason for a reconcile request, if one is due. Above the rate limit the request stays
+    /// pending.
     pub(super) fn take_request(&mut self, now: Duration) -> Option<String> {
         if now < self.earliest_request() {
             return None;

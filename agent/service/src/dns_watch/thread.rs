@@ -24,8 +24,8 @@ use super::DnsWatch;
 
 /// Stack of the thread, in bytes: enough for a few questions.
 const STACK_BYTES: usize = 512 << 10;
-/// How much later than planned a round may begin before the thread counts as hung. A round asks a few questions, each with a timeout of
-/// seconds.
+/// How much later than planned a round may begin before the thread counts as hung. A round asks a
+/// few questions, each with a timeout of seconds.
 const MAX_DELAY: Duration = Duration::from_mins(2);
 
 /// The thread of the DNS watch. It runs until the process ends.
@@ -84,8 +84,8 @@ impl DnsWatchThread {
     }
 }
 
-/// Starts the DNS watch; none if `dns.manage` is off. A reconcile run that is due at once is requested before this returns, because the
-/// process may end soon for want of a certificate.
+/// Starts the DNS watch; none if `dns.manage` is off. A reconcile run that is due at once is
+/// requested before this returns, because the process may end soon for want of a certificate.
 ///
 /// # Errors
 /// The kernel cannot start a thread.

@@ -1,4 +1,4 @@
-//! The checks: from what was seen to lines. Nothing is read here.
+//! The checks: turn what was observed into result lines. They read nothing themselves.
 
 use super::{
     CheckResult, CheckStatus, PemFile, Seen,
@@ -13,14 +13,15 @@ use virtfleet_agent_state::identity::is_important;
 
 use crate::report::remedy;
 
-/// A certificate with less than this left is a warning, in seconds: 14 days.
-const SOON: u64 = 14 * 86_400;
-/// A state file older than this is a warning, in milliseconds: a day. The slow timer writes it more often.
-const STALE_MS: u64 = 86_400_000;
-/// 2024-01-01: a clock before it was never set.
-const PAST_NS: u64 = 1_704_067_200 * 1_000_000_000;
+/// Remaining validity of a certificate below which it is a warning, in seconds: 14 days.
+const EXPIRY_WARNING: u64 = 14 * 86_400;
+/// Age of a state file above which it is a warning, in milliseconds: a day. The slow timer writes
+/// it more often.
+const MAX_AGE_MS: u64 = 86_400_000;
+/// 2024-01-01, in nanoseconds since 1970. An earlier wall clock was never set.
+const EARLIEST_CLOCK_NS: u64 = 1_704_067_200 * 1_000_000_000;
 
-/// All checks, in the order in which a person would make them.
+/// All checks, in the order in which an admin would make them.
 pub fn check(seen: &Seen) -> Vec<CheckResult> {
     let mut lines = settings(seen);
     lines.extend(seen.pem.iter().map(|pem| pem_file(pem, seen)));
@@ -37,7 +38,7 @@ pub fn check(seen: &Seen) -> Vec<CheckResult> {
         lines.push(CheckResult::new(
             CheckStatus::Fail,
             "tls",
-            format!("the files do not go together: {reason}"),
+            format!("the files do not match: {reason}"),
             next,
         ));
     }
@@ -61,8 +62,8 @@ fn settings(seen: &Seen) -> Vec<CheckResult> {
     let problems = &seen.settings.problems;
     if problems.is_empty() {
         let detail = match seen.settings.files.len() {
-            0 => "no file; the defaults stand".to_owned(),
-            files => format!("{files} read, every word applied"),
+            0 => "no file; the defaults apply".to_owned(),
+            files => format!("{files} read, every setting applied"),
         };
         return vec![CheckResult::ok("settings", detail)];
     }
@@ -101,7 +102,7 @@ fn pem_file(pem: &PemFile, seen: &Seen) -> CheckResult {
         Ok(Some(valid)) => {
             let left = valid.not_after.saturating_sub(now);
             let detail = format!("{path}: {} d left", left / 86_400);
-            if left < SOON {
+            if left < EXPIRY_WARNING {
                 CheckResult::new(CheckStatus::Warn, what, detail, dates)
             } else {
                 CheckResult::ok(what, detail)
@@ -112,7 +113,7 @@ fn pem_file(pem: &PemFile, seen: &Seen) -> CheckResult {
 
 fn listeners(seen: &Seen) -> Vec<CheckResult> {
     if seen.listeners.is_empty() {
-        let detail = "none can be served, so nobody can read metrics or the report";
+        let detail = "none can be served, so metrics and the report are not available";
         return vec![CheckResult::new(
             CheckStatus::Fail,
             "listeners",
@@ -127,7 +128,7 @@ fn listeners(seen: &Seen) -> Vec<CheckResult> {
             (Port::Free, _) => CheckResult::ok(what, format!("{address}: free")),
             (Port::InUse, Some(pid)) => CheckResult::ok(
                 what,
-                format!("{address}: in use, and virtfleet-agent runs as process {pid}"),
+                format!("{address}: in use; virtfleet-agent runs as process {pid}"),
             ),
             (Port::InUse, None) => {
                 let port = address.rsplit(':').next().unwrap_or_default();
@@ -207,7 +208,7 @@ fn identity(seen: &Seen) -> Vec<CheckResult> {
         })
         .collect();
     if lacking.is_empty() {
-        vec![CheckResult::ok("identity", "complete where it matters")]
+        vec![CheckResult::ok("identity", "complete in the required fields")]
     } else {
         lacking
     }
@@ -222,7 +223,7 @@ fn state(seen: &Seen) -> CheckResult {
         }
         Ok(state) => {
             let detail = format!("written {} minutes ago", state.age_ms / 60_000);
-            if state.age_ms > STALE_MS {
+            if state.age_ms > MAX_AGE_MS {
                 CheckResult::new(CheckStatus::Warn, "state file", detail, next)
             } else {
                 CheckResult::ok("state file", detail)
@@ -246,7 +247,7 @@ fn boot(seen: &Seen) -> CheckResult {
 }
 
 fn clock(seen: &Seen) -> CheckResult {
-    if seen.clock.realtime_ns < PAST_NS {
+    if seen.clock.realtime_ns < EARLIEST_CLOCK_NS {
         let detail = "before 2024: it was never set, and certificates will not be valid";
         CheckResult::new(CheckStatus::Fail, "clock", detail, "timedatectl")
     } else {

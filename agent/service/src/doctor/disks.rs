@@ -1,11 +1,11 @@
-//! The declared disks: a line each, with the next command to type.
+//! The declared disks: one line each, with the next command.
 
 use virtfleet_agent_core::disks::state::{DiskState, DiskStatus};
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{CheckResult, CheckStatus, Seen};
 
-/// A line for each group of disks with equal UUIDs or labels, declared or not.
+/// One line for each group of disks with equal UUIDs or labels, declared or not.
 pub(super) fn duplicates(seen: &Seen) -> Vec<CheckResult> {
     let line = |finding: &Finding| CheckResult {
         status: CheckStatus::Fail,
@@ -49,7 +49,7 @@ pub(super) fn disks(seen: &Seen) -> Vec<CheckResult> {
             None => CheckResult {
                 status: CheckStatus::Warn,
                 what,
-                detail: "declared since the last pass".to_owned(),
+                detail: "declared since the last reconcile run".to_owned(),
                 next: "sudo virtfleet-agent apply disks".to_owned(),
             },
         }
@@ -57,7 +57,8 @@ pub(super) fn disks(seen: &Seen) -> Vec<CheckResult> {
     lines
 }
 
-/// What is wrong with a disk although it is in its place. Notes and what is refused say `one` already.
+/// True for a problem of a disk that is in place. Notes and refusals already have their line from
+/// [`one`].
 fn is_health(finding: &Finding, disk: &DiskState) -> bool {
     disk.standing == DiskStatus::Ready
         && finding.subject.name == disk.name
@@ -79,7 +80,7 @@ fn one(what: String, disk: &DiskState, wrong: Option<&Finding>) -> CheckResult {
     }
     let status = match disk.standing {
         DiskStatus::Ready => CheckStatus::Ok,
-        // It may be plugged in later.
+        // The disk may be plugged in later.
         DiskStatus::Missing | DiskStatus::Pending if !disk.required => CheckStatus::Warn,
         _ => CheckStatus::Fail,
     };
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_disk_that_is_ready_and_unwell_is_not_ok() {
+    fn a_ready_disk_with_a_finding_is_not_ok() {
         let disk = DiskState {
             name: "data".into(),
             standing: DiskStatus::Ready,

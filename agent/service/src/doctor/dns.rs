@@ -1,4 +1,5 @@
-//! The guest's DNS: a line for all of it and one for each nameserver in use or asked for, with the next command to type.
+//! The guest's DNS: one line for all of it and one for each nameserver that is in use or requested,
+//! with the next command.
 
 use std::net::IpAddr;
 
@@ -10,19 +11,19 @@ use virtfleet_wire::settings::DnsManage;
 
 use super::{CheckResult, CheckStatus, Seen};
 
-const LOOK: &str = "sudo virtfleet-agent plan dns";
+const NEXT_COMMAND: &str = "sudo virtfleet-agent plan dns";
 
 pub(super) fn dns(seen: &Seen) -> Vec<CheckResult> {
     let state = match &seen.dns {
         Ok(state) => state,
-        // Nobody is to look.
+        // DNS is not managed.
         Err(_) if seen.settings.config.dns.manage == DnsManage::Off => return Vec::new(),
         Err(reason) => {
             return vec![CheckResult {
                 status: CheckStatus::Warn,
                 what: "resolver".to_owned(),
                 detail: reason.clone(),
-                next: LOOK.to_owned(),
+                next: NEXT_COMMAND.to_owned(),
             }];
         }
     };
@@ -51,7 +52,7 @@ fn whole(state: &DnsState) -> CheckResult {
         next: if status == CheckStatus::Ok {
             String::new()
         } else {
-            remedy.unwrap_or(LOOK).to_owned()
+            remedy.unwrap_or(NEXT_COMMAND).to_owned()
         },
     }
 }
@@ -81,7 +82,7 @@ fn nameserver(state: &DnsState, address: IpAddr) -> Option<CheckResult> {
         next: if status == CheckStatus::Ok {
             String::new()
         } else {
-            LOOK.to_owned()
+            NEXT_COMMAND.to_owned()
         },
     })
 }

@@ -1,11 +1,13 @@
-//! The checks of root's passes, and of the drop-ins that make kubelet and containerd wait for them.
+//! Checks of root's reconcile runs, and of the drop-ins that make kubelet and containerd wait for
+//! them.
 
 use virtfleet_agent_core::pass::{RunOutcome, Stage, StageRecord};
 
 use super::{CheckResult, CheckStatus, Seen};
 
-/// A reconcile older than this is a warning, in milliseconds: a day. The slow timer asks for one more often.
-const STALE_MS: u64 = 86_400_000;
+/// Age of a reconcile run above which it is a warning, in milliseconds: a day. The slow timer
+/// requests one more often.
+const MAX_AGE_MS: u64 = 86_400_000;
 
 pub(super) fn passes(seen: &Seen) -> Vec<CheckResult> {
     let mut lines: Vec<CheckResult> = match &seen.passes {
@@ -39,10 +41,10 @@ fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> CheckResult {
     let start = format!("sudo systemctl start {}", stage.unit());
     let Some((done, age_ms)) = done else {
         return match stage {
-            // It comes with the first event or with the timer.
+            // It runs at the first event or timer.
             Stage::Reconcile => ok(
                 what,
-                "has not run in this boot; nothing has asked for it".to_owned(),
+                "has not run in this boot; nothing has requested it".to_owned(),
             ),
             Stage::Provision | Stage::Dns => warn(what, "has not run in this boot".to_owned(), start),
         };
@@ -56,7 +58,7 @@ fn one(stage: Stage, done: Option<(&StageRecord, u64)>) -> CheckResult {
             what,
             next: log,
         },
-        None if stage == Stage::Reconcile && age_ms > STALE_MS => warn(
+        None if stage == Stage::Reconcile && age_ms > MAX_AGE_MS => warn(
             what,
             ago,
             "systemctl list-timers virtfleet-reconcile.timer".to_owned(),

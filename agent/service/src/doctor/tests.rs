@@ -13,7 +13,7 @@ use super::*;
 
 const NOW: u64 = 1_800_000_000;
 
-/// A machine on which all is well.
+/// A healthy machine.
 pub(super) fn healthy() -> Seen {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots {
@@ -67,7 +67,7 @@ pub(super) fn healthy() -> Seen {
     }
 }
 
-/// One nameserver, which answers.
+/// DNS state with one nameserver, which answers.
 fn dns_state() -> DnsState {
     let nameserver = "10.96.0.10".parse().unwrap();
     let conf = ResolvConf {
@@ -89,7 +89,7 @@ fn dns_state() -> DnsState {
     }
 }
 
-/// Every stage has run, a minute before the hour.
+/// Every stage has run, a minute ago.
 fn passes() -> GuestRecord {
     let mut record = GuestRecord::new("0b9f0b8e");
     for stage in Stage::ALL {
@@ -133,7 +133,7 @@ type Harm = fn(&mut Seen);
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
-fn each_ailment_gives_its_line_and_the_next_command() {
+fn each_problem_has_its_line_and_the_next_command() {
     let cases: [(Harm, CheckStatus, &str); 22] = [
         (
             |seen| seen.passes = Err("guest.json: no such file".into()),
@@ -189,7 +189,7 @@ fn each_ailment_gives_its_line_and_the_next_command() {
         (
             |seen| seen.tls = Some("c.pem cannot be used".into()),
             CheckStatus::Fail,
-            "tls: the files do not go together: c.pem cannot be used",
+            "tls: the files do not match: c.pem cannot be used",
         ),
         (
             |seen| seen.settings.problems = vec![virtfleet_wire::layered::Problem::of_file("f", 3, "wrong")],
@@ -209,7 +209,7 @@ fn each_ailment_gives_its_line_and_the_next_command() {
         (
             |seen| seen.listeners.clear(),
             CheckStatus::Fail,
-            "listeners: none can be served, so nobody can read metrics or the report",
+            "listeners: none can be served, so metrics and the report are not available",
         ),
         (
             |seen| seen.roots[0].2 = Err("no such file".into()),
@@ -292,7 +292,7 @@ fn a_port_that_a_running_agent_holds_is_fine() {
 }
 
 #[test]
-fn lines_are_aligned_and_machines_can_read_them() {
+fn lines_are_aligned_and_json_is_valid() {
     let mut seen = healthy();
     seen.boot_id.clear();
     seen.collectors[0].result = Err("a\u{1b}[31mb".into());
@@ -308,7 +308,7 @@ fn lines_are_aligned_and_machines_can_read_them() {
 }
 
 #[test]
-fn looking_at_this_machine_gives_lines() {
+fn this_machine_has_lines() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("agent.yaml");
     let text = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  tls: {certificate: /nowhere}\n  \
@@ -316,14 +316,14 @@ fn looking_at_this_machine_gives_lines() {
     std::fs::write(&file, text).unwrap();
     let roots = Roots::default();
     let settings = settings::load(&roots, Some(&file));
-    let seen = look(&roots, settings, &|_, _| Ok(None), &|_| Ok(()), Vec::new);
+    let seen = collect(&roots, settings, &|_, _| Ok(None), &|_| Ok(()), Vec::new);
     assert_eq!(seen.listeners[0].port, Port::Free);
     assert_eq!(seen.pem[0].content, Err("no such file".into()));
     assert!(any_failed(&check(&seen)));
 }
 
 #[test]
-fn drop_ins_are_looked_for_where_the_service_is_installed() {
+fn drop_ins_are_checked_for_installed_services() {
     let dir = tempfile::tempdir().unwrap();
     let roots = Roots {
         rootfs: dir.path().to_owned(),
@@ -335,7 +335,7 @@ fn drop_ins_are_looked_for_where_the_service_is_installed() {
         std::fs::write(path, "").unwrap();
     };
     let drop_ins = || {
-        look(
+        collect(
             &roots,
             settings::load(&roots, None),
             &|_, _| Ok(None),
@@ -352,7 +352,7 @@ fn drop_ins_are_looked_for_where_the_service_is_installed() {
 }
 
 #[test]
-fn tls_files_are_tried_together_once_each_is_good() {
+fn tls_files_are_loaded_together_if_each_is_valid() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name).display().to_string();
     for name in ["c", "k", "ca"] {
@@ -368,14 +368,14 @@ fn tls_files_are_tried_together_once_each_is_good() {
         let settings = settings::load(&Roots::default(), Some(&dir.path().join("agent.yaml")));
         let inspect = |_: &str, _: &[u8]| if good { Ok(None) } else { Err("no PEM".to_owned()) };
         let agree = |_: &_| Err("a key of another certificate".to_owned());
-        look(&Roots::default(), settings, &inspect, &agree, Vec::new).tls
+        collect(&Roots::default(), settings, &inspect, &agree, Vec::new).tls
     };
     assert_eq!(tls(true).as_deref(), Some("a key of another certificate"));
-    assert_eq!(tls(false), None, "each file has its own line then");
+    assert_eq!(tls(false), None, "each file has its own line instead");
 }
 
 #[test]
-fn dns_has_a_line_and_each_nameserver_one() {
+fn dns_and_each_nameserver_have_a_line() {
     let lines = |seen: &Seen| -> Vec<CheckResult> {
         let of_dns = |line: &CheckResult| line.what == "resolver" || line.what.starts_with("nameserver ");
         check(seen).into_iter().filter(of_dns).collect()

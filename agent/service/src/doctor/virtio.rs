@@ -1,4 +1,5 @@
-//! The virtio devices: a line for all of them, one for the queues of interfaces, and one a finding, with the next command to type.
+//! The virtio devices: one line for all of them, one for the queues of interfaces, and one per
+//! finding, with the next command.
 
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -7,9 +8,9 @@ use virtfleet_wire::{
 
 use super::{CheckResult, CheckStatus, Seen};
 
-const LOOK: &str = "virtfleet-agent virtio";
-/// Interfaces that are named with their queues.
-const NAMED: usize = 4;
+const NEXT_COMMAND: &str = "virtfleet-agent virtio";
+/// Maximum number of interfaces that are named with their queues.
+const MAX_NAMED: usize = 4;
 
 pub(super) fn virtio(seen: &Seen) -> Vec<CheckResult> {
     let virtio = &seen.virtio;
@@ -39,7 +40,7 @@ fn devices(seen: &Seen) -> CheckResult {
     };
     let remarks = match remarks {
         0 => String::new(),
-        count => format!("; {count} worth knowing: {LOOK}"),
+        count => format!("; {count} worth knowing: {NEXT_COMMAND}"),
     };
     CheckResult {
         status: CheckStatus::Ok,
@@ -49,14 +50,14 @@ fn devices(seen: &Seen) -> CheckResult {
     }
 }
 
-/// What is wrong with an interface has a line of its own.
+/// The queues of interfaces. An interface with a problem has a line of its own.
 fn queues(seen: &Seen) -> Option<CheckResult> {
     let virtio = &seen.virtio;
     let automatic = seen.settings.config.nic.multiqueue == Multiqueue::Auto;
     let missing = match (&virtio.unusable, &virtio.state) {
         (Some(reason), _) => Some(reason.clone()),
-        // Who only looks need not have looked yet.
-        (None, None) if automatic => Some("no pass has looked at them in this boot".to_owned()),
+        // With multiqueue not on auto, no run need have inspected them yet.
+        (None, None) if automatic => Some("no reconcile run has inspected them in this boot".to_owned()),
         _ => None,
     };
     if let Some(detail) = missing {
@@ -75,7 +76,7 @@ fn queues(seen: &Seen) -> Option<CheckResult> {
     if told.is_empty() {
         return None;
     }
-    let more = told.len().saturating_sub(NAMED);
+    let more = told.len().saturating_sub(MAX_NAMED);
     let named = told[..told.len() - more].join(", ");
     let detail = match more {
         0 => named,
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_is_well_is_two_lines_and_each_finding_one() {
+    fn a_healthy_machine_has_two_lines_and_each_finding_one_more() {
         let mut seen = healthy();
         assert_eq!(
             lines(&seen),
@@ -162,10 +163,10 @@ mod tests {
     }
 
     #[test]
-    fn what_should_have_been_done_and_was_not_is_said() {
+    fn a_missing_or_unusable_state_is_reported() {
         let mut seen = healthy();
         seen.settings.config.nic.multiqueue = Multiqueue::Auto;
-        let no_pass = "queues: no pass has looked at them in this boot";
+        let no_pass = "queues: no reconcile run has inspected them in this boot";
         assert_eq!(lines(&seen)[1], (CheckStatus::Warn, no_pass.to_owned()));
         seen.virtio.unusable = Some("nic.json: format 9".into());
         assert_eq!(

@@ -1,7 +1,9 @@
-//! Watches the clocks while the agent runs, and keeps what happened: pauses, suspends, steps of the wall clock.
+//! Watches the clocks while the agent runs, and records pauses, suspends, and steps of the wall
+//! clock.
 //!
-//! Costs nothing at rest: it looks when the agent is asked for something anyway (a scrape, a report, systemd's watchdog), and
-//! at most every [`LOOK_EVERY_NS`]. What it cannot see it calls unknown (`agent_core::pause`).
+//! It costs nothing at rest: it samples when the agent handles a request anyway (a scrape, a
+//! report, systemd's watchdog), and at most every [`MIN_SAMPLE_INTERVAL_NS`]. What cannot be
+//! observed is reported as unknown (`agent_core::pause`).
 
 mod show;
 
@@ -10,34 +12,35 @@ use std::collections::VecDeque;
 use virtfleet_agent_core::pause::{DetectionLimit, Detector, Event, Kind, Sample};
 use virtfleet_agent_host::{Reread, Roots, clock, clock_sample};
 
-/// The RTC, below sysfs. Everyone may read it.
+/// The RTC, below sysfs. Every user may read it.
 const RTC: &str = "class/rtc/rtc0/since_epoch";
-/// The least time between two samples, in nanoseconds. An RTC is slow: each reading leaves the guest a dozen times.
-const LOOK_EVERY_NS: u64 = 5_000_000_000;
-/// Events that are kept.
-const MOST: usize = 16;
+/// Minimum time between two samples, in nanoseconds. An RTC is slow: each read causes a dozen VM
+/// exits.
+const MIN_SAMPLE_INTERVAL_NS: u64 = 5_000_000_000;
+/// Maximum number of events that are kept.
+const MAX_EVENTS: usize = 16;
 
-/// What was seen since the agent started.
+/// What was observed since the agent started.
 #[derive(Debug)]
 pub struct ClockWatch {
     rtc: Reread,
     detector: Detector,
-    looked_at_ns: Option<u64>,
+    sampled_at_ns: Option<u64>,
     events: VecDeque<Event>,
     pauses: u64,
     pause_ns: u64,
     steps: u64,
-    /// Whether a pause could ever have been seen.
+    /// True if a pause could ever have been observed.
     sighted: bool,
 }
 
 impl ClockWatch {
-    /// Nothing is read before the first look.
+    /// Reads nothing before the first sample.
     pub fn new(roots: &Roots) -> Self {
         Self {
             rtc: Reread::with_limit(roots.sys(RTC), 64),
             detector: Detector::default(),
-            looked_at_ns: None,
+            sampled_at_ns: None,
             events: VecDeque::new(),
             pauses: 0,
             pause_ns: 0,
@@ -46,18 +49,20 @@ impl ClockWatch {
         }
     }
 
-    /// Looks at the clocks, unless it has just done so. Never fails: a guest without an RTC has less to tell.
-    pub fn look(&mut self) {
+    /// Samples the clocks, unless the last sample is recent. Never fails: without an RTC, pauses
+    /// stay unknown.
+    pub fn sample(&mut self) {
         let now = clock().boottime_ns;
-        let just = |at: u64| now.saturating_sub(at) < LOOK_EVERY_NS;
-        if !self.looked_at_ns.is_some_and(just) {
-            self.looked_at_ns = Some(now);
+        let just = |at: u64| now.saturating_sub(at) < MIN_SAMPLE_INTERVAL_NS;
+        if !self.sampled_at_ns.is_some_and(just) {
+            self.sampled_at_ns = Some(now);
             let sample = clock_sample(&mut self.rtc);
             self.take(sample);
         }
     }
 
-    /// How long the guest stood still since the agent started, in nanoseconds, as far as it was seen.
+    /// How long the guest was paused since the agent started, in nanoseconds, as far as it was
+    /// observed.
     pub fn paused_ns(&self) -> u64 {
         self.pause_ns
     }
@@ -71,7 +76,7 @@ impl ClockWatch {
                 seconds,
                 resolution,
                 source = event.kind.source(),
-                "the clocks tell that the guest stood still, slept, or was set another time"
+                "the clocks show a pause, a suspend, or a step of the wall clock"
             );
             match event.kind {
                 Kind::Pause => {
@@ -81,7 +86,7 @@ impl ClockWatch {
                 Kind::Step => self.steps += 1,
                 Kind::Suspend => {}
             }
-            if self.events.len() == MOST {
+            if self.events.len() == MAX_EVENTS {
                 self.events.pop_front();
             }
             self.events.push_back(event);

@@ -1,4 +1,4 @@
-//! What was seen, as a section of the report, a finding, and metrics.
+//! The clock watch as a section of the report, a finding, and metrics.
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -11,11 +11,12 @@ use virtfleet_wire::{
 
 use super::ClockWatch;
 
-/// A pause is a finding for this long, in nanoseconds: an hour.
+/// How long a pause is reported as a finding, in nanoseconds: an hour.
 const RECENT_NS: u64 = 3600 * 1_000_000_000;
 
 impl ClockWatch {
-    /// Section `clock`: first what can be seen, then the last events, oldest first. Unknown while nothing can be.
+    /// Section `clock`: first what can be observed, then the last events, oldest first. Unknown if
+    /// nothing can be observed.
     pub fn section(&self, now: &Clock) -> Section {
         let sight = match self.detector.detection_limit() {
             DetectionLimit::Unknown => json!({"kind": "watch", "source": "none"}),
@@ -49,7 +50,7 @@ impl ClockWatch {
         }
     }
 
-    /// The last pause, when it is not long ago.
+    /// The finding of the last pause, if it is recent.
     pub fn finding(&self, now: &Clock) -> Option<Finding> {
         let pause = self.events.iter().rev().find(|event| event.kind == Kind::Pause)?;
         if age_ns(pause, now) > RECENT_NS {
@@ -57,7 +58,7 @@ impl ClockWatch {
         }
         let (length, resolution) = (pause.length_ns as f64 / 1e9, seconds(pause.resolution_ns));
         let message = format!(
-            "the guest stood still for {length:.0} s (give or take {resolution:.0} s) and its clocks with it, noticed at {}",
+            "the guest and its clocks were paused for {length:.0} s (± {resolution:.0} s), detected at {}",
             at(pause, now)
         );
         let finding = Finding::new(
@@ -70,7 +71,7 @@ impl ClockWatch {
         .with("lengthSeconds", format!("{length:.1}"))
         .with("resolutionSeconds", format!("{resolution:.1}"))
         .with("source", pause.kind.source())
-        .remedy("look at the VMI's migrations and events; in the guest: timedatectl");
+        .remedy("check the VMI's migrations and events; in the guest: timedatectl");
         Some(if pause.clock_set_too {
             finding.with("clockSetToo", true)
         } else {
@@ -78,25 +79,26 @@ impl ClockWatch {
         })
     }
 
-    /// Appends the counters. Those of pauses are absent as long as none could have been seen: 0 would say that there were none.
+    /// Appends the counters. Those of pauses are absent as long as no pause could have been
+    /// observed: 0 would mean that there were none.
     pub fn append_metrics(&self, page: &mut Page) {
         if self.sighted {
             page.counter(
                 "virtfleet_guest_pauses_total",
-                "Times that the guest stood still (stopped, saved, migrated) since the agent started, by its RTC; shorter \
-                 than 2 s plus 0.05 % of the time between scrapes is not seen.",
+                "Pauses of the guest (stopped, saved, migrated) since the agent started, by its RTC. Pauses shorter \
+                 than 2 s plus 0.05 % of the time between scrapes are not detected.",
                 self.pauses as f64,
             );
             page.counter(
                 "virtfleet_guest_pause_seconds_total",
-                "How long the guest stood still since the agent started, by its RTC; each pause is right to 2 s plus \
+                "Total length of the guest's pauses since the agent started, by its RTC. Each pause is accurate to 2 s plus \
                  0.05 % of the time between scrapes.",
                 seconds(self.pause_ns),
             );
         }
         page.counter(
             "virtfleet_guest_clock_steps_total",
-            "Times that the wall clock was set by more than 0.1 s since the agent started, by the boot clock.",
+            "Steps of the wall clock by more than 0.1 s since the agent started, by the boot clock.",
             self.steps as f64,
         );
     }
@@ -110,7 +112,7 @@ fn age_ns(event: &Event, now: &Clock) -> u64 {
     now.boottime_ns.saturating_sub(event.boottime_ns)
 }
 
-/// When it was noticed, by the wall clock as it goes now.
+/// Time of the event, by the current wall clock.
 fn at(event: &Event, now: &Clock) -> String {
     let seconds = now.realtime_ns.saturating_sub(age_ns(event, now)) / 1_000_000_000;
     let time = i64::try_from(seconds)

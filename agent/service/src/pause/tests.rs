@@ -17,7 +17,7 @@ fn watch() -> ClockWatch {
     })
 }
 
-/// A sample `lived` seconds after the start, of which the RTC has counted `paused` more.
+/// A sample `lived` seconds after the start. The RTC has counted `paused` seconds more.
 fn sample(lived: u64, paused: u64) -> Sample {
     Sample {
         rtc_seconds: Some(START + lived + paused),
@@ -73,7 +73,7 @@ fn a_pause_is_reported_counted_and_a_finding_for_an_hour() {
     ] {
         assert!(text.contains(line), "{line:?} is not in\n{text}");
     }
-    // The clock is corrected: the event keeps its place in time.
+    // The wall clock is corrected: the event keeps its distance to now.
     let corrected = Clock {
         realtime_ns: now(40).realtime_ns + 37 * S,
         ..now(40)
@@ -106,7 +106,7 @@ fn the_last_sixteen_events_are_kept_and_all_are_counted() {
     for i in 0..=40 {
         watch.take(sample(30 * i, 10 * i));
     }
-    assert_eq!(watch.section(&now(2000)).items.len(), 1 + MOST);
+    assert_eq!(watch.section(&now(2000)).items.len(), 1 + MAX_EVENTS);
     assert!(
         page(&watch).contains("virtfleet_guest_pauses_total 40\n"),
         "{}",
@@ -115,7 +115,7 @@ fn the_last_sixteen_events_are_kept_and_all_are_counted() {
 }
 
 #[test]
-fn the_rtc_is_read_seldom() {
+fn the_rtc_is_read_at_most_once_per_interval() {
     let dir = tempfile::tempdir().unwrap();
     let rtc = dir.path().join(RTC);
     fs::create_dir_all(rtc.parent().unwrap()).unwrap();
@@ -124,14 +124,14 @@ fn the_rtc_is_read_seldom() {
         sysfs: dir.path().to_owned(),
         ..Roots::default()
     });
-    watch.look();
+    watch.sample();
     fs::write(&rtc, "1800009999\n").unwrap();
-    watch.look();
+    watch.sample();
     assert!(
         watch.events.is_empty() && !watch.sighted,
-        "looked twice within five seconds"
+        "sampled twice within five seconds"
     );
-    watch.looked_at_ns = Some(0);
-    watch.look();
+    watch.sampled_at_ns = Some(0);
+    watch.sample();
     assert_eq!(watch.pauses, 1, "the RTC of the fixture went on");
 }

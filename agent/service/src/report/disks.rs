@@ -1,4 +1,4 @@
-//! `disks`: the block devices of `/sys/block` that stand for a disk of the VM.
+//! `disks`: the block devices of `/sys/block` that are disks of the VM.
 
 use virtfleet_agent_core::identity::dmi::clean;
 use virtfleet_agent_host::{Roots, link_name, list};
@@ -6,7 +6,7 @@ use virtfleet_wire::report::{Section, SectionStatus};
 
 use super::files::{flag, line, number, object};
 
-/// Devices that the kernel makes up in memory, or over other files.
+/// Prefixes of block devices that live in memory or in other files.
 const NO_DISKS: [&str; 4] = ["loop", "ram", "zram", "nbd"];
 
 pub(super) fn read(roots: &Roots) -> Section {

@@ -1,4 +1,5 @@
-//! `dns`: the guest's DNS from `/run/virtfleet/state/dns.json`: one item for all of it, then one a nameserver, with what the watch has heard; and the findings.
+//! `dns`: the guest's DNS from `/run/virtfleet/state/dns.json`, as one item for all of it and one
+//! per nameserver with the DNS watch's results; and its findings.
 
 use std::net::IpAddr;
 
@@ -11,7 +12,7 @@ use virtfleet_wire::{
     report::{Clock, Section, SectionStatus},
 };
 
-/// What a report says of DNS.
+/// Section and findings of DNS.
 pub(super) struct Dns {
     pub(super) section: Section,
     pub(super) findings: Vec<Finding>,

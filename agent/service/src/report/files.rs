@@ -1,4 +1,4 @@
-//! One-line files of procfs and sysfs as values; none where there is no file or no sense in it.
+//! One-line files of procfs and sysfs as values; none if the file is missing or malformed.
 
 use std::{path::Path, str::FromStr};
 
@@ -22,7 +22,7 @@ pub(super) fn flag(path: &Path) -> Option<bool> {
     Some(number::<u8>(path)? != 0)
 }
 
-/// An object of those values that are there.
+/// An object of the values that are present.
 pub(super) fn object<const N: usize>(entries: [(&str, Option<Value>); N]) -> Value {
     let present = entries
         .into_iter()

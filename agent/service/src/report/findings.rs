@@ -7,17 +7,21 @@ use virtfleet_wire::{
     layered::Problem,
 };
 
-/// The most findings that the settings give; the last one then counts the others.
-pub(super) const MOST: usize = 50;
+/// Maximum number of findings of the settings. The last one then counts the others.
+pub(super) const MAX_SETTINGS_FINDINGS: usize = 50;
 const NOT_APPLIED: &str = "settings-not-applied";
 
-/// One finding a problem.
+/// One finding per problem.
 pub(super) fn of_settings(problems: &[Problem]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = problems.iter().take(MOST).map(of_problem).collect();
-    if problems.len() > MOST {
+    let mut findings: Vec<Finding> = problems
+        .iter()
+        .take(MAX_SETTINGS_FINDINGS)
+        .map(of_problem)
+        .collect();
+    if problems.len() > MAX_SETTINGS_FINDINGS {
         let message = format!(
             "{} more problems with the settings are not listed",
-            problems.len() - MOST
+            problems.len() - MAX_SETTINGS_FINDINGS
         );
         let subject = ("Settings", "(more)");
         findings.push(
@@ -39,7 +43,8 @@ fn of_problem(problem: &Problem) -> Finding {
     } else {
         "ValueNotApplied"
     };
-    // Without its certificates the agent answers nobody, and a client list that is not applied lets others in.
+    // Without its certificates the agent serves no client, and without its client list it serves
+    // too many.
     let severity = if problem.path.starts_with("server.tls") {
         Severity::Critical
     } else {
@@ -63,7 +68,7 @@ fn of_problem(problem: &Problem) -> Finding {
     finding
 }
 
-/// One finding for each missing field without which the guest is hard to tell from another.
+/// One finding per missing field without which the guest cannot be identified reliably.
 pub(super) fn of_identity(missing: &[Missing]) -> impl Iterator<Item = Finding> {
     missing
         .iter()
@@ -71,7 +76,8 @@ pub(super) fn of_identity(missing: &[Missing]) -> impl Iterator<Item = Finding> 
         .map(|missing| {
             let message = format!("{} is not known: {}", missing.field, missing.reason);
             let subject = ("Identity", missing.field.as_str());
-            // A machine without SMBIOS has nothing that root could read; its machine-id confirms it instead.
+            // Without SMBIOS there is nothing that root could read. The machine-id confirms the
+            // machine instead.
             let nothing_there =
                 missing.field == "smbiosUuid" && missing.reason.contains("product_uuid: no such file");
             let severity = if nothing_there {
@@ -89,7 +95,7 @@ pub(super) fn of_identity(missing: &[Missing]) -> impl Iterator<Item = Finding> 
         })
 }
 
-/// The command that gets a field of the identity.
+/// The command that provides a field of the identity.
 pub(crate) fn remedy(field: &str) -> &'static str {
     match field {
         "smbiosUuid" | "smbiosSerial" => "sudo virtfleet-agent state",

@@ -1,7 +1,7 @@
-//! The guest's report: identity, claims, what the machine is made of, how the settings came out, and findings.
+//! The guest's report: identity, claims, hardware, the state of the settings, and findings.
 //!
-//! Reads small files of procfs and sysfs afresh each time; nothing in it waits for a device or starts a process, so it may
-//! be asked every few seconds. `docs/report.md` lists the sections.
+//! Each report reads small files of procfs and sysfs anew. It waits for no device and starts no
+//! process, so it can be requested every few seconds. `docs/report.md` lists the sections.
 
 mod disks;
 mod dns;
@@ -33,7 +33,7 @@ use crate::pause::ClockWatch;
 /// What this agent can do, sorted.
 const FEATURES: [&str; 2] = ["metrics", "report"];
 
-/// Makes the reports of one process.
+/// Builds the reports of one process.
 #[derive(Debug)]
 pub struct Reporter {
     roots: Roots,
@@ -44,25 +44,26 @@ pub struct Reporter {
     declares_disks: bool,
     nic: NicSettings,
     history: DnsHistory,
-    /// Of the settings: they do not change while the process runs.
+    /// Findings of the settings. They do not change while the process runs.
     standing: Vec<Finding>,
     since: BTreeMap<(String, Subject), Since>,
 }
 
-/// When a finding was first seen, in nanoseconds.
+/// When a finding was first observed, in nanoseconds.
 #[derive(Debug, Clone, Copy)]
 struct Since {
     boottime: u64,
     /// By the wall clock, since 1970.
     realtime: u64,
-    /// How long the guest had stood still until then.
+    /// Total length of the guest's pauses until then.
     paused: u64,
 }
 
-/// How far a date may be off before it is told anew, in nanoseconds: slewing, the time between the readings of two clocks.
-const DATE_NS: u64 = 1_000_000_000;
-/// The same when a pause lies between, whose length is known less well.
-const DATE_AFTER_PAUSE_NS: u64 = 5 * DATE_NS;
+/// How far a date may be off before it is corrected, in nanoseconds: slewing, and the time between
+/// reading two clocks.
+const DATE_TOLERANCE_NS: u64 = 1_000_000_000;
+/// The same after a pause, whose length is less precise.
+const DATE_TOLERANCE_AFTER_PAUSE_NS: u64 = 5 * DATE_TOLERANCE_NS;
 
 impl Reporter {
     /// A reporter of the agent `version` (as in `0.1.0`) that runs with these settings.
@@ -81,19 +82,20 @@ impl Reporter {
         }
     }
 
-    /// With what the watch over DNS hears.
+    /// Adds the results of the DNS watch.
     #[must_use]
     pub fn with_history(mut self, history: DnsHistory) -> Self {
         self.history = history;
         self
     }
 
-    /// The next report, with what the clocks have told.
+    /// Builds the next report, with the events of the clock watch.
     pub fn report(&mut self, watch: &ClockWatch) -> GuestReport {
         self.report_at(clock(), watch)
     }
 
-    /// The same at a given time. A finding keeps the time at which this process saw it first, as long as it is seen.
+    /// Builds the report at a given time. A finding keeps the time at which this process observed
+    /// it first, until it disappears.
     pub fn report_at(&mut self, clock: Clock, watch: &ClockWatch) -> GuestReport {
         self.seq += 1;
         let observed = self.observer.observe(&self.roots, clock.boottime_ns);
@@ -107,7 +109,8 @@ impl Reporter {
         findings.extend(duplicates::findings(&devices, &references));
         let names = dns::read(&self.roots, &observed.boot_id, &clock, &self.history);
         findings.extend(names.findings);
-        // Without rights: what devices offer is what root's last pass saw.
+        // The agent runs without privileges: what devices offer was recorded by root's last
+        // reconcile run.
         let devices =
             virtfleet_agent_state::virtio::inspect(&self.roots, &observed.boot_id, &self.nic, false);
         findings.extend_from_slice(&devices.findings);
@@ -141,9 +144,10 @@ impl Reporter {
         }
     }
 
-    /// When the wall clock is set, what was seen before keeps its distance in time and not its date: a guest that boots with
-    /// a wrong clock would otherwise show it for as long as the agent runs. A clock that is put right after a pause, which
-    /// no clock of the guest counted, changes no date.
+    /// Corrects the dates of findings. If the wall clock is set, a finding keeps its age, not its
+    /// date: a guest that boots with a wrong clock would otherwise report wrong dates as long as
+    /// the agent runs. A clock that is corrected after a pause, which no clock of the guest
+    /// counted, changes no date.
     fn date(&mut self, findings: &mut [Finding], now: &Clock, paused_ns: u64) {
         let mut seen = BTreeMap::new();
         for finding in findings {
@@ -156,8 +160,8 @@ impl Reporter {
             let age = now.boottime_ns.saturating_sub(since.boottime);
             let by_age = now.realtime_ns.saturating_sub(age);
             let by_age_and_pauses = by_age.saturating_sub(paused_ns.saturating_sub(since.paused));
-            if by_age.abs_diff(since.realtime) > DATE_NS
-                && by_age_and_pauses.abs_diff(since.realtime) > DATE_AFTER_PAUSE_NS
+            if by_age.abs_diff(since.realtime) > DATE_TOLERANCE_NS
+                && by_age_and_pauses.abs_diff(since.realtime) > DATE_TOLERANCE_AFTER_PAUSE_NS
             {
                 since.realtime = by_age;
             }
@@ -171,7 +175,7 @@ impl Reporter {
     }
 }
 
-/// One item a file, then one a problem.
+/// One item per file, then one per problem.
 fn settings_section(settings: &LoadedSettings) -> Section {
     let state = |files: &[String], state: &str| {
         files
@@ -186,7 +190,7 @@ fn settings_section(settings: &LoadedSettings) -> Section {
         settings
             .problems
             .iter()
-            .take(findings::MOST)
+            .take(findings::MAX_SETTINGS_FINDINGS)
             .filter_map(|problem| {
                 let mut item = serde_json::to_value(problem).ok()?;
                 item["state"] = "problem".into();
@@ -201,7 +205,7 @@ fn settings_section(settings: &LoadedSettings) -> Section {
         },
         age_ms: 0,
         items,
-        truncated: settings.problems.len() > findings::MOST,
+        truncated: settings.problems.len() > findings::MAX_SETTINGS_FINDINGS,
     }
 }
 

@@ -1,5 +1,5 @@
-//! `nics`: the network interfaces that stand for a device of the VM. Bridges, tunnels and veths are in
-//! `identity.interfaces` and nowhere else: a node may have hundreds.
+//! `nics`: the network interfaces that are devices of the VM. Bridges, tunnels and veths appear
+//! only in `identity.interfaces`: a node may have hundreds.
 
 use virtfleet_agent_host::{Roots, exists, link_name, list};
 use virtfleet_agent_state::virtio::Virtio;
@@ -21,7 +21,8 @@ pub(super) fn read(roots: &Roots, devices: &Virtio) -> Section {
             let at = |path: &str| roots.sys(format!("class/net/{name}/{path}"));
             let queues = list(&at("queues")).unwrap_or_default();
             let count = |kind: &str| queues.iter().filter(|queue| queue.starts_with(kind)).count();
-            // virtio without a link speed says -1, and an interface that is down refuses to say.
+            // virtio without a link speed reports -1, and an interface that is down returns an
+            // error.
             let speed = number::<i64>(&at("speed")).filter(|speed| *speed > 0);
             let seen = devices.machine.nics.iter().find(|nic| nic.name == name);
             let channels = seen.and_then(|nic| nic.channels);
@@ -61,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interface_is_told_with_its_queues_and_how_they_stand() {
+    fn an_interface_has_its_queues_and_their_state() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             sysfs: dir.path().to_owned(),

@@ -1,4 +1,5 @@
-//! `provision`: what came of the passes of `virtfleet-agent apply` in this boot, one item a stage; and the findings of it.
+//! `provision`: results of the reconcile runs of `virtfleet-agent apply` in this boot, one item per
+//! stage; and their findings.
 
 use serde_json::{Value, json};
 use virtfleet_agent_core::pass::{GuestRecord, RunOutcome, Stage, StageRecord, StepRecord};
@@ -9,7 +10,7 @@ use virtfleet_wire::{
     report::{Clock, Section, SectionStatus},
 };
 
-/// What a report says of the passes.
+/// Section and findings of the reconcile runs.
 pub(super) struct Passes {
     pub(super) section: Section,
     pub(super) findings: Vec<Finding>,
@@ -19,7 +20,7 @@ pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock) -> Passes {
     let (record, reason, broken) = match GUEST_RECORD.read(roots, boot_id) {
         Ok(record) => (record, "has not run in this boot".to_owned(), false),
         Err(error) => {
-            // An agent that nobody provisions for has no record, and that is no fault of its.
+            // Without provisioning there is no record. That is not an error.
             let absent = matches!(
                 error,
                 StateError::Read(ReadError::Missing) | StateError::OtherBoot
@@ -68,7 +69,7 @@ fn known(stage: Stage, done: &StageRecord, age_ms: Option<u64>) -> Value {
     })
 }
 
-/// One for each problem of settings that are not applied, and one for each other step that failed.
+/// One finding per problem of settings that are not applied, and one per other failed step.
 fn findings(record: &GuestRecord) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (stage, done) in &record.stages {
@@ -103,7 +104,7 @@ fn findings(record: &GuestRecord) -> Vec<Finding> {
                     format!("{}#{}", problem.file, problem.path)
                 };
                 let message = format!(
-                    "the settings on disk are not applied, the agent goes on with those before: {}",
+                    "the settings on disk are not applied, the agent keeps its earlier settings: {}",
                     problem.message
                 );
                 let finding = Finding::new(

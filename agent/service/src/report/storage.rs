@@ -1,4 +1,5 @@
-//! `storage`: the declared disks and how they stand, from `/run/virtfleet/state/disks.json`, one item a disk; and the findings of it.
+//! `storage`: the state of the declared disks from `/run/virtfleet/state/disks.json`, one item per
+//! disk; and their findings.
 
 use serde_json::{Value, json};
 use virtfleet_agent_core::disks::{
@@ -12,7 +13,7 @@ use virtfleet_wire::{
     report::{Clock, Section, SectionStatus},
 };
 
-/// What a report says of the declared disks.
+/// Section and findings of the declared disks.
 pub(super) struct Storage {
     pub(super) section: Section,
     pub(super) findings: Vec<Finding>,
@@ -21,7 +22,7 @@ pub(super) struct Storage {
 pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock, declared: bool) -> Storage {
     let state = match DISKS_STATE.read(roots, boot_id) {
         Ok(state) => state,
-        // Nothing is declared, and nothing was: there is nothing to be said, and that is all of it.
+        // No disk is or was declared: the section is known and empty.
         Err(error) if error.is_absent() && !declared => DisksState::default(),
         Err(error) => {
             let status = if error.is_absent() {
@@ -119,7 +120,7 @@ fn item(disk: &DiskState) -> Value {
     item
 }
 
-/// Without its points, of which the seconds until it is full are made.
+/// The health, without the samples from which the time until full is calculated.
 fn health(health: &Health) -> Value {
     let mut item = json!(health.look);
     item["spaceFullInSeconds"] = json!(health.space_full_in_s);

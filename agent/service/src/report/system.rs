@@ -1,4 +1,4 @@
-//! `system`: one item that says what runs here and how big it is.
+//! `system`: one item with the guest's operating system, kernel and size.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -50,7 +50,8 @@ pub(super) fn read(roots: &Roots) -> Section {
     }
 }
 
-/// os-release(5): `/etc/os-release`, else `/usr/lib/os-release`. Its quoting is that of an environment file.
+/// os-release(5): `/etc/os-release`, else `/usr/lib/os-release`. It is quoted like an environment
+/// file.
 fn os_release(roots: &Roots) -> BTreeMap<String, String> {
     ["/etc/os-release", "/usr/lib/os-release"]
         .iter()
@@ -59,7 +60,7 @@ fn os_release(roots: &Roots) -> BTreeMap<String, String> {
         .unwrap_or_default()
 }
 
-/// How many CPUs a kernel list such as `0-3,8` names.
+/// Number of CPUs in a kernel list such as `0-3,8`.
 fn count_cpus(list: &str) -> Option<u64> {
     list.split(',').try_fold(0u64, |sum, range| {
         let (from, to) = range.split_once('-').unwrap_or((range, range));
@@ -68,7 +69,7 @@ fn count_cpus(list: &str) -> Option<u64> {
     })
 }
 
-/// The number after the first line that starts with `key`.
+/// The number in the first line that starts with `key`.
 fn first_number(path: &Path, key: &str) -> Option<u64> {
     let text = read_text(path, 4 << 20).ok()?;
     let rest = text.lines().find_map(|line| line.strip_prefix(key))?;

@@ -74,7 +74,7 @@ fn write(roots: &Roots, path: &str, text: &str) {
 }
 
 #[test]
-fn sections_say_what_the_machine_is() {
+fn sections_describe_the_machine() {
     let (_dir, roots) = machine();
     write(
         &roots,
@@ -93,7 +93,7 @@ fn sections_say_what_the_machine_is() {
 }
 
 #[test]
-fn findings_keep_the_time_at_which_they_were_first_seen() {
+fn findings_keep_the_time_of_their_first_observation() {
     let (_dir, roots) = machine();
     write(&roots, "/etc/virtfleet/agent.yaml", "kind: [\n");
     let settings = settings::load(&roots, None);
@@ -130,7 +130,7 @@ fn findings_keep_the_time_at_which_they_were_first_seen() {
 }
 
 #[test]
-fn many_problems_give_few_findings_and_a_count() {
+fn many_problems_are_few_findings_and_a_count() {
     let problems: Vec<_> = (0..60)
         .map(|line| virtfleet_wire::layered::Problem::of_file("f", line, "wrong"))
         .collect();
@@ -143,7 +143,7 @@ fn many_problems_give_few_findings_and_a_count() {
 }
 
 #[test]
-fn this_machine_reports() {
+fn this_machine_has_a_report() {
     let settings = settings::load(&Roots::default(), Some(Path::new("/nowhere")));
     let report =
         Reporter::new(Roots::default(), "1.2.3", &settings).report(&ClockWatch::new(&Roots::default()));
@@ -167,7 +167,7 @@ fn record(roots: &Roots, json: &str) {
 }
 
 #[test]
-fn passes_are_told_with_their_age_and_failed_steps_are_findings() {
+fn runs_have_their_age_and_failed_steps_are_findings() {
     let (_dir, roots) = machine();
     let settings = settings::load(&roots, None);
     let mut reporter = Reporter::new(roots.clone(), "1.2.3", &settings);
@@ -212,7 +212,7 @@ fn passes_are_told_with_their_age_and_failed_steps_are_findings() {
 }
 
 #[test]
-fn a_clock_that_is_set_moves_dates_and_one_that_is_put_right_after_a_pause_does_not() {
+fn a_clock_step_moves_dates_unless_it_corrects_a_pause() {
     let (_dir, roots) = machine();
     let settings = settings::load(&roots, None);
     let reporter = || Reporter::new(roots.clone(), "1.2.3", &settings);
@@ -227,7 +227,7 @@ fn a_clock_that_is_set_moves_dates_and_one_that_is_put_right_after_a_pause_does_
         reporter.date(&mut findings, &clock, paused * 1_000_000_000);
         findings[0].since.clone()
     };
-    // Booted in 1970, set right an hour later.
+    // Booted in 1970, corrected an hour later.
     let mut wrong = reporter();
     assert_eq!(since(&mut wrong, clock(10, 10), 0), "1970-01-01T00:00:10Z");
     assert_eq!(
@@ -238,7 +238,7 @@ fn a_clock_that_is_set_moves_dates_and_one_that_is_put_right_after_a_pause_does_
         since(&mut wrong, clock(3620, 1_700_003_610), 0),
         "2023-11-14T22:13:20Z"
     );
-    // Paused for an hour; the clock is behind for a while and is then put right.
+    // Paused for an hour; the clock is behind for a while and is then corrected.
     let mut paused = reporter();
     for (clock, pause) in [
         (clock(10, 1_700_000_000), 0),

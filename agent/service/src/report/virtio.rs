@@ -1,4 +1,5 @@
-//! `virtio`: the machine, its virtio devices and its disks' queues. What interfaces have is in `nics`.
+//! `virtio`: the machine, its virtio devices and its disks' queues. Those of interfaces are in
+//! `nics`.
 
 use serde_json::{Value, json};
 use virtfleet_agent_core::virtio::{Device, Disk, Machine, ranges};
@@ -7,15 +8,15 @@ use virtfleet_wire::report::{Section, SectionStatus};
 
 use super::files::object;
 
-/// The most devices, and the most disks, that are told.
-const MOST: usize = 128;
-/// The most parts of a device.
-const PARTS: usize = 8;
+/// Maximum number of devices, and of disks, in the report.
+const MAX_ITEMS: usize = 128;
+/// Maximum number of names per device.
+const MAX_PARTS: usize = 8;
 
 pub(super) fn section(seen: &Virtio) -> Section {
     let machine = &seen.machine;
-    let devices = machine.devices.iter().take(MOST).map(device);
-    let disks = machine.disks.iter().take(MOST).map(disk);
+    let devices = machine.devices.iter().take(MAX_ITEMS).map(device);
+    let disks = machine.disks.iter().take(MAX_ITEMS).map(disk);
     let whole = std::iter::once(whole(machine, seen));
     Section {
         status: if machine.unread.is_empty() && seen.unusable.is_none() {
@@ -24,7 +25,7 @@ pub(super) fn section(seen: &Virtio) -> Section {
             SectionStatus::Partial
         },
         items: whole.chain(devices).chain(disks).collect(),
-        truncated: machine.devices.len() > MOST || machine.disks.len() > MOST,
+        truncated: machine.devices.len() > MAX_ITEMS || machine.disks.len() > MAX_ITEMS,
         ..Section::default()
     }
 }
@@ -48,7 +49,7 @@ fn whole(machine: &Machine, seen: &Virtio) -> Value {
     ])
 }
 
-/// What root's last pass came to.
+/// Result of root's last reconcile run.
 fn queues_pass(seen: &Virtio) -> Option<Value> {
     if let Some(reason) = &seen.unusable {
         return Some(json!({"error": reason}));
@@ -69,7 +70,7 @@ fn device(device: &Device) -> Value {
         .vectors
         .iter()
         .fold(0u64, |sum, one| sum.saturating_add(one.count()));
-    let parts: Vec<&String> = device.parts.iter().take(PARTS).collect();
+    let parts: Vec<&String> = device.parts.iter().take(MAX_PARTS).collect();
     object([
         ("kind", Some("device".into())),
         ("name", Some(device.name.clone().into())),
@@ -91,7 +92,7 @@ fn device(device: &Device) -> Value {
     ])
 }
 
-/// How a device is, in one word.
+/// State of a device, in one word.
 pub fn state(device: &Device) -> &'static str {
     if device.needs_reset() {
         "needs-reset"
@@ -134,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_and_disks_are_told_in_a_few_words() {
+    fn devices_and_disks_are_summarised() {
         let settings = NicSettings::default();
         let seen = Virtio::of(sample::machine(), Some(sample::state()), None, &settings);
         let section = section(&seen);
@@ -152,7 +153,7 @@ mod tests {
         let seen = Virtio::of(sample::large(200, 8), None, None, &settings);
         let section = section(&seen);
         assert!(section.truncated);
-        assert_eq!(section.items.len(), 1 + MOST + 1);
+        assert_eq!(section.items.len(), 1 + MAX_ITEMS + 1);
         let bytes = serde_json::to_string(&section.items).unwrap().len();
         assert!(bytes < 64 * 1024, "{bytes}");
     }

@@ -1,18 +1,18 @@
-//! Answers: status, type, and gzip when it was asked for.
+//! HTTP responses: status, content type, and gzip if the client accepts it.
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{HeaderMap, Response, StatusCode, header};
 
-/// An answer with its whole body.
+/// A response with its whole body.
 pub(super) type Answer = Response<Full<Bytes>>;
 
-/// A text for a person.
+/// A plain-text response.
 pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Answer {
     with_type(status, "text/plain; charset=utf-8", Bytes::from(text.into()))
 }
 
-/// A body of a given type.
+/// A response with a content type.
 pub(super) fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;
@@ -23,7 +23,7 @@ pub(super) fn with_type(status: StatusCode, content_type: &'static str, body: By
     answer
 }
 
-/// Marks an answer as compressed.
+/// Marks a response as compressed.
 pub(super) fn gzipped(mut answer: Answer) -> Answer {
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_ENCODING, header::HeaderValue::from_static("gzip"));
@@ -31,7 +31,7 @@ pub(super) fn gzipped(mut answer: Answer) -> Answer {
     answer
 }
 
-/// Whether the client takes gzip: it is listed in `Accept-Encoding`, and not with `q=0`.
+/// True if the client accepts gzip: it is listed in `Accept-Encoding`, and not with `q=0`.
 pub(super) fn takes_gzip(headers: &HeaderMap) -> bool {
     let values = headers
         .get_all(header::ACCEPT_ENCODING)
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn gzip_is_given_to_those_who_take_it() {
+    fn gzip_is_used_if_the_client_accepts_it() {
         let takes = |value: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::ACCEPT_ENCODING, header::HeaderValue::from_static(value));

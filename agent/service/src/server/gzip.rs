@@ -1,26 +1,29 @@
-//! gzip with a compressor that is kept: making one costs more than compressing a small page.
+//! gzip with a reused compressor: creating one costs more than compressing a small page.
 
 use bytes::Bytes;
 use flate2::{Compress, Compression, Crc, FlushCompress, Status};
 
-/// No name, no time, unknown system (RFC 1952, 2.3).
+/// gzip header: no name, no time, unknown system (RFC 1952, 2.3).
 const HEADER: [u8; 10] = [0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff];
-/// Room that is asked for when the text does not fit.
-const STEP: usize = 16 << 10;
+/// Bytes by which the buffer grows if the output does not fit.
+const BUFFER_STEP: usize = 16 << 10;
 
-/// See the module.
+/// A reusable gzip compressor.
 pub(super) struct Gzip(Compress);
 
 impl Gzip {
-    /// As fast as it goes: a page is compressed once and read once.
+    /// With the fastest level: a page is compressed once and read once.
     pub(super) fn new() -> Self {
         Self(Compress::new(Compression::fast(), false))
     }
 
-    /// The body as one gzip member. Errors: the compressor's, in words.
+    /// Compresses the body to one gzip member.
+    ///
+    /// # Errors
+    /// The compressor fails; its error as text.
     pub(super) fn pack(&mut self, body: &[u8]) -> Result<Bytes, String> {
         self.0.reset();
-        let mut packed = Vec::with_capacity(body.len() / 6 + STEP);
+        let mut packed = Vec::with_capacity(body.len() / 6 + BUFFER_STEP);
         packed.extend_from_slice(&HEADER);
         let mut taken = 0;
         loop {
@@ -34,7 +37,7 @@ impl Gzip {
             if status == Status::StreamEnd {
                 break;
             }
-            packed.reserve(STEP);
+            packed.reserve(BUFFER_STEP);
         }
         let mut sum = Crc::new();
         sum.update(body);
@@ -51,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_reads_back_again_and_again() {
+    fn packed_data_unpacks_each_time() {
         let mut gzip = Gzip::new();
         let random: Vec<u8> = (0..300_000_u32)
             .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3])

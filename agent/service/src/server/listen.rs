@@ -1,4 +1,4 @@
-//! Opens the listeners that the settings ask for: all of them, or none with the reason.
+//! Opens the listeners of the settings: all of them, or none and an error.
 
 use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 
@@ -12,7 +12,7 @@ use virtfleet_wire::settings::{Listener, ServerSettings, ServerTls};
 /// Why the agent cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address is no address.
+    /// The address cannot be parsed.
     #[error("server.listeners[{name}].address: {address:?} is not ADDRESS:PORT, such as [::]:10911")]
     Address {
         /// The listener's name.
@@ -20,7 +20,7 @@ pub enum ListenError {
         /// Its address.
         address: String,
     },
-    /// Plain HTTP beyond loopback.
+    /// Plain HTTP on an address that is not loopback.
     #[error(
         "server.listeners[{name}]: plain HTTP is served on loopback only, not on {address}; use 127.0.0.1 or leave `plain` out"
     )]
@@ -30,7 +30,7 @@ pub enum ListenError {
         /// Its address.
         address: SocketAddr,
     },
-    /// TLS without its files.
+    /// TLS without one of its files.
     #[error(
         "server.listeners[{name}] speaks TLS and server.tls.{key} is not set; set certificate, key and clientCA, or \
          make the listener plain on 127.0.0.1"
@@ -51,14 +51,18 @@ pub enum ListenError {
         name: String,
         /// Its address.
         address: SocketAddr,
-        /// Why.
+        /// The kernel's error.
         source: std::io::Error,
     },
 }
 
-/// Binds every listener. Nothing listens when one of them cannot.
+/// Binds every listener. If one fails, none listens.
 ///
-/// The settings were checked when they were loaded; what is checked again here is what must never be served.
+/// The settings were checked when they were loaded. The checks here repeat what must never be
+/// served.
+///
+/// # Errors
+/// See [`ListenError`].
 pub async fn bind(settings: &ServerSettings) -> Result<Vec<(TcpListener, Transport)>, ListenError> {
     let mut tls = None;
     let mut bound = Vec::new();
@@ -84,7 +88,10 @@ pub async fn bind(settings: &ServerSettings) -> Result<Vec<(TcpListener, Transpo
     Ok(bound)
 }
 
-/// Whether `run` could serve with these TLS files; nothing listens. For the doctor.
+/// Checks that `run` could serve with these TLS files, for the doctor. Does not listen.
+///
+/// # Errors
+/// A TLS file cannot be used.
 pub fn try_tls(tls: &ServerTls) -> Result<(), ListenError> {
     TlsAcceptor::new(paths(tls, "")?)?;
     Ok(())

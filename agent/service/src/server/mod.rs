@@ -1,7 +1,8 @@
-//! Serves the guest's truth: `/metrics`, `/v1/report`, `/healthz`, `/readyz`.
+//! The agent's HTTP server: `/metrics`, `/v1/report`, `/healthz`, `/readyz`.
 //!
 //! ```text
-//! listeners ─▶ runtime::http (TLS, limits) ─▶ routes ─▶ worker thread (owns collectors and reporter) ─▶ answer
+//! listeners ─▶ runtime::http (TLS, limits) ─▶ routes
+//!           ─▶ worker thread (owns collectors and reporter) ─▶ response
 //! ```
 
 mod answer;

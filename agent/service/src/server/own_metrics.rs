@@ -1,4 +1,5 @@
-//! The agent's own metrics: kept in prometheus-client, brought onto the page by the exposition reader (decision 14).
+//! The agent's own metrics: kept in prometheus-client, copied to the page by the exposition parser
+//! (decision 14).
 
 use prometheus_client::{metrics::gauge::ConstGauge, metrics::info::Info, registry::Registry};
 use virtfleet_agent_core::VERSION;
@@ -8,7 +9,8 @@ use virtfleet_wire::exposition::{MetricType, Page, append_openmetrics};
 
 use super::pass_metrics::PassMetrics;
 
-/// The agent's own metrics, prefix `virtfleet_agent_`, and those of its process, under their usual names.
+/// The agent's own metrics, prefix `virtfleet_agent_`, and those of its process under their usual
+/// names.
 #[derive(Debug)]
 pub struct OwnMetrics {
     registry: Registry,
@@ -17,13 +19,13 @@ pub struct OwnMetrics {
 }
 
 impl OwnMetrics {
-    /// Registers everything; the server counts in what is returned beside it.
+    /// Registers all metrics. The HTTP server counts in the returned [`ServerMetrics`].
     pub fn new(roots: &Roots, settings_problems: usize) -> (Self, ServerMetrics) {
         let mut registry = Registry::with_prefix("virtfleet_agent");
         registry.register("build", "The agent's build", Info::new([("version", VERSION)]));
         registry.register(
             "settings_problems",
-            "Settings that are not applied because they are wrong or unknown",
+            "Settings that are not applied because they are invalid or unknown",
             ConstGauge::new(i64::try_from(settings_problems).unwrap_or(i64::MAX)),
         );
         let server = ServerMetrics::register(&mut registry);
@@ -35,15 +37,15 @@ impl OwnMetrics {
         (own, server)
     }
 
-    /// Appends them to `page`; `text` is a buffer to use again.
+    /// Appends them to `page`; `text` is a reusable buffer.
     pub(super) fn append(&mut self, page: &mut Page, text: &mut String) {
         text.clear();
         if prometheus_client::encoding::text::encode(text, &self.registry).is_err() {
             tracing::error!("the agent's own metrics cannot be encoded");
         } else if let Err((line, error)) = append_openmetrics(page, text) {
-            tracing::error!(line, %error, "the agent's own metrics cannot be read back");
+            tracing::error!(line, %error, "the agent's own metrics cannot be parsed");
         }
-        // node-mixin's dashboards take the clusters to choose from out of this family.
+        // node-mixin's dashboards take the selectable clusters from this family.
         let labels = [
             ("branch", ""),
             ("goarch", go_architecture()),
@@ -55,7 +57,7 @@ impl OwnMetrics {
         ];
         page.family(
             "node_exporter_build_info",
-            "The agent that stands in for node_exporter, and its version.",
+            "Version of the agent, which replaces node_exporter.",
             MetricType::Gauge,
         )
         .sample(&labels, 1.0);

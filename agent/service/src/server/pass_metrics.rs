@@ -1,4 +1,5 @@
-//! What came of root's passes, as metrics: `virtfleet_agent_pass_*{stage}`, from `/run/virtfleet/state/guest.json`.
+//! Metrics of root's reconcile runs: `virtfleet_agent_pass_*{stage}`, from
+//! `/run/virtfleet/state/guest.json`.
 
 use virtfleet_agent_core::pass::{GuestRecord, RunOutcome, Stage, StageRecord};
 use virtfleet_agent_host::{Roots, clock};
@@ -8,7 +9,7 @@ use virtfleet_wire::{
     report::Clock,
 };
 
-/// Parses the record when it has changed: one `stat` a scrape.
+/// Metrics of the record. It is parsed when it has changed, which costs one `stat` per scrape.
 #[derive(Debug)]
 pub(super) struct PassMetrics {
     record: CachedState<GuestRecord>,
@@ -21,7 +22,7 @@ impl PassMetrics {
         }
     }
 
-    /// Appends them; stages that have not run in this boot are absent.
+    /// Appends the metrics. Stages that have not run in this boot are absent.
     pub(super) fn append(&mut self, page: &mut Page) {
         if let Ok(Some(record)) = self.record.get() {
             append(page, record, &clock());
@@ -32,7 +33,7 @@ impl PassMetrics {
 type Value<'a> = &'a dyn Fn(&StageRecord) -> f64;
 
 fn append(page: &mut Page, record: &GuestRecord, now: &Clock) {
-    // By its age, so that a clock that was set since then does not make it wrong.
+    // Calculated from its age, so that a later change of the wall clock does not make it wrong.
     let ended = |stage: &StageRecord| {
         let age = now.boottime_ns.saturating_sub(stage.ended_at_boottime_ns);
         (now.realtime_ns.saturating_sub(age) as f64 / 1e9).round()
@@ -40,17 +41,17 @@ fn append(page: &mut Page, record: &GuestRecord, now: &Clock) {
     let families: [(&str, &str, Value<'_>); 3] = [
         (
             "virtfleet_agent_pass_success",
-            "Whether the last pass of a stage had no failed step, in this boot.",
+            "1 if the last reconcile run of the stage in this boot had no failed step, else 0.",
             &|stage| f64::from(u8::from(stage.outcome != RunOutcome::Failed)),
         ),
         (
             "virtfleet_agent_pass_timestamp_seconds",
-            "When the last pass of a stage ended, in seconds since 1970.",
+            "End of the last reconcile run of the stage, in seconds since 1970.",
             &ended,
         ),
         (
             "virtfleet_agent_pass_duration_seconds",
-            "How long the last pass of a stage took.",
+            "Duration of the last reconcile run of the stage, in seconds.",
             &|stage| stage.duration_ms as f64 / 1e3,
         ),
     ];
@@ -73,7 +74,7 @@ mod tests {
     const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
     #[test]
-    fn the_record_of_this_boot_is_shown_and_no_other() {
+    fn only_the_record_of_this_boot_is_exported() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots {
             rootfs: dir.path().to_owned(),
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_set_since_does_not_move_the_pass() {
+    fn a_later_clock_step_does_not_move_the_run() {
         let mut record = GuestRecord::new(BOOT);
         let stage = StageRecord {
             started_at: 1,

@@ -1,8 +1,8 @@
-//! `?collect[]=…&exclude[]=…`, as node_exporter has it.
+//! The query `?collect[]=…&exclude[]=…`, compatible with node_exporter.
 
 use virtfleet_agent_core::scrape_filter::Filter;
 
-/// Reads the query of `/metrics`; other parameters are ignored, as node_exporter ignores them.
+/// Parses the query of `/metrics`. Like node_exporter, it ignores other parameters.
 pub fn filter(query: Option<&str>) -> Filter {
     let mut filter = Filter::default();
     for pair in query.unwrap_or_default().split('&') {

@@ -1,4 +1,4 @@
-//! Which path answers what.
+//! Routes from paths to responses.
 
 use std::{
     convert::Infallible,
@@ -23,7 +23,7 @@ use super::{
 
 const INDEX: &str = "virtfleet-agent\n\n\
     /metrics     guest metrics, text format 0.0.4; ?collect[]=NAME or ?exclude[]=NAME\n\
-    /v1/report   what the guest says of itself, JSON\n\
+    /v1/report   the guest's report, JSON\n\
     /healthz     200 while the process answers\n\
     /readyz      200 once a whole scrape has succeeded\n";
 
@@ -35,14 +35,14 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Routes to a worker; `/readyz` says no until `ready` is set.
+    /// Routes to a worker. `/readyz` fails until `ready` is set.
     pub fn new(worker: Worker, ready: Arc<AtomicBool>) -> Self {
         Self { worker, ready }
     }
 
     async fn answer(self, request: Request<Incoming>) -> Answer {
         if request.method() != Method::GET && request.method() != Method::HEAD {
-            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered\n");
+            let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n");
             answer
                 .headers_mut()
                 .insert(header::ALLOW, header::HeaderValue::from_static("GET, HEAD"));

@@ -1,5 +1,6 @@
-//! The one thread that owns the collectors and the reporter. A collector may block on a slow kernel file; the server's
-//! thread must not. Requests wait for it in a short queue, each with its own deadline in the server.
+//! The worker thread, which owns the collectors and the reporter. A collector may block on a slow
+//! kernel file; the server's thread must not. Requests wait in a short queue, each with its own
+//! deadline in the server.
 
 use std::{collections::VecDeque, panic::AssertUnwindSafe};
 
@@ -11,7 +12,7 @@ use virtfleet_wire::exposition::Page;
 use super::{OwnMetrics, gzip::Gzip};
 use crate::{pause::ClockWatch, report::Reporter};
 
-/// A page or a report, ready to send.
+/// A page or a report, encoded.
 pub(super) type Body = Result<Bytes, String>;
 
 type MetricsReply = oneshot::Sender<Result<Body, FilterError>>;
@@ -25,35 +26,38 @@ enum Job {
     Report {
         reply: oneshot::Sender<Body>,
     },
-    /// Nothing but a sign of life, and a look at the clocks.
+    /// Only proves that the thread runs, and samples the clocks.
     Ping,
 }
 
-/// A handle to the thread; it ends with the last handle.
+/// A handle to the thread. The thread ends with its last handle.
 #[derive(Debug, Clone)]
 pub struct Worker {
     jobs: mpsc::Sender<Job>,
-    /// Counts the jobs that are done.
+    /// Number of finished jobs.
     done: watch::Receiver<u64>,
 }
 
-/// The thread has ended, which it only does when it cannot go on.
+/// The worker thread has ended, which happens only if it cannot continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the thread that collects has ended; restart virtfleet-agent")]
+#[error("the collector thread has ended; restart virtfleet-agent")]
 pub struct WorkerGone;
 
-/// Jobs that may wait: as many as requests may run by default.
-const QUEUE: usize = 40;
+/// Maximum number of queued jobs: the default maximum of concurrent requests.
+const MAX_QUEUED_JOBS: usize = 40;
 
 impl Worker {
-    /// Starts the thread. Errors: the kernel gives us none.
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The kernel cannot create a thread.
     pub fn start(
         registry: Registry,
         reporter: Reporter,
         own: OwnMetrics,
         clocks: ClockWatch,
     ) -> std::io::Result<Self> {
-        let (jobs, queue) = mpsc::channel(QUEUE);
+        let (jobs, queue) = mpsc::channel(MAX_QUEUED_JOBS);
         let (ended, done) = watch::channel(0);
         let work = Work {
             registry,
@@ -70,7 +74,7 @@ impl Worker {
         Ok(Self { jobs, done })
     }
 
-    /// A page of metrics, compressed when asked for.
+    /// A page of metrics, gzip-compressed if requested.
     pub(super) async fn metrics(
         &self,
         filter: Filter,
@@ -94,8 +98,9 @@ impl Worker {
         answer.await.map_err(|_| WorkerGone)
     }
 
-    /// Returns once the thread has shown that it lives: it has done a job after this was called. One is brought to it; when
-    /// its queue is full it has others. A scrape that is slow only makes this slow.
+    /// Returns once the thread has finished a job after this call. It queues a job that does
+    /// nothing; if the queue is full, the thread has other jobs. A slow scrape only delays the
+    /// return.
     pub async fn alive(&self) -> Result<(), WorkerGone> {
         let mut done = self.done.clone();
         done.mark_unchanged();
@@ -111,7 +116,7 @@ impl Worker {
         WorkerGone
     }
 
-    /// Returns once the thread has answered a whole scrape.
+    /// Returns once the thread has finished a first scrape.
     pub async fn ready(&self) -> Result<(), WorkerGone> {
         self.metrics(Filter::default(), false).await.map(drop)
     }
@@ -124,7 +129,7 @@ struct Work {
     clocks: ClockWatch,
     page: Page,
     openmetrics: String,
-    /// Made for the first who asks for it.
+    /// Created at the first request that needs it.
     gzip: Option<Gzip>,
 }
 
@@ -132,13 +137,14 @@ impl Work {
     fn run(mut self, mut queue: mpsc::Receiver<Job>, done: &watch::Sender<u64>) {
         let mut waiting = VecDeque::new();
         while let Some(job) = waiting.pop_front().or_else(|| queue.blocking_recv()) {
-            self.clocks.look();
-            // A request that was given up while it waited is not worked on; the sender of its answer is closed.
+            self.clocks.sample();
+            // A request that was cancelled while it waited is skipped; the channel of its reply is
+            // closed.
             match job {
                 Job::Metrics { filter, gzip, reply } if !reply.is_closed() => {
                     let mut asked = vec![(gzip, reply)];
                     waiting.extend(std::iter::from_fn(|| queue.try_recv().ok()));
-                    // Who asked for the same before it was begun gets the same page.
+                    // Requests for the same page that arrived before the collection began share it.
                     asked.extend(take_same(&mut waiting, &filter));
                     let waited = asked.len() as u64 - 1;
                     self.answer(&filter, asked);
@@ -154,7 +160,7 @@ impl Work {
         }
     }
 
-    /// One collection for all of them, compressed once.
+    /// Collects once for all these requests, and compresses once.
     fn answer(&mut self, filter: &Filter, asked: Vec<(bool, MetricsReply)>) {
         let collected = guarded(|| self.collect(filter));
         let mut bodies = [None, None];
@@ -198,7 +204,7 @@ impl Work {
     }
 }
 
-/// Takes out of the queue those who want the same page and still wait for it.
+/// Takes the requests for the same page that still wait out of the queue.
 fn take_same(waiting: &mut VecDeque<Job>, filter: &Filter) -> Vec<(bool, MetricsReply)> {
     let (mut same, mut others) = (Vec::new(), VecDeque::with_capacity(waiting.len()));
     for job in waiting.drain(..) {
@@ -219,23 +225,25 @@ fn take_same(waiting: &mut VecDeque<Job>, filter: &Filter) -> Vec<(bool, Metrics
     same
 }
 
-/// A panic fails one answer and not the thread: a guest's odd file must not end the agent again and again. Collectors are
-/// rebuilt after theirs by the registry; what else is kept between two answers is a buffer or is set anew.
+/// Turns a panic into one failed response, so that an unexpected file of the guest cannot end the
+/// agent again and again. The registry rebuilds a collector after a panic. Other state is a buffer,
+/// or is reset for each response.
 fn guarded<T>(answer: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(answer))
-        .map_err(|_| "the agent panicked at this answer; its log says where".to_owned())
+        .map_err(|_| "the agent panicked while it built this response; its log names the place".to_owned())
 }
 
 #[cfg(any(test, feature = "fakes"))]
 impl Worker {
-    /// A worker that does this many jobs, scrapes with an empty page, and then ends; or, with none, that never does any.
+    /// A worker that finishes this many jobs, with an empty page for scrapes, and then ends.
+    /// Without a number it finishes none.
     pub fn scripted(answers: Option<usize>) -> Self {
         Self::hanging_after(answers.unwrap_or_default(), answers.is_none())
     }
 
-    /// A worker that does this many jobs and then hangs, or ends.
+    /// A worker that finishes this many jobs and then hangs, or ends.
     pub fn hanging_after(answers: usize, hangs: bool) -> Self {
-        let (jobs, mut queue) = mpsc::channel(QUEUE);
+        let (jobs, mut queue) = mpsc::channel(MAX_QUEUED_JOBS);
         let (ended, done) = watch::channel(0);
         std::thread::spawn(move || {
             for _ in 0..answers {
@@ -245,7 +253,7 @@ impl Worker {
                 ended.send_modify(|done| *done += 1);
             }
             if hangs {
-                // The jobs are kept, so that nobody hears that they will not be done.
+                // The jobs are kept, so that their senders get no error.
                 let mut kept = Vec::new();
                 while let Some(job) = queue.blocking_recv() {
                     kept.push(job);
@@ -261,7 +269,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_for_the_same_page_gets_the_same() {
+    fn requests_for_the_same_page_share_it() {
         let filter = |name: &str| Filter {
             collect: vec![name.to_owned()],
             exclude: Vec::new(),
@@ -293,7 +301,7 @@ mod tests {
             .map(|(gzip, _)| gzip)
             .collect();
         assert_eq!(same, [true, false]);
-        assert_eq!(waiting.len(), 2, "what others want stays, in its order");
+        assert_eq!(waiting.len(), 2, "other requests stay, in their order");
         assert!(matches!(&waiting[0], Job::Metrics { filter, .. } if filter.collect == ["os"]));
     }
 

@@ -7,7 +7,7 @@ use super::*;
 const HEAD: &str = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n";
 const TLS: &str = "server:\n  tls:\n    certificate: /c\n    key: /k\n    clientCA: /ca\n";
 
-/// A root filesystem with these files; `HEAD` is put before each that says anything.
+/// A root filesystem with these files. `HEAD` is prepended to each non-empty file.
 fn root(files: &[(&str, &str)]) -> (TempDir, Roots) {
     let dir = tempfile::tempdir().unwrap();
     for (path, text) in files {
@@ -24,7 +24,7 @@ fn root(files: &[(&str, &str)]) -> (TempDir, Roots) {
 }
 
 #[test]
-fn check_config_says_ok_and_who_set_what() {
+fn check_config_reports_ok_and_the_origin_of_each_setting() {
     let (_dir, roots) = root(&[
         ("/etc/virtfleet/agent.yaml", TLS),
         (
@@ -54,7 +54,7 @@ fn check_config_says_ok_and_who_set_what() {
 }
 
 #[test]
-fn check_config_says_every_problem() {
+fn check_config_lists_every_problem() {
     let (dir, roots) = root(&[
         (
             "/etc/virtfleet/agent.yaml",
@@ -80,7 +80,7 @@ fn check_config_says_every_problem() {
 }
 
 #[test]
-fn a_part_of_the_settings_need_not_be_all_of_them() {
+fn a_part_of_the_settings_may_be_incomplete() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("part.yaml");
     let head = "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n";

@@ -1,11 +1,12 @@
-//! How much of the queues is shown.
+//! Level of detail of queues.
 
 use super::super::rows::Cell;
 
-/// With more queues, only the sum of a device or an interface is shown.
+/// Maximum number of queues that are shown one by one. Above it, only the sum of a device or
+/// interface is shown.
 const MAX_QUEUES: usize = 16;
 
-/// How much is shown.
+/// Level of detail.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Detail {
     /// Everything.
@@ -15,7 +16,7 @@ pub(super) struct Detail {
 }
 
 impl Detail {
-    /// Whether each of so many queues is shown.
+    /// True if each of `queues` queues is shown.
     pub(super) fn each(self, queues: usize) -> bool {
         queues > 0 && (self.all || (!self.sums && queues <= MAX_QUEUES))
     }

@@ -1,4 +1,4 @@
-//! Devices: a line each, their features, their queues with interrupts.
+//! Devices: one line each, their features, and their queues with interrupts.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ fn head(device: &Device) -> Vec<Cell> {
     ]
 }
 
-/// Those that were agreed on, and those that were offered and not taken.
+/// The negotiated features, and those that were offered and not accepted.
 fn features(device: &Device, detail: Detail) -> String {
     if detail.sums || device.negotiated == Features::default() {
         return String::new();
@@ -52,7 +52,7 @@ fn features(device: &Device, detail: Detail) -> String {
     if let Some(offered) = device.offered {
         let left = Features(offered.0 & !device.negotiated.0);
         if left != Features::default() {
-            lines.push(vec!["not taken".into(), names(left).into()]);
+            lines.push(vec!["not accepted".into(), names(left).into()]);
         }
     }
     rows(4, &lines)
@@ -79,7 +79,7 @@ fn queues(device: &Device, detail: Detail) -> String {
 fn shared(sharing: Sharing) -> Option<&'static str> {
     match sharing {
         Sharing::Shared => Some("one interrupt for all queues"),
-        Sharing::Intx => Some("one line for everything"),
+        Sharing::Intx => Some("one interrupt line for everything"),
         Sharing::Own | Sharing::Unknown => None,
     }
 }
@@ -103,7 +103,7 @@ fn row(device: &Device, queue: &Queue) -> Vec<Cell> {
     ]
 }
 
-/// To which CPUs it goes, or at least may go.
+/// The CPUs that the vector is routed to, or may be routed to if that is unknown.
 fn serving(vector: &Vector) -> &[u32] {
     if vector.effective.is_empty() {
         &vector.affinity
@@ -124,7 +124,7 @@ fn role(role: &Role) -> &str {
     }
 }
 
-/// `64 queues (32 input, 32 output), 66 interrupts, which came 1234 times`.
+/// `64 queues (32 input, 32 output), 66 interrupts, which occurred 1234 times`.
 fn sum(device: &Device) -> String {
     let mut roles: BTreeMap<&str, usize> = BTreeMap::new();
     for queue in &device.queues {
@@ -137,11 +137,11 @@ fn sum(device: &Device) -> String {
     let vectors = device.vectors.iter();
     let came = vectors.fold(0u64, |sum, one| sum.saturating_add(one.count()));
     let queues = match device.queues.len() {
-        0 => "queues are not known".to_owned(),
+        0 => "queues are unknown".to_owned(),
         count => format!("{count} queues ({})", roles.join(", ")),
     };
     let note = shared(device.sharing).map_or_else(String::new, |note| format!("; {note}"));
     let vectors = device.vectors.len();
-    let line = format!("{queues}, {vectors} interrupts, which came {came} times{note}");
+    let line = format!("{queues}, {vectors} interrupts, which occurred {came} times{note}");
     rows(4, &[vec![line.into()]])
 }

@@ -1,4 +1,4 @@
-//! Disks: a line each, and the CPUs that use their queues.
+//! Disks: one line each, and the CPUs that use their queues.
 
 use virtfleet_agent_core::virtio::{Disk, DiskKind, Machine, WriteCache, ranges};
 
@@ -30,7 +30,7 @@ fn head(disk: &Disk) -> Vec<Cell> {
     };
     let busy = disk
         .in_flight
-        .map(|(reads, writes)| format!("{reads} reads, {writes} writes under way"));
+        .map(|(reads, writes)| format!("{reads} reads, {writes} writes in flight"));
     let scheduler = disk.scheduler.as_ref().map(|name| format!("scheduler {name}"));
     vec![
         disk.name.as_str().into(),

@@ -1,4 +1,5 @@
-//! The tree of virtio devices for people: devices with their queues and interrupts, interfaces, disks, vectors, findings.
+//! The tree of virtio devices as text: devices with their queues and interrupts, interfaces, disks,
+//! vectors, findings.
 
 mod detail;
 mod devices;
@@ -23,7 +24,8 @@ const TOP_VECTORS: usize = 3;
 /// Limit of lines about what could not be read.
 const MAX_UNREAD: usize = 5;
 
-/// All of it. `all` shows each queue, however many there are; `root` says that nothing more is to be had by asking as root.
+/// The whole text. `all` shows each queue, even if there are many. `root`: the process runs as
+/// root, so no further data is available.
 pub(super) fn text(seen: &Virtio, all: bool, root: bool) -> String {
     let machine = &seen.machine;
     let mut text = head(machine);
@@ -35,7 +37,7 @@ pub(super) fn text(seen: &Virtio, all: bool, root: bool) -> String {
     text.push_str(&part("disks", &disks::text(machine, detail)));
     text.push_str(&part("findings", &found(&seen.findings)));
     if seen.findings.is_empty() {
-        text.push_str("nothing to say\n");
+        text.push_str("no findings\n");
     }
     text.push_str(&notes(seen, root));
     text
@@ -75,7 +77,7 @@ fn head(machine: &Machine) -> String {
     )
 }
 
-/// The devices that have the most vectors.
+/// The devices with the most vectors.
 fn most(machine: &Machine) -> String {
     let mut all: Vec<&(String, u32)> = machine.vectors.by_device.iter().collect();
     all.sort_by_key(|one| std::cmp::Reverse(one.1));
@@ -92,7 +94,7 @@ fn most(machine: &Machine) -> String {
     }
 }
 
-/// A headed part; nothing without content.
+/// A part with a heading; nothing if the content is empty.
 fn part(head: &str, content: &str) -> String {
     if content.is_empty() {
         String::new()
@@ -117,17 +119,17 @@ fn found(findings: &[Finding]) -> String {
     rows(2, &lines.collect::<Vec<_>>())
 }
 
-/// What is not known, and how it could be.
+/// What is unknown, and how to find it out.
 fn notes(seen: &Virtio, root: bool) -> String {
     let machine = &seen.machine;
     let mut notes = Vec::new();
     let offered = machine.devices.iter().any(|device| device.offered.is_some());
     if !offered && !machine.devices.is_empty() {
         notes.push(if root {
-            "not known: what devices offer; this kernel does not tell (CONFIG_VIRTIO_DEBUG, debugfs)"
+            "not known: what devices offer; this kernel does not export them (CONFIG_VIRTIO_DEBUG, debugfs)"
                 .to_owned()
         } else {
-            "not known: what devices offer, which only root sees: sudo virtfleet-agent virtio".to_owned()
+            "not known: what devices offer, which only root can read: sudo virtfleet-agent virtio".to_owned()
         });
     }
     notes.extend(seen.unusable.iter().map(|reason| format!("not usable: {reason}")));

@@ -1,4 +1,4 @@
-//! Interfaces: a line each, and their queues with what went through them.
+//! Interfaces: one line each, and their queues with their traffic.
 
 use virtfleet_agent_core::virtio::{Direction, Nic, NicQueue, ranges};
 use virtfleet_agent_state::virtio::Virtio;
@@ -18,7 +18,7 @@ pub(super) fn text(seen: &Virtio, detail: Detail) -> String {
     )
 }
 
-/// When the device interrupts: what it waits for, both ways.
+/// Interrupt coalescing of the device, for both directions.
 fn coalescing(nic: &Nic, detail: Detail) -> String {
     let Some(set) = nic.coalescing.filter(|_| !detail.sums) else {
         return String::new();

@@ -42,9 +42,9 @@ fn one_device_of_many_queues_is_summed_up_and_others_are_not() {
 }
 
 #[test]
-fn nothing_and_what_names_say_do_no_harm() {
+fn an_empty_machine_and_control_characters_are_handled() {
     let text = plain(Machine::default(), false);
-    assert!(text.contains("nothing to say"), "{text}");
+    assert!(text.contains("no findings"), "{text}");
     let mut machine = sample::healthy();
     machine.nics[0].name = "e\u{1b}[31m\n".into();
     machine.devices[0].driver = None;

@@ -1,4 +1,4 @@
-//! `ClusterFirst` whose cluster DNS dies after it was adopted, and comes back.
+//! `ClusterFirst`: the cluster DNS was adopted, fails, and recovers.
 
 use super::*;
 
@@ -11,7 +11,7 @@ fn platform_alone(who: &str, _: &str) -> bool {
     who == PLATFORM
 }
 
-fn nobody(_: &str, _: &str) -> bool {
+fn no_nameserver(_: &str, _: &str) -> bool {
     false
 }
 
@@ -29,7 +29,7 @@ fn critical(state: &DnsState) -> Vec<&str> {
 }
 
 #[test]
-fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
+fn the_node_falls_back_to_the_platforms_nameserver_and_returns() {
     let guest = Guest::new(SETTINGS);
     guest.write("root/etc/resolv.conf", &format!("nameserver {PLATFORM}\n"));
     let adopted = guest.pass(all, by_stage());
@@ -56,7 +56,8 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
         message.contains(CLUSTER) && message.contains(PLATFORM),
         "{message}"
     );
-    // It lasts, and nothing is written again. What was verified last is still the cluster's.
+    // The outage lasts, and nothing is written again. The last verified nameserver is still the
+    // cluster's.
     let lasts = guest.pass(platform_alone, by_stage());
     assert!(!lasts.changed && lasts.state.fallback);
     assert_eq!(critical(&lasts.state), ["dns-platform-fallback"]);
@@ -64,8 +65,8 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
         .unwrap()
         .unwrap();
     assert_eq!(good.nameservers, [CLUSTER.parse::<IpAddr>().unwrap()]);
-    // Everybody is silent: what is in use stays.
-    let silent = guest.pass(nobody, by_stage());
+    // No nameserver answers: the one in use stays.
+    let silent = guest.pass(no_nameserver, by_stage());
     assert!(!silent.changed);
     assert_eq!(uses(&guest), [PLATFORM]);
 
@@ -77,7 +78,7 @@ fn the_node_goes_on_with_the_platforms_nameserver_and_returns_by_itself() {
 }
 
 #[test]
-fn a_platform_that_hands_out_the_user_clusters_cache_is_not_fallen_back_to() {
+fn a_platform_nameserver_in_the_cluster_cache_is_no_fallback() {
     let guest = Guest::new(SETTINGS);
     assert_eq!(guest.pass(all, by_stage()).state.standing, DnsStatus::Verified);
     let broken = guest.pass(|who, _| who == CACHE, by_stage());
@@ -87,7 +88,7 @@ fn a_platform_that_hands_out_the_user_clusters_cache_is_not_fallen_back_to() {
 }
 
 #[test]
-fn report_only_says_so_and_changes_nothing() {
+fn report_only_reports_and_changes_nothing() {
     let guest = Guest::new(SETTINGS);
     guest.write("root/etc/resolv.conf", &format!("nameserver {PLATFORM}\n"));
     guest.pass(all, by_stage());

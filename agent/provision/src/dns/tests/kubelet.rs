@@ -1,9 +1,9 @@
-//! What kubelet reads, and how it is told.
+//! The file that kubelet reads, and the drop-in that points kubelet to it.
 
 use super::*;
 
 #[test]
-fn the_file_that_kubelet_reads_is_there_in_every_mode_and_stays_when_the_rest_is_put_back() {
+fn kubelets_file_exists_in_every_mode_and_stays_after_a_rollback() {
     let file = virtfleet_agent_core::dns::ours::FOR_KUBELET;
     let nobody: fn(&str, &str) -> bool = |_, _| false;
     let until_written: fn(&str, &str) -> bool = |who, conf| who != GOOD || !conf.contains(GOOD);
@@ -46,7 +46,7 @@ fn the_file_that_kubelet_reads_is_there_in_every_mode_and_stays_when_the_rest_is
 }
 
 #[test]
-fn kubelet_is_told_by_its_drop_in_and_a_finding_stays_until_it_starts_anew() {
+fn kubelets_drop_in_is_written_and_a_finding_stays_until_kubelet_restarts() {
     let drop_in = "root/etc/kubernetes/kubelet.conf.d/90-virtfleet.conf";
     let guest = Guest::new(AUTO);
     guest.write("root/etc/resolv.conf", "nameserver 192.0.2.1\n");
@@ -80,10 +80,10 @@ fn kubelet_is_told_by_its_drop_in_and_a_finding_stays_until_it_starts_anew() {
     );
     let again = guest.pass(all, by_stage());
     assert!(!again.changed && waits(&again));
-    // An hour from now it was started anew.
+    // Kubelet was restarted an hour later.
     started(virtfleet_agent_host::clock().boottime_ns / 10_000_000 + 360_000);
     assert!(!waits(&guest.pass(all, by_stage())));
-    // `off` takes it away, and what kubelet reads stays until it starts anew.
+    // `off` removes the drop-in. The file that kubelet reads stays until kubelet restarts.
     guest.settings("dns: {manage: off}\n");
     let off = guest.pass(all, by_stage());
     assert!(
@@ -100,7 +100,7 @@ fn kubelet_is_told_by_its_drop_in_and_a_finding_stays_until_it_starts_anew() {
 }
 
 #[test]
-fn settings_that_are_wrong_leave_what_pods_read() {
+fn invalid_settings_keep_the_file_that_pods_read() {
     let file = virtfleet_agent_core::dns::ours::FOR_KUBELET;
     let guest = Guest::new(AUTO);
     guest.write("root/etc/resolv.conf", "nameserver 192.0.2.77\n");
@@ -115,15 +115,15 @@ fn settings_that_are_wrong_leave_what_pods_read() {
     guest.settings("dns: {manage: nonsense}\n");
     guest.pass(all, by_stage());
     assert_eq!(text(), before);
-    // One that is missing is as it was verified last.
+    // A missing file is written with the content that was last verified.
     fs::remove_file(guest.roots.root(file)).unwrap();
     guest.pass(all, by_stage());
     assert_eq!(text(), before);
 }
 
-/// Its folder of drop-ins cannot be written to: a file is in its place.
+/// The drop-in directory cannot be written: a file is at its path.
 #[test]
-fn what_is_in_the_way_of_kubelets_drop_in_is_not_in_the_way_of_the_nodes_dns() {
+fn a_failed_kubelet_drop_in_does_not_stop_the_nodes_dns() {
     let guest = Guest::new(AUTO);
     guest.write("root/var/lib/kubelet/config.yaml", "resolvConf: /etc/gone.conf\n");
     guest.write("root/etc/kubernetes/kubelet.conf.d", "");
@@ -138,7 +138,7 @@ fn what_is_in_the_way_of_kubelets_drop_in_is_not_in_the_way_of_the_nodes_dns() {
     assert_eq!((passed.state.changes, passed.state.rollbacks), (1, 0));
     let error = passed.state.error.unwrap();
     assert!(error.contains("90-virtfleet.conf"), "{error}");
-    // It is tried again, and nothing else is.
+    // The drop-in is tried again, and nothing else is.
     let again = guest.pass(all, by_stage());
     assert!(!again.changed && again.state.error.is_some(), "{:?}", again.state);
 }

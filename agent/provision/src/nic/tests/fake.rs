@@ -1,4 +1,4 @@
-//! A machine of tests: its driver, its links, its clock.
+//! A fake machine: its driver, links and clock.
 
 use std::{
     collections::BTreeMap,
@@ -22,54 +22,54 @@ use crate::engine::{Mode, RunResult};
 
 pub(super) const BOOT: &str = "b";
 
-/// What goes wrong with an interface.
+/// A fault of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// The driver answers so, this many times.
+    /// The driver returns this error, this many times.
     Answers(Errno, u32),
-    /// With so many queues there is no carrier.
+    /// No carrier with this number of queues.
     NoCarrier(u32),
-    /// Once the number was changed there is none any more.
+    /// No carrier after the number was changed.
     NoCarrierEver,
-    /// With so many queues there is no carrier any more after this long.
+    /// With this number of queues the carrier is lost after this time.
     Dies(u32, Duration),
-    /// With so many queues there is no carrier, and no other number can be set.
+    /// No carrier with this number of queues, and no other number can be set.
     Sticks(u32),
-    /// It is down until the number is set.
+    /// Down until the number is set.
     ComesUp,
-    /// With so many queues nothing comes through.
+    /// No traffic with this number of queues.
     NoPackets(u32),
-    /// Once the number was set nothing comes any more, by itself.
+    /// Traffic stops after the number was set, for another reason.
     Ends,
-    /// With so many queues nothing is received, and what is sent goes out.
+    /// With this number of queues nothing is received; sending works.
     NoReceive(u32),
-    /// With so many queues the address is gone.
+    /// The address is gone with this number of queues.
     NoAddress(u32),
-    /// It goes away when the number is set.
+    /// The interface disappears when the number is set.
     Goes,
-    /// Another one has its name when the number is set.
+    /// Another interface has its name when the number is set.
     IsReplaced,
-    /// The driver says yes and does nothing.
+    /// The driver reports success and changes nothing.
     Pretends,
-    /// One CPU alone sends by all queues once the number was set.
+    /// After the number was set, one CPU sends by all queues.
     Uneven,
-    /// The kernel answers so when CPUs are named.
+    /// The kernel returns this error when CPUs are set.
     NoSteering(Errno),
-    /// It says yes, and keeps what there was.
+    /// The kernel reports success and keeps the CPUs of before.
     PretendsSteering,
 }
 
 pub(super) struct Inner {
     pub(super) machine: Machine,
     pub(super) faults: BTreeMap<String, Fault>,
-    /// What was set, in order.
+    /// Changes, in order.
     pub(super) set: Vec<String>,
-    /// Packets a second, by interface.
+    /// Packets per second, by interface.
     pub(super) rates: BTreeMap<String, u64>,
     pub(super) touched: bool,
     set_at: Duration,
     clock: Duration,
-    /// Received and sent.
+    /// Received and sent packets.
     packets: BTreeMap<String, (u64, u64)>,
 }
 
@@ -120,7 +120,7 @@ fn set_queues(nic: &mut Nic, to: u32, online: &[u32]) {
             ..Counters::default()
         },
     };
-    // RPS of the queues that stay is kept.
+    // RPS of the remaining queues is kept.
     let old = std::mem::take(&mut nic.queues);
     let rps = |index| {
         let mut kept = old.iter();

@@ -1,4 +1,4 @@
-//! What goes wrong while queues are set.
+//! Faults while queues are set.
 
 use std::{fs, time::Duration};
 
@@ -10,7 +10,7 @@ use super::*;
 use crate::engine::Mode;
 
 #[test]
-fn a_link_that_does_not_come_back_gets_back_what_it_had_and_is_not_tried_again_by_itself() {
+fn a_broken_link_is_rolled_back_and_only_an_admin_retries() {
     for (fault, why) in [
         (Fault::NoCarrier(2), "did not come back (it was up, and is down)"),
         (Fault::NoPackets(2), "nothing was received any more"),
@@ -36,8 +36,8 @@ fn a_link_that_does_not_come_back_gets_back_what_it_had_and_is_not_tried_again_b
         let again = guest.by_itself().state;
         assert_eq!((guest.inner().set.len(), again.error.clone()), (2, None));
         assert_eq!(again.nics["eth0"].standing, QueueStatus::RolledBack);
-        assert!(failed(&again), "as long as it stands");
-        // A person may.
+        assert!(failed(&again), "as long as the fault is there");
+        // An admin may.
         guest.fault("eth0", Fault::NoCarrier(99));
         let by_hand = guest.by_hand().state;
         assert_eq!(
@@ -49,7 +49,7 @@ fn a_link_that_does_not_come_back_gets_back_what_it_had_and_is_not_tried_again_b
 }
 
 #[test]
-fn another_number_of_cpus_is_another_try() {
+fn another_number_of_cpus_allows_a_retry() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrier(2));
     guest.by_itself();
@@ -59,7 +59,7 @@ fn another_number_of_cpus_is_another_try() {
 }
 
 #[test]
-fn a_link_that_stays_dead_is_told_with_where_to_look() {
+fn a_link_that_stays_dead_is_reported_with_a_command() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrierEver);
     let state = guest.by_itself().state;
@@ -77,10 +77,10 @@ fn a_link_that_stays_dead_is_told_with_where_to_look() {
 }
 
 #[test]
-fn a_driver_that_refuses_is_told_with_what_to_do_and_others_go_on() {
+fn a_refusing_driver_is_reported_with_a_remedy_and_others_continue() {
     for (errno, next) in [
         (Errno::EPERM, "sudo virtfleet-agent apply nic"),
-        (Errno::EBUSY, "the next pass"),
+        (Errno::EBUSY, "the next run"),
         (Errno::ENODEV, "gone"),
     ] {
         let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4)], AUTO);
@@ -105,7 +105,7 @@ fn a_driver_that_refuses_is_told_with_what_to_do_and_others_go_on() {
 }
 
 #[test]
-fn a_busy_driver_is_asked_again() {
+fn a_busy_driver_is_retried() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::Answers(Errno::EBUSY, 2));
     assert_eq!(guest.by_itself().state.error, None);
@@ -113,7 +113,7 @@ fn a_busy_driver_is_asked_again() {
 }
 
 #[test]
-fn an_interface_that_goes_or_is_replaced_meanwhile_is_not_touched_again() {
+fn an_interface_that_disappears_or_is_replaced_is_not_changed_again() {
     for fault in [Fault::Goes, Fault::IsReplaced] {
         let guest = Guest::new(
             vec![nic(0, 1, 4), nic(1, 1, 4)],
@@ -150,7 +150,7 @@ fn a_plan_for_another_interface_is_refused() {
 }
 
 #[test]
-fn what_does_not_take_effect_is_an_error_and_no_loop() {
+fn a_change_without_effect_is_an_error_and_is_not_repeated() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::Pretends);
     let state = guest.by_itself().state;
@@ -169,7 +169,7 @@ fn what_does_not_take_effect_is_an_error_and_no_loop() {
 }
 
 #[test]
-fn a_stage_without_time_leaves_it_to_the_next_pass() {
+fn a_stage_without_time_leaves_the_change_to_the_next_run() {
     let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4), nic(2, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrierEver);
     let how = Mode::of_stage(Stage::Dns, Some(Duration::from_secs(6)));
@@ -186,7 +186,7 @@ fn a_stage_without_time_leaves_it_to_the_next_pass() {
 }
 
 #[test]
-fn without_a_place_for_the_way_back_nothing_is_changed() {
+fn without_a_recorded_rollback_nothing_is_changed() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     let run = guest.roots.root("/run");
     fs::create_dir_all(run.parent().unwrap()).unwrap();

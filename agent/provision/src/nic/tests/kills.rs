@@ -1,4 +1,5 @@
-//! A pass that is killed at any point: the next one ends with a verified number, and `off` gives back the first.
+//! A run is killed at any point: the next one ends with a verified number, and `off` restores the
+//! first.
 
 use std::{
     cell::Cell,
@@ -11,7 +12,7 @@ use virtfleet_agent_host::{FailPoints, REQUEST_DIRECTORY};
 
 use super::*;
 
-/// Lets so many points go by, and kills the pass at the next.
+/// Passes this many fail points, and kills the run at the next one.
 struct Kill(Cell<usize>);
 
 impl FailPoints for Kill {
@@ -23,7 +24,7 @@ impl FailPoints for Kill {
     }
 }
 
-/// Whether the pass was killed before it came to its end.
+/// True if the run was killed before its end.
 fn killed_at(guest: &Guest, point: usize) -> bool {
     let kill = Kill(Cell::new(point));
     let provisioner = NicProvisioner {
@@ -34,7 +35,7 @@ fn killed_at(guest: &Guest, point: usize) -> bool {
     catch_unwind(AssertUnwindSafe(pass)).is_err()
 }
 
-/// At every point: a pass is killed, a second one, too, and a third one has its way.
+/// For each point: a run is killed there, a second one too, and a third one completes.
 fn at_every_point(first_change: bool, fault: Option<Fault>, ends_with: u32) {
     for point in 0.. {
         let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
@@ -68,14 +69,14 @@ fn at_every_point(first_change: bool, fault: Option<Fault>, ends_with: u32) {
         assert_eq!((guest.queues("eth0"), off.error), (1, None), "{point}");
         assert_eq!(off.nics["eth0"].ours, None, "{point}");
         if !killed {
-            assert!(point >= 3, "there are points at which it can be killed: {point}");
+            assert!(point >= 3, "the run has fail points: {point}");
             break;
         }
     }
 }
 
 #[test]
-fn what_was_cut_short_is_settled_whatever_plan_is_handed_in() {
+fn an_interrupted_change_is_settled_with_any_expected_plan() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     let plan = guest.provisioner().plan(&guest.wanted());
     assert!(killed_at(&guest, 1), "after the number was set");
@@ -87,7 +88,7 @@ fn what_was_cut_short_is_settled_whatever_plan_is_handed_in() {
 }
 
 #[test]
-fn who_is_killed_in_a_change_leaves_somebody_who_settles_it() {
+fn a_run_killed_in_a_change_leaves_a_reconcile_request() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     let asked = guest.roots.root(REQUEST_DIRECTORY);
     fs::create_dir_all(&asked).unwrap();
@@ -95,9 +96,9 @@ fn who_is_killed_in_a_change_leaves_somebody_who_settles_it() {
     assert!(asked.join("nic").exists());
 }
 
-/// A wish that stays would start pass after pass.
+/// A request that stays would start one run after another.
 #[test]
-fn who_comes_to_the_end_of_a_change_asks_for_nothing() {
+fn a_completed_change_leaves_no_reconcile_request() {
     for fault in [
         None,
         Some(Fault::NoCarrierEver),
@@ -118,7 +119,7 @@ fn who_comes_to_the_end_of_a_change_asks_for_nothing() {
 }
 
 #[test]
-fn skew_counts_from_a_change_that_another_pass_has_settled() {
+fn skew_is_measured_from_a_change_that_a_later_run_settled() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     assert!(killed_at(&guest, 1));
     let state = guest.by_itself().state;
@@ -146,7 +147,7 @@ fn a_second_change_that_breaks_the_link() {
 }
 
 #[test]
-fn giving_back() {
+fn restoring() {
     for point in 0..4 {
         let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
         guest.by_itself();

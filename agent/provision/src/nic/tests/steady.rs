@@ -1,11 +1,11 @@
-//! What counts as "all is as before".
+//! When a link counts as being as before.
 
 use std::time::Duration;
 
 use super::*;
 
 #[test]
-fn a_link_that_dies_a_moment_later_is_put_back() {
+fn a_link_that_dies_a_moment_later_is_rolled_back() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::Dies(2, Duration::from_millis(300)));
     let state = guest.by_itself().state;
@@ -15,7 +15,7 @@ fn a_link_that_dies_a_moment_later_is_put_back() {
 }
 
 #[test]
-fn receiving_must_go_on_whatever_is_sent() {
+fn receiving_must_continue_even_if_packets_are_sent() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.inner().rates.insert("eth0".to_owned(), 5000);
     guest.fault("eth0", Fault::NoReceive(2));
@@ -25,7 +25,7 @@ fn receiving_must_go_on_whatever_is_sent() {
 }
 
 #[test]
-fn a_few_packets_a_second_are_watched_too() {
+fn low_traffic_is_checked_too() {
     let guest = Guest::new(vec![nic(0, 1, 4), nic(1, 1, 4)], AUTO);
     for nic in ["eth0", "eth1"] {
         guest.inner().rates.insert(nic.to_owned(), 100);
@@ -38,7 +38,7 @@ fn a_few_packets_a_second_are_watched_too() {
 }
 
 #[test]
-fn traffic_that_ends_by_itself_is_no_fault_of_the_queues() {
+fn traffic_that_stops_by_itself_is_not_a_fault() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.inner().rates.insert("eth0".to_owned(), 100);
     guest.fault("eth0", Fault::Ends);
@@ -52,12 +52,12 @@ fn traffic_that_ends_by_itself_is_no_fault_of_the_queues() {
 }
 
 #[test]
-fn a_link_that_is_dead_with_the_old_number_too_says_little_of_the_new_one() {
+fn a_link_dead_with_the_old_number_too_allows_one_retry() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrierEver);
     guest.by_itself();
     assert_eq!(guest.inner().set, ["eth0 2", "eth0 1"]);
-    // It comes back, and is tried once more; then it counts.
+    // It recovers, and the number is tried once more. The second failure is final.
     guest.inner().touched = false;
     guest.by_itself();
     assert_eq!(guest.inner().set.len(), 4);
@@ -72,7 +72,7 @@ fn a_link_that_is_dead_with_the_old_number_too_says_little_of_the_new_one() {
 }
 
 #[test]
-fn an_interface_that_comes_up_meanwhile_is_no_fault() {
+fn an_interface_that_comes_up_meanwhile_is_not_a_fault() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::ComesUp);
     let state = guest.by_itself().state;
@@ -81,7 +81,7 @@ fn an_interface_that_comes_up_meanwhile_is_no_fault() {
 }
 
 #[test]
-fn a_pass_over_many_broken_interfaces_has_an_end() {
+fn a_run_over_many_broken_interfaces_is_limited() {
     let guest = Guest::new((0..30).map(|number| nic(number, 1, 4)).collect(), AUTO);
     for number in 0..30 {
         guest.fault(&format!("eth{number}"), Fault::Sticks(2));
@@ -96,7 +96,7 @@ fn a_pass_over_many_broken_interfaces_has_an_end() {
 }
 
 #[test]
-fn without_a_change_of_queues_no_time_goes_by() {
+fn without_a_change_of_queues_the_run_does_not_wait() {
     let guest = Guest::new(vec![nic(0, 2, 4)], "nic: {rps: all}");
     assert_eq!(guest.by_itself().state.done.len(), 2);
     assert_eq!(World::now(&guest), Duration::ZERO);

@@ -269,7 +269,8 @@ fn a_nameserver_that_was_silent_at_boot_is_noticed_within_a_minute() {
     assert_eq!(scheduler.take_request(MINUTE).unwrap(), "192.0.2.1 answers again");
 }
 
-/// The guest resolves names meanwhile, so one answer of a flapping cluster DNS must not change the resolver.
+/// The guest resolves names meanwhile, so one answer of a flapping cluster DNS must not change the
+/// resolver.
 #[test]
 fn during_fallback_the_cluster_dns_must_answer_three_times() {
     let cluster = ip("10.96.0.10");

@@ -1,4 +1,5 @@
-//! What a plan is made from besides devices and mounts: programs, keys, the kernel's command line, users and groups.
+//! Input of a plan besides devices and mounts: programs, keys, the kernel's command line, users and
+//! groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -54,7 +55,7 @@ pub(super) fn bad_keys(provisioner: &DiskProvisioner<'_>, wanted: &[Wanted]) -> 
         .into_iter()
         .filter_map(|path| Some((path.clone(), bad_key(provisioner.roots, path)?)))
         .collect();
-    // The resource manager, which systemd-cryptenroll uses.
+    // systemd-cryptenroll uses the device of the resource manager.
     if tpm && !exists(&provisioner.roots.root("/dev/tpmrm0")) {
         bad.insert(
             "tpm2".to_owned(),
@@ -69,7 +70,7 @@ pub(super) fn gate_off(provisioner: &DiskProvisioner<'_>) -> bool {
     text.split_ascii_whitespace().any(|word| word == units::GATE_OFF)
 }
 
-/// The numbers of the names that the settings give.
+/// The numeric IDs of the users or groups that the settings name.
 pub(super) fn numbers(
     provisioner: &DiskProvisioner<'_>,
     file: &'static str,

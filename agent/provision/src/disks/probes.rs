@@ -1,10 +1,12 @@
-//! Looks at disks, several at a time, so that one that is slow or does not answer holds up no other.
+//! Probes disks, several at a time, so that a slow or silent disk does not delay the others.
 //!
 //! ```text
-//! want ─▶ queue ─▶ a thread each, PROBES_AT_ONCE at a time ─▶ done     (a thread that takes longer than PATIENCE gives its turn to the next, and goes on)
+//! want ─▶ queue ─▶ one thread per probe, PROBES_AT_ONCE at a time ─▶ done
+//! (a probe that takes longer than MAX_FAST_PROBE no longer counts, and continues)
 //! ```
 //!
-//! Each device is read by one thread, however often it is asked for. How long a look may take at all, the host decides.
+//! One thread reads a device, even if several probes of it are requested. The host limits how long
+//! a probe may take.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -30,74 +32,76 @@ use virtfleet_wire::settings::ProofKind;
 
 use crate::engine::error_chain;
 
-/// How many looks that answer are under way at a time.
+/// Maximum number of probes at a time. Probes that take longer than [`MAX_FAST_PROBE`] do not
+/// count.
 pub(super) const PROBES_AT_ONCE: usize = 4;
-/// How long a look takes at the most of a disk that is well: 100 MiB, and the tools.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest probe of a healthy disk: 100 MiB, and the tools.
+const MAX_FAST_PROBE: Duration = Duration::from_secs(3);
 
-/// How often it is logged how far a probe is.
-pub(super) const PROGRESS: Duration = Duration::from_secs(5);
+/// Interval at which the progress of a probe is logged.
+pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A container, as blkid names it.
+/// Name of a LUKS container in blkid.
 const LUKS: &str = "crypto_LUKS";
 
-/// How long is waited for those that take longer.
+/// Which probes a wait includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Until the others are done.
-    Short,
-    /// To their end.
-    Full,
+pub(super) enum ProbeWait {
+    /// Only those that take at most [`MAX_FAST_PROBE`].
+    Fast,
+    /// All.
+    All,
 }
 
-/// A look that is to be taken.
-struct Order {
+/// A requested probe.
+struct ProbeRequest {
     wanted: Wanted,
     device: Device,
     entry: Option<Entry>,
-    /// Where an earlier probe has found data.
+    /// Offset at which an earlier probe has found data.
     place: Option<u64>,
 }
 
-/// Looks under way, and what those that have ended have seen.
-pub(super) struct Looks<'s, 'e> {
+/// Running probes, and the results of finished ones.
+pub(super) struct ProbeQueue<'s, 'e> {
     scope: &'s Scope<'s, 'e>,
     disks: Disks<'e>,
-    queue: VecDeque<Order>,
-    /// By the disk's name: the device, and since when.
+    queue: VecDeque<ProbeRequest>,
+    /// By the disk's name: the device, and when the probe began.
     running: BTreeMap<String, (DeviceId, Instant)>,
     done: BTreeMap<String, (DeviceId, Probe)>,
-    say: Sender<(String, DeviceId, Probe)>,
-    hear: Receiver<(String, DeviceId, Probe)>,
+    sender: Sender<(String, DeviceId, Probe)>,
+    results: Receiver<(String, DeviceId, Probe)>,
 }
 
-impl<'s, 'e> Looks<'s, 'e> {
+impl<'s, 'e> ProbeQueue<'s, 'e> {
     pub(super) fn new(scope: &'s Scope<'s, 'e>, disks: Disks<'e>) -> Self {
-        let (say, hear) = channel();
+        let (sender, results) = channel();
         Self {
             scope,
             disks,
             queue: VecDeque::new(),
             running: BTreeMap::new(),
             done: BTreeMap::new(),
-            say,
-            hear,
+            sender,
+            results,
         }
     }
 
-    /// Has a disk looked at, unless that is under way. What an earlier look has seen is forgotten.
+    /// Requests a probe of a disk, unless one is queued, running or done. An earlier result of
+    /// another device is dropped.
     pub(super) fn want(&mut self, wanted: &Wanted, device: &Device, journal: &Journal) {
         let name = &wanted.name;
         let seen = self.done.get(name).map(|(id, _)| id);
-        let queued = self.queue.iter().find(|order| order.wanted.name == *name);
+        let queued = self.queue.iter().find(|request| request.wanted.name == *name);
         let running = self.running.get(name).map(|(id, _)| id);
-        let known = [seen, queued.map(|order| &order.device.id), running];
+        let known = [seen, queued.map(|request| &request.device.id), running];
         if known.into_iter().flatten().any(|id| *id == device.id) {
             return;
         }
         self.done.remove(name);
-        self.queue.retain(|order| order.wanted.name != *name);
-        self.queue.push_back(Order {
+        self.queue.retain(|request| request.wanted.name != *name);
+        self.queue.push_back(ProbeRequest {
             wanted: wanted.clone(),
             device: device.clone(),
             entry: journal.entries.iter().find(|entry| entry.name == *name).cloned(),
@@ -109,30 +113,30 @@ impl<'s, 'e> Looks<'s, 'e> {
         });
     }
 
-    /// Waits for what is under way.
-    pub(super) fn wait(&mut self, wait: Wait) {
+    /// Waits for running probes.
+    pub(super) fn wait(&mut self, wait: ProbeWait) {
         loop {
             let left: Vec<Duration> = self
                 .running
                 .values()
-                .map(|(_, since)| PATIENCE.saturating_sub(since.elapsed()))
+                .map(|(_, since)| MAX_FAST_PROBE.saturating_sub(since.elapsed()))
                 .filter(|left| !left.is_zero())
                 .collect();
             if left.len() < PROBES_AT_ONCE
-                && let Some(order) = self.next()
+                && let Some(request) = self.next()
             {
-                self.start(order);
+                self.start(request);
                 continue;
             }
-            let over = self.running.is_empty() || wait == Wait::Short && left.is_empty();
-            // What is in the queue still waits for a disk that somebody reads.
+            let over = self.running.is_empty() || wait == ProbeWait::Fast && left.is_empty();
+            // A queued probe still waits for a disk that another one reads.
             if over {
                 return;
             }
             let next = left.into_iter().min().unwrap_or(Duration::from_hours(1));
-            match self.hear.recv_timeout(next) {
+            match self.results.recv_timeout(next) {
                 Ok((name, id, probe)) => {
-                    // Of a device that another has replaced nobody wants to know any more.
+                    // The device was replaced by another one: its result is dropped.
                     if self.running.get(&name).is_some_and(|(running, _)| *running == id) {
                         self.running.remove(&name);
                         self.done.insert(name, (id, probe));
@@ -143,17 +147,18 @@ impl<'s, 'e> Looks<'s, 'e> {
         }
     }
 
-    /// The first in the queue whose disk nobody reads: partitions of one disk wait for each other,
-    /// because its lock is one.
-    fn next(&mut self) -> Option<Order> {
+    /// The first queued probe whose disk is not being read. Partitions of one disk wait for each
+    /// other, because they share the disk's lock.
+    fn next(&mut self) -> Option<ProbeRequest> {
         let read: BTreeSet<&str> = self.running.values().map(|(id, _)| id.disk()).collect();
-        let free =
-            |order: &Order| !read.contains(order.device.id.disk()) || order.device.id.partition.is_none();
+        let free = |request: &ProbeRequest| {
+            !read.contains(request.device.id.disk()) || request.device.id.partition.is_none()
+        };
         let at = self.queue.iter().position(free)?;
         self.queue.remove(at)
     }
 
-    /// What was seen on that device; not known while the look is under way.
+    /// The result of the probe of that device; unknown while it is running.
     pub(super) fn probe(&self, name: &str, id: &DeviceId) -> Probe {
         let seen = self.done.get(name).filter(|(seen, _)| seen == id);
         seen.map_or_else(
@@ -162,29 +167,29 @@ impl<'s, 'e> Looks<'s, 'e> {
         )
     }
 
-    /// The disks whose look is under way.
+    /// The disks whose probe is running.
     pub(super) fn under_way(&self) -> BTreeSet<String> {
-        let queued = self.queue.iter().map(|order| order.wanted.name.clone());
+        let queued = self.queue.iter().map(|request| request.wanted.name.clone());
         self.running.keys().cloned().chain(queued).collect()
     }
 
-    fn start(&mut self, order: Order) {
-        let (name, id) = (order.wanted.name.clone(), order.device.id.clone());
+    fn start(&mut self, request: ProbeRequest) {
+        let (name, id) = (request.wanted.name.clone(), request.device.id.clone());
         self.running.insert(name.clone(), (id.clone(), Instant::now()));
-        let (disks, say) = (self.disks, self.say.clone());
+        let (disks, sender) = (self.disks, self.sender.clone());
         let (whose, which) = (name.clone(), id.clone());
         let work = move || {
-            let probe = catch_unwind(AssertUnwindSafe(|| look(disks, &order)));
-            let probe = probe.unwrap_or_else(|_| unknown("the look at it panicked".to_owned()));
-            // When nobody listens any more, nobody needs it.
-            drop(say.send((whose, which, probe)));
+            let probe = catch_unwind(AssertUnwindSafe(|| probe_disk(disks, &request)));
+            let probe = probe.unwrap_or_else(|_| unknown("the probe panicked".to_owned()));
+            // Without a receiver the result is not needed.
+            drop(sender.send((whose, which, probe)));
         };
         if let Err(error) = Builder::new()
-            .name("disk-look".to_owned())
+            .name("disk-probe".to_owned())
             .spawn_scoped(self.scope, work)
         {
             self.running.remove(&name);
-            let probe = unknown(format!("cannot start a thread to look at it: {error}"));
+            let probe = unknown(format!("cannot start a thread to probe it: {error}"));
             self.done.insert(name, (id, probe));
         }
     }
@@ -197,18 +202,18 @@ fn unknown(reason: String) -> Probe {
     })
 }
 
-/// A look at the device itself; and for what our own mkfs had begun, at whether it is whole.
-fn look(disks: Disks<'_>, order: &Order) -> Probe {
-    let Order {
+/// Probes the device. If our own tool had begun to write it, also checks whether that is complete.
+fn probe_disk(disks: Disks<'_>, request: &ProbeRequest) -> Probe {
+    let ProbeRequest {
         wanted,
         device,
         entry,
         place,
-    } = order;
+    } = request;
     let begun = Instant::now();
     let mut told = begun;
     let mut progress = |done: u64, all: u64| {
-        if told.elapsed() >= PROGRESS {
+        if told.elapsed() >= PROGRESS_INTERVAL {
             told = Instant::now();
             let rate = u128::from(done) * 1000 / begun.elapsed().as_millis().max(1);
             tracing::info!(
@@ -221,7 +226,7 @@ fn look(disks: Disks<'_>, order: &Order) -> Probe {
             );
         }
     };
-    // A disk that is refused when it is blank again, too, is not read by time at each pass.
+    // A disk that would be refused even if it is blank is not read at each run.
     let made = entry
         .as_ref()
         .is_some_and(|entry| entry.progress > Progress::Intended && !wanted.ephemeral);
@@ -259,8 +264,8 @@ fn look(disks: Disks<'_>, order: &Order) -> Probe {
     probe
 }
 
-/// Who wrote what is on the disk, when it may be from our own unfinished `mkfs`; none when it is not,
-/// and when that could not be found out.
+/// Who wrote the disk's content, if an unfinished `mkfs` of ours may have done so. None if it did
+/// not, or if that could not be determined.
 fn left(
     disks: Disks<'_>,
     wanted: &Wanted,
@@ -273,11 +278,11 @@ fn left(
             .uuid
             .as_ref()
             .is_some_and(|uuid| uuid.eq_ignore_ascii_case(&entry.uuid));
-    // What an unfinished luksFormat leaves is noise, which cannot be told from other data.
+    // An unfinished luksFormat leaves random data, which cannot be told from other data.
     if entry.luks_uuid.is_some() || !content.also.is_empty() || content.is_known() && !planned {
         return None;
     }
-    // Only what every proof reads is judged byte by byte.
+    // Only the regions that every proof reads are checked byte by byte.
     if let Some(at) = content.apart {
         return Some(Left::Foreign { at });
     }
@@ -285,12 +290,17 @@ fn left(
     let left = disks.left(&device.id, entry, &arguments, wanted.proof);
     left.map_err(|doubt| {
         let reason = doubt.reason;
-        tracing::warn!(disk = wanted.name, reason, "who wrote what is on it is not known");
+        tracing::warn!(
+            disk = wanted.name,
+            reason,
+            "cannot determine what wrote its content"
+        );
     })
     .ok()
 }
 
-/// Adds the size of the filesystem, and metadata of another volume behind its end: a half of a mirror whose volume has grown is no filesystem to be mounted.
+/// Adds the size of the filesystem, and metadata of another volume behind its end. Half of a mirror
+/// whose volume has grown must not be mounted as a filesystem.
 fn add_size(disks: Disks<'_>, device: &Device, content: &mut Content) -> Result<(), String> {
     let failed =
         |error: std::io::Error| format!("cannot read its superblock or what is behind its end: {error}");
@@ -306,7 +316,8 @@ fn add_size(disks: Disks<'_>, device: &Device, content: &mut Content) -> Result<
     Ok(())
 }
 
-/// Whether what our own tool has begun on the disk itself is whole; none when that is not what is there, and when nobody can say.
+/// Whether what our own tool has begun on the disk is complete. None if the disk holds something
+/// else, or if that could not be determined.
 fn complete(
     disks: Disks<'_>,
     wanted: &Wanted,
@@ -324,7 +335,7 @@ fn complete(
     }
     let judged = match (&entry.luks_uuid, &wanted.encryption) {
         (None, _) => check::is_intact(disks.commands, &entry.filesystem, node).map_err(error_chain),
-        // A header is written in one go: when the key opens it with which it was made, it is whole.
+        // A header is written at once. It is complete if the key that it was made with opens it.
         (Some(_), Some(encryption)) => {
             let key = disks.roots.root(made_with(encryption)?);
             luks::fits(disks.commands, &key, node).map_err(error_chain)
@@ -332,11 +343,18 @@ fn complete(
         (Some(_), None) => return None,
     };
     judged
-        .map_err(|reason| tracing::warn!(disk = wanted.name, reason, "what was begun on it is not judged"))
+        .map_err(|reason| {
+            tracing::warn!(
+                disk = wanted.name,
+                reason,
+                "cannot determine whether it is complete"
+            )
+        })
         .ok()
 }
 
-/// The file of the key that a header is made with: the one that is asked for, or with a TPM the recovery key.
+/// The file of the key that a header is made with: the declared key, or with a TPM the recovery
+/// key.
 pub(super) fn made_with(encryption: &Encryption) -> Option<&str> {
     match &encryption.key {
         KeySource::File(path) => Some(path),

@@ -1,4 +1,4 @@
-//! The effects of the doctor: reads files, tries ports, runs the collectors once.
+//! Collects the input of the doctor's checks: reads files, tries ports, runs each collector once.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -15,16 +15,16 @@ use virtfleet_wire::settings::ServerTls;
 
 use super::{CollectorRun, ListenerSeen, PemFile, Seen, StateSeen, Validity};
 
-/// The most that a PEM file may weigh.
+/// Maximum size of a PEM file, in bytes.
 const MAX_PEM: usize = 1 << 20;
-/// The agent's name as the kernel has it (15 characters at the most).
+/// The agent's name in the kernel (at most 15 characters).
 const COMM: &str = "virtfleet-agent";
 
 /// Services that must not start before provisioning.
 const WAITING: [&str; 2] = ["kubelet.service", "containerd.service"];
-/// What makes them wait.
+/// The drop-in that makes them wait.
 const DROP_IN: &str = "10-virtfleet.conf";
-/// Where systemd looks for units (systemd.unit(5)).
+/// Directories in which systemd looks for units (systemd.unit(5)).
 const UNIT_DIRECTORIES: [&str; 5] = [
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -33,15 +33,18 @@ const UNIT_DIRECTORIES: [&str; 5] = [
     "/lib/systemd/system",
 ];
 
-/// Reads a PEM file's content: the validity of its certificates (the narrowest), none for a private key, or what is wrong.
-/// The first argument is the key in the settings: `certificate`, `key` or `clientCA`.
+/// Parses a PEM file's content. Returns the validity of its certificates (the narrowest), none for
+/// a private key, or the error. The first argument is the key in the settings: `certificate`, `key`
+/// or `clientCA`.
 pub type Inspect<'a> = dyn Fn(&str, &[u8]) -> Result<Option<Validity>, String> + 'a;
 
-/// Tries the TLS files of the settings together, as `run` would use them; why they do not go together.
+/// Loads the TLS files of the settings together, as `run` would. The error says why they do not
+/// match.
 pub type Agree<'a> = dyn Fn(&ServerTls) -> Result<(), String> + 'a;
 
-/// Looks at everything. `inspect` parses PEM, `agree` tries the TLS files together, `collectors` runs each collector that is on once.
-pub fn look(
+/// Collects everything. `inspect` parses PEM, `agree` loads the TLS files together, `collectors`
+/// runs each enabled collector once.
+pub fn collect(
     roots: &Roots,
     settings: LoadedSettings,
     inspect: &Inspect<'_>,
@@ -109,7 +112,7 @@ pub fn look(
         dns: DNS_STATE
             .read(roots, &observed.boot_id)
             .map_err(|error| format!("{DNS_STATE}: {error}")),
-        virtio: virtfleet_agent_state::virtio::inspect(
+        virtio: virtfleet_agent_state::virtio::collect(
             roots,
             &observed.boot_id,
             &settings.config.nic,

@@ -1,4 +1,4 @@
-//! What one pass leaves for the next.
+//! What one run records for the next.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use virtfleet_agent_state::NIC_STATE;
 use super::*;
 
 #[test]
-fn what_could_not_be_put_back_is_said_and_tried_until_it_is() {
+fn a_failed_rollback_is_reported_and_retried() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::Sticks(2));
     for _ in 0..2 {
@@ -35,7 +35,7 @@ fn what_could_not_be_put_back_is_said_and_tried_until_it_is() {
 }
 
 #[test]
-fn a_dead_link_is_left_alone_once_nobody_wants_it_looked_after() {
+fn a_dead_link_that_is_not_managed_any_more_is_left_alone() {
     for settings in ["nic: {multiqueue: off}", "nic: {multiqueue: auto, exclude: eth0}"] {
         let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
         guest.fault("eth0", Fault::NoCarrierEver);
@@ -46,24 +46,24 @@ fn a_dead_link_is_left_alone_once_nobody_wants_it_looked_after() {
         assert!(state.done[0].contains("left with its 1 queues"), "{state:?}");
         assert!(!failed(&state), "{state:?}");
     }
-    // Who asks for it takes it as it is, and has the number tried again.
+    // An admin's run accepts the current state and tries the number again.
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrierEver);
     guest.by_itself();
-    assert!(failed(&guest.by_itself().state), "nobody has asked");
+    assert!(failed(&guest.by_itself().state), "no admin has applied");
     let state = guest.by_hand().state;
     assert!(state.done[0].contains("taken as it is"), "{state:?}");
     assert!(!failed(&state), "{state:?}");
 }
 
 #[test]
-fn a_plan_that_cannot_know_what_was_done_says_so() {
+fn a_plan_without_a_usable_state_says_so() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     let says = |plan: &Plan| {
         let mut notes = plan.notes.iter();
         notes.any(|note| note.contains("sudo virtfleet-agent plan nic"))
     };
-    assert!(!says(&guest.provisioner().plan(&guest.wanted())), "no pass yet");
+    assert!(!says(&guest.provisioner().plan(&guest.wanted())), "no run yet");
     let path = guest.roots.root(NIC_STATE.path);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::write(&path, "{").unwrap();
@@ -72,7 +72,7 @@ fn a_plan_that_cannot_know_what_was_done_says_so() {
 }
 
 #[test]
-fn a_device_that_is_plugged_in_again_starts_anew_and_one_that_was_away_does_not() {
+fn a_replugged_device_starts_anew_and_one_that_was_away_does_not() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrier(2));
     guest.by_itself();
@@ -109,7 +109,7 @@ fn each_number_that_broke_the_link_is_remembered() {
 }
 
 #[test]
-fn what_the_driver_refuses_is_refused_once_until_a_person_asks() {
+fn a_refusal_of_the_driver_is_reported_once_until_an_admin_applies() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::Answers(Errno::EINVAL, 9));
     let state = guest.by_itself().state;
@@ -129,7 +129,7 @@ fn what_the_driver_refuses_is_refused_once_until_a_person_asks() {
 }
 
 #[test]
-fn off_gives_back_what_a_person_has_chosen_in_between() {
+fn off_restores_a_number_that_was_set_by_hand_in_between() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.by_itself();
     NicCalls::set_channels(&guest, "eth0", 3).unwrap();
@@ -142,11 +142,11 @@ fn off_gives_back_what_a_person_has_chosen_in_between() {
 }
 
 #[test]
-fn a_step_that_is_not_in_the_plan_that_was_read_is_not_done_later() {
+fn a_step_outside_the_expected_plan_is_not_applied() {
     let guest = Guest::new(vec![nic(0, 1, 4)], "");
     let plan = guest.provisioner().plan(&guest.wanted());
     let how = with(&plan);
-    // The kernel leaves CPUs unevenly spread after this change, so a later look plans XPS.
+    // The kernel leaves CPUs unevenly spread after this change, so a later observation plans XPS.
     guest.fault("eth0", Fault::Uneven);
     let passed = guest.pass(how);
     assert_eq!(guest.inner().set, ["eth0 2"]);
@@ -156,7 +156,7 @@ fn a_step_that_is_not_in_the_plan_that_was_read_is_not_done_later() {
 }
 
 #[test]
-fn a_state_that_cannot_be_used_is_told_of_once() {
+fn an_unusable_state_is_reported_once() {
     for text in ["{", r#"{"v": 9, "bootId": "b"}"#] {
         let guest = Guest::new(vec![nic(0, 2, 4)], AUTO);
         let path = guest.roots.root(NIC_STATE.path);
@@ -175,7 +175,7 @@ fn a_state_that_cannot_be_used_is_told_of_once() {
 }
 
 #[test]
-fn the_plan_says_what_was_put_back() {
+fn the_plan_names_a_rollback() {
     let guest = Guest::new(vec![nic(0, 1, 4)], AUTO);
     guest.fault("eth0", Fault::NoCarrier(2));
     guest.by_itself();

@@ -1,9 +1,9 @@
-//! `manage: off`, and a stage of the boot whose time is over.
+//! `manage: off`, and a stage of the boot that has run out of time.
 
 use super::*;
 
 #[test]
-fn what_is_given_back_answers_or_ours_stays_unless_a_person_asks_or_nothing_answered_before() {
+fn off_restores_only_what_answers_unless_an_admin_applies_or_nothing_answered_before() {
     let only_ours: fn(&str, &str) -> bool = |who, _| who == GOOD;
     let nobody: fn(&str, &str) -> bool = |_, _| false;
     let taken = || {
@@ -18,7 +18,7 @@ fn what_is_given_back_answers_or_ours_stays_unless_a_person_asks_or_nothing_answ
     assert!(guest.resolv_conf().contains(GOOD));
     assert!(off.state.error.as_ref().unwrap().contains(CACHE));
     assert!(off.state.findings.iter().any(|one| one.id == "dns-pass-failed"));
-    // Not over and over.
+    // The next run does not retry.
     let again = guest.pass(only_ours, by_stage());
     assert_eq!((again.state.rollbacks, again.changed), (1, false));
     assert!(again.state.error.is_some());
@@ -30,7 +30,7 @@ fn what_is_given_back_answers_or_ours_stays_unless_a_person_asks_or_nothing_answ
 }
 
 #[test]
-fn without_time_to_put_back_nothing_is_begun() {
+fn without_time_for_a_rollback_no_change_begins() {
     let guest = Guest::new(AUTO);
     let before = guest.resolv_conf();
     let how = |seconds| Mode::of_stage(Stage::Dns, Some(Duration::from_secs(seconds)));
@@ -43,14 +43,15 @@ fn without_time_to_put_back_nothing_is_begun() {
         (passed.changed, passed.state.standing),
         (true, DnsStatus::Verified)
     );
-    // Every question is counted.
+    // Every probe is counted.
     let asked = &passed.state.questions;
     assert!(asked[&GOOD.parse::<IpAddr>().unwrap()] >= 6, "{asked:?}");
 }
 
-/// What a crash has left is undone, and a pass by itself has no link of a live node configured anew.
+/// What an interrupted run left is undone. A run that no admin started does not reconfigure links
+/// of a live node.
 #[test]
-fn a_pass_that_undoes_spares_the_links_of_a_live_node() {
+fn recovery_does_not_reconfigure_the_links_of_a_live_node() {
     use std::os::unix::fs::PermissionsExt as _;
     for (live, by_admin, reloads) in [(true, false, false), (true, true, true), (false, false, true)] {
         let guest = Guest::new(REPORT);
@@ -63,7 +64,7 @@ fn a_pass_that_undoes_spares_the_links_of_a_live_node() {
         if live {
             guest.write("proc/77/comm", "kubelet\n");
         }
-        // Programs that are there.
+        // Programs that are installed.
         guest.write("root/usr/bin/resolvectl", "");
         let program = guest.dir.path().join("root/usr/bin/resolvectl");
         fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -88,7 +89,7 @@ fn a_pass_that_undoes_spares_the_links_of_a_live_node() {
     }
 }
 
-/// Writes `/etc/resolv.conf` over as soon as ours is there.
+/// Overwrites `/etc/resolv.conf` as soon as our file is written.
 struct Meddler(std::path::PathBuf);
 
 impl FailPoints for Meddler {
@@ -100,7 +101,7 @@ impl FailPoints for Meddler {
 }
 
 #[test]
-fn what_somebody_writes_over_while_it_is_verified_is_written_again_by_the_next_pass() {
+fn a_file_overwritten_during_verification_is_written_again_by_the_next_run() {
     let guest = Guest::new(AUTO);
     let alive: fn(&str, &str) -> bool = |who, _| who != "192.0.2.99";
     let meddler = Meddler(guest.roots.root("/etc/resolv.conf"));
