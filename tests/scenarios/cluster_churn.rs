@@ -1,5 +1,5 @@
-//! Tier 3: two collectors, one of which is killed again and again while VMs move, hosts are relabelled and others edit the same
-//! Nodes. What the API servers were asked is the proof.
+//! Tier 3: two collectors, one of which is killed again and again while VMs move, hosts are
+//! relabelled and others edit the same Nodes. What the API servers were asked is the proof.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 mod world;
@@ -28,7 +28,8 @@ use virtfleet_tests::{
 };
 use world::{Label, Span, WANTED, World, churn, meddle};
 
-/// Kills, unless `VIRTFLEET_CHURN_KILLS` says how many, as `make churn-soak` does. Each takes 4 seconds.
+/// Kills, unless `VIRTFLEET_CHURN_KILLS` says how many, as `make churn-soak` does. Each takes 4
+/// seconds.
 const KILLS: usize = 12;
 const SEED: u64 = 20_260_101;
 
@@ -44,7 +45,8 @@ fn leader(pair: &[Collector]) -> Result<usize> {
     let all: Vec<_> = (0..pair.len())
         .filter(|one| matches!(said[*one], Ok(true)))
         .collect();
-    // Between the end of one's term and the next one's begin lies a second, so what was asked within half of it is one moment.
+    // Between the end of one's term and the next one's begin lies a second, so what was asked
+    // within half of it is one moment.
     let at_once = asked.elapsed() < Duration::from_millis(500);
     assert!(all.len() < 2 || !at_once, "two lead at once");
     all.first().copied().with_context(|| {
@@ -113,7 +115,8 @@ struct Write {
 /// What the collectors wrote, in order, of each label of each Node.
 type Writes = BTreeMap<Label, Vec<Write>>;
 
-/// Reads the audit log of every user cluster. Fails when a collector asked for anything but patches of wanted labels.
+/// Reads the audit log of every user cluster. Fails when a collector asked for anything but patches
+/// of wanted labels.
 fn writes(scene: &Scene, marks: &[Mark]) -> Result<(Writes, BTreeMap<u16, usize>)> {
     let (mut writes, mut codes) = (Writes::new(), BTreeMap::new());
     for (index, tenant) in scene.tenants.iter().enumerate() {
@@ -151,7 +154,8 @@ fn was_true(spans: &[Span], value: &str, since: Option<Timestamp>, until: Timest
     })
 }
 
-/// Fails when a label was given a value that it had, or one that was not true since it was given the one before.
+/// Fails when a label was given a value that it had, or one that was not true since it was given
+/// the one before.
 fn no_flapping(world: &World, writes: &Writes) -> Result<()> {
     for (label, all) in writes {
         let spans = &world.truth[label];

@@ -1,4 +1,5 @@
-//! Tier 3: a real controller manager deletes dependents and namespaces, beside a collector that writes there.
+//! Tier 3: a real controller manager deletes dependents and namespaces, beside a collector that
+//! writes there.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use anyhow::{Context as _, Result, ensure};
@@ -8,7 +9,8 @@ use virtfleet_tests::{
     parts, skip, wait,
 };
 
-/// The GuestHealth of a VM, with the conditions that show that the collector has written its status.
+/// The GuestHealth of a VM, with the conditions that show that the collector has written its
+/// status.
 fn health(scene: &Scene, vm: &str) -> Result<Option<Value>> {
     let path = format!("/apis/virtfleet.io/v1alpha1/namespaces/prod/guesthealths/{vm}");
     let answer = scene.infra.admin().get(&path)?;
@@ -71,7 +73,8 @@ fn dependents_and_namespaces_go_tier3() {
         until_owned_by(&scene, vmi);
     }
 
-    // A successor of the same name: the garbage collector deletes what its predecessor owned, and only that.
+    // A successor of the same name: the garbage collector deletes what its predecessor owned, and
+    // only that.
     scene.infra.remove(&vmis[0]).unwrap();
     let successor = scene.vmi("prod", "vm-1", "host-1").unwrap();
     assert_ne!(successor["metadata"]["uid"], vmis[0]["metadata"]["uid"]);
@@ -102,7 +105,8 @@ fn dependents_and_namespaces_go_tier3() {
     .unwrap();
     second.until_vms(&[]).unwrap();
 
-    // The namespace comes back, and so does all of it. What the collector did before that is in the audit logs by now.
+    // The namespace comes back, and so does all of it. What the collector did before that is in the
+    // audit logs by now.
     scene.infra.namespace("prod").unwrap();
     let vmi = scene.vmi("prod", "vm-1", "host-1").unwrap();
     until_owned_by(&scene, &vmi);

@@ -1,4 +1,5 @@
-//! Tier 3: `virtfleet-collector doctor` and `check-config` against a real API server, with the shipped rights.
+//! Tier 3: `virtfleet-collector doctor` and `check-config` against a real API server, with the
+//! shipped rights.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{fs, path::Path};

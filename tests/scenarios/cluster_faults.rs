@@ -1,4 +1,5 @@
-//! Tier 3: API servers that forget, hang, refuse and lie still: nothing is ever removed, and who is well is not delayed.
+//! Tier 3: API servers that forget, hang, refuse and lie still: nothing is ever removed, and who is
+//! well is not delayed.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::time::{Duration, Instant};
@@ -67,7 +68,8 @@ fn kill(mut collector: Collector) {
     collector.process.wait(PATIENCE).unwrap();
 }
 
-/// Waits until the collector has seen a change of the infra cluster that is made now, of another kind than `kind`.
+/// Waits until the collector has seen a change of the infra cluster that is made now, of another
+/// kind than `kind`.
 fn until_change_is_seen(scene: &Scene, collector: &Collector, kind: &str, number: usize) {
     let name = format!("later-{number}");
     let seen = if kind == "Node" {
@@ -256,7 +258,8 @@ const PAUSE_AFTER_WRITE: SignedDuration = SignedDuration::from_millis(2200);
 /// How often each VM is moved for one measurement. Even: they are on host-1 again afterwards.
 const ROUNDS: usize = 2;
 
-/// Moves every VM of the cluster that is well, several times, and measures how soon its Node has the label.
+/// Moves every VM of the cluster that is well, several times, and measures how soon its Node has
+/// the label.
 fn delays(scene: &Scene, well: &Tenant) -> Vec<Duration> {
     let follow = well.follow().unwrap();
     let mut delays = Vec::new();
@@ -299,7 +302,8 @@ fn said(name: &str, mut delays: Vec<Duration>) {
     println!(
         "{name}: the other cluster's labels followed after {median:.0?} in the middle, {longest:.0?} at most"
     );
-    // Behind the sick one it would be many seconds. The longest is the machine's: it is said and not judged.
+    // Behind the sick one it would be many seconds. The longest is the machine's: it is said and
+    // not judged.
     assert!(median < wait::PROMPT, "{median:?}");
 }
 

@@ -1,5 +1,6 @@
-//! Tier 3: the inventory from live clusters, against real API servers: what is created, moved and deleted is seen, whatever
-//! happens to the servers in between; what cannot be seen is named and removes nothing.
+//! Tier 3: the inventory from live clusters, against real API servers: what is created, moved and
+//! deleted is seen, whatever happens to the servers in between; what cannot be seen is named and
+//! removes nothing.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 mod flood;
@@ -86,7 +87,8 @@ fn folder_and_live_cluster_say_the_same_tier3() {
         "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:00:09Z",
     });
     let vmi = infra.apply(&running("vm-1", "host-1")).unwrap();
-    // In the VMI the guest agent says 10.0.0.1; its pod has another address. The one that ended had a third.
+    // In the VMI the guest agent says 10.0.0.1; its pod has another address. The one that ended had
+    // a third.
     infra.apply(&cluster::launcher(&vmi, &["127.0.0.77"])).unwrap();
     let ended = cluster::launcher(&vmi, &["127.0.0.78"]).phase("Succeeded");
     infra

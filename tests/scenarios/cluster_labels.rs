@@ -257,7 +257,8 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
     // The one that was killed last may have written every label before.
     let leader = only_leader(&pair).unwrap();
     let marker = stage.until_idle(&pair[leader], "host-1").unwrap();
-    // Each Node went from rack to rack as its VM did, whoever wrote it; only the first may have been overtaken.
+    // Each Node went from rack to rack as its VM did, whoever wrote it; only the first may have
+    // been overtaken.
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     loop {
         let change = follow.next(PATIENCE).unwrap().unwrap();
@@ -280,7 +281,8 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
             "{name}: {seen:?}"
         );
     }
-    // A patch that a killed leader sent is done without an answer that counts; an answered one is never a repetition.
+    // A patch that a killed leader sent is done without an answer that counts; an answered one is
+    // never a repetition.
     let changed: usize = seen.values().map(Vec::len).sum();
     let patches = stage.patches(mark).unwrap();
     let accepted = patches.iter().filter(|one| one.code == 200).count();

@@ -29,7 +29,8 @@ fn scene(rules: &Value) -> (Scene, cluster::live::Collector) {
     (scene, collector)
 }
 
-/// Waits until the condition `Conflicted` of a LabelPropagation has this status; returns its message.
+/// Waits until the condition `Conflicted` of a LabelPropagation has this status; returns its
+/// message.
 fn until_conflicted(scene: &Scene, policy: &str, status: &str) -> String {
     let path = format!("/apis/virtfleet.io/v1alpha1/labelpropagations/{policy}");
     let what = format!("Conflicted of {policy} is {status}");
@@ -89,7 +90,8 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
         assert!(took < wait::PROMPT, "{took:?}");
     }
 
-    // KKP's way: the VM is to be evacuated, its Machine is deleted, a successor comes under a new name.
+    // KKP's way: the VM is to be evacuated, its Machine is deleted, a successor comes under a new
+    // name.
     let before = tenant.server.audit_mark().unwrap();
     let leaving = cluster::vmi("prod", "vm-1").phase("Running").on("host-2");
     scene

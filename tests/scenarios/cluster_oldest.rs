@@ -1,4 +1,5 @@
-//! Tier 3: the collector on the oldest Kubernetes that is tested, which refuses streaming lists and has no admission policies.
+//! Tier 3: the collector on the oldest Kubernetes that is tested, which refuses streaming lists and
+//! has no admission policies.
 
 use anyhow::ensure;
 use serde_json::json;

@@ -1,5 +1,5 @@
-//! Tier 3: the rights that `packaging/collector/kubernetes` gives are enough on both sides, and no request is refused with them;
-//! the admission policy there confines the collector to labels.
+//! Tier 3: the rights that `packaging/collector/kubernetes` gives are enough on both sides, and no
+//! request is refused with them; the admission policy there confines the collector to labels.
 #![expect(
     clippy::unwrap_used,
     reason = "what fails here fails the test, with its message"
@@ -53,8 +53,8 @@ fn refused(server: &ApiServer) -> Vec<String> {
         .collect()
 }
 
-/// A streaming list has the same objects as a list, for what the collector watches and with its rights. The collector itself
-/// asks for pages, which every server has.
+/// A streaming list has the same objects as a list, for what the collector watches and with its
+/// rights. The collector itself asks for pages, which every server has.
 fn lists_can_be_streamed(infra: &ApiServer, account: &User, tenant: &Client) {
     if infra.minor().unwrap() < STREAMS_SINCE {
         return;
@@ -88,8 +88,8 @@ const STREAMS_SINCE: u32 = 34;
 const ADMISSION_POLICIES_SINCE: u32 = 30;
 const NODE: &str = "/api/v1/nodes/vm-1";
 
-/// Applies the shipped ValidatingAdmissionPolicy to a user cluster that has a Node vm-1, and waits until it is enforced. Returns
-/// whether the server is new enough for it.
+/// Applies the shipped ValidatingAdmissionPolicy to a user cluster that has a Node vm-1, and waits
+/// until it is enforced. Returns whether the server is new enough for it.
 fn confine(tenant: &ApiServer, collector: &Client) -> bool {
     if tenant.minor().unwrap() < ADMISSION_POLICIES_SINCE {
         return false;
@@ -111,7 +111,8 @@ fn confine(tenant: &ApiServer, collector: &Client) -> bool {
     true
 }
 
-/// The policy denies the collector every change of a Node except of labels and of its own annotation. It denies other users nothing.
+/// The policy denies the collector every change of a Node except of labels and of its own
+/// annotation. It denies other users nothing.
 fn is_confined(tenant: &ApiServer, collector: &Client) {
     let taint = json!([{ "key": "k", "value": "v", "effect": "NoExecute" }]);
     let owner = json!([{ "apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u" }]);
@@ -216,7 +217,8 @@ fn kept(infra: &ApiServer, path: &str, ready: &dyn Fn(&Value) -> bool) -> Result
     })
 }
 
-/// On the infra cluster no Secret but kubeconfigs, and those only as a list; no other Lease, no other address.
+/// On the infra cluster no Secret but kubeconfigs, and those only as a list; no other Lease, no
+/// other address.
 fn reads_nothing_else(infra: &ApiServer, account: &User) {
     let on_infra = infra.client(account).unwrap();
     for path in [

@@ -1,4 +1,5 @@
-//! Tier 3: others who write the same labels: a cloud node controller, a kubelet, and somebody who never gives in.
+//! Tier 3: others who write the same labels: a cloud node controller, a kubelet, and somebody who
+//! never gives in.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{
@@ -47,7 +48,8 @@ fn move_to(scene: &Scene, vm: &str, from: &str, to: &str) {
     scene.infra.apply(&vmi.migration_state(state)).unwrap();
 }
 
-/// On each event of a Node `answer` says which labels it puts there. It ends when it is told to and has answered everything.
+/// On each event of a Node `answer` says which labels it puts there. It ends when it is told to and
+/// has answered everything.
 fn rival(
     tenant: &Tenant,
     changes: &Follow,
@@ -82,7 +84,8 @@ fn against(rival: impl FnOnce() + Send, stop: &AtomicBool, ours: impl FnOnce() +
     });
 }
 
-/// As Kubernetes' cloud node controller does it: the name without beta is made equal to the beta one, where there is one.
+/// As Kubernetes' cloud node controller does it: the name without beta is made equal to the beta
+/// one, where there is one.
 fn from_beta(labels: &Value) -> Value {
     let mut changes = json!({});
     for (name, beta) in PAIRS {
@@ -160,7 +163,8 @@ fn a_cloud_node_controller_finds_nothing_to_do_tier3() {
     let theirs = theirs.load(Ordering::Relaxed);
     println!("4 moves of 2 VMs: {ours} patches of ours, {theirs} of the cloud node controller");
     assert_eq!(theirs, 0, "both names come in one patch");
-    // One for each move, and one for the Node that had nothing; the zone may come after the region, as it is looked at first.
+    // One for each move, and one for the Node that had nothing; the zone may come after the region,
+    // as it is looked at first.
     assert!((9..=18).contains(&ours), "{ours}");
 }
 
@@ -196,7 +200,8 @@ fn who_never_gives_in_is_left_alone_tier3() {
             let note = scene.until_event("LabelContested", "rack").unwrap();
             println!("{note}");
             let contested = tenant.server.audit_mark().unwrap();
-            // It goes on for the other key, and has given this one up: each of these patches was a chance to write it.
+            // It goes on for the other key, and has given this one up: each of these patches was a
+            // chance to write it.
             let regions = ["region-7", "region-8", "region-9"];
             for region in regions {
                 scene
@@ -224,7 +229,8 @@ fn a_kubelet_is_not_fought_tier3() {
     let scene = Scene::new(&["prod"]).unwrap();
     let tenant = &scene.tenants[0];
     hosts(&scene);
-    // Of what may be written, kubelet writes these at each start; other keys only when it registers the Node.
+    // Of what may be written, kubelet writes these at each start; other keys only when it registers
+    // the Node.
     let (zone, region) = (PAIRS[0].0, PAIRS[1].0);
     let rules = json!([
         { "key": zone, "mode": "Follow", "takeover": "Always" },
@@ -243,8 +249,9 @@ fn a_kubelet_is_not_fought_tier3() {
         }
     }
     let mark = tenant.server.audit_mark().unwrap();
-    // A kubelet that starts writes what stands in --node-labels; as manager of the field it is named after its program. Older
-    // API servers do not record managers for a Node with two addresses of one type.
+    // A kubelet that starts writes what stands in --node-labels; as manager of the field it is
+    // named after its program. Older API servers do not record managers for a Node with two
+    // addresses of one type.
     let managers = &tenant.live("vm-dual").unwrap()["metadata"]["managedFields"];
     let dual = if managers.as_array().is_some_and(|all| !all.is_empty()) {
         "LabelKubeletImposes"
@@ -280,7 +287,8 @@ fn a_kubelet_is_not_fought_tier3() {
         );
     }
 
-    // The VM moves, the kubelet starts again, the collector does: the other keys follow, these are left alone.
+    // The VM moves, the kubelet starts again, the collector does: the other keys follow, these are
+    // left alone.
     let follow = |from: usize, to: usize| {
         for vm in both {
             move_to(&scene, vm, &format!("host-{from}"), &format!("host-{to}"));

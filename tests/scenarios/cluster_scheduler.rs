@@ -1,4 +1,5 @@
-//! Tier 3: a real scheduler places pods by the labels that the collector has put on Nodes, before and after a migration.
+//! Tier 3: a real scheduler places pods by the labels that the collector has put on Nodes, before
+//! and after a migration.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Tier 3: KubeVirt's own objects are read in full, ours are valid for KubeVirt, and the API server enforces the rules of our
-//! kinds.
+//! Tier 3: KubeVirt's own objects are read in full, ours are valid for KubeVirt, and the API server
+//! enforces the rules of our kinds.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{fs, path::Path};
@@ -58,7 +58,8 @@ fn example(folder: &Path, release: &str, kind: &str, read: &[&str]) -> Value {
     object
 }
 
-/// Replaces what only an API server may set, and values that are placeholders where a name, an address or a UUID belongs.
+/// Replaces what only an API server may set, and values that are placeholders where a name, an
+/// address or a UUID belongs.
 fn adopt(mut object: Value, name: &str, values: &[(&str, Value)]) -> Value {
     object["metadata"] = json!({
         "namespace": NAMESPACE, "name": name, "labels": object["metadata"]["labels"],
@@ -79,7 +80,8 @@ fn releases(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Applies KubeVirt's examples of a release, with the VM `name`, and checks that the collector has every field that it reads.
+/// Applies KubeVirt's examples of a release, with the VM `name`, and checks that the collector has
+/// every field that it reads.
 fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release: &str, number: usize) {
     let name = format!("vm-{}", release.replace('.', "-"));
     let mac = format!("02:00:00:00:00:{number:02x}");
@@ -188,7 +190,8 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
     });
     same.unwrap();
 
-    // The other way round: what the tests take for KubeVirt's objects is valid for the oldest and the newest release.
+    // The other way round: what the tests take for KubeVirt's objects is valid for the oldest and
+    // the newest release.
     let mut checked = 0;
     for entry in fs::read_dir(folder.join("schemas")).unwrap() {
         let schemas = entry.unwrap().path();
@@ -256,7 +259,8 @@ fn the_api_server_enforces_the_rules_of_our_kinds_tier3() {
         assert_eq!(answer.code, 422, "{name}: {}", answer.body);
         assert!(message.contains("spec.labels[1]"), "{name}: {message}");
         println!("{name}: {message}");
-        // CRD validation rules are enforced since 1.25, where the schema alone finds nothing wrong with a field.
+        // CRD validation rules are enforced since 1.25, where the schema alone finds nothing wrong
+        // with a field.
         if name == "both" && infra.minor().unwrap() >= 25 {
             let rule = "exactly one of key and prefix must be set";
             assert!(message.contains(rule), "{name}: {message}");

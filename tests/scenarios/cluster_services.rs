@@ -1,4 +1,5 @@
-//! Tier 3: the service range that no VM and no user cluster may lie in is that of the infra cluster, not a guess.
+//! Tier 3: the service range that no VM and no user cluster may lie in is that of the infra
+//! cluster, not a guess.
 
 use anyhow::ensure;
 use virtfleet_tests::{
@@ -12,8 +13,8 @@ use virtfleet_tests::{
 /// The first Kubernetes that serves ServiceCIDRs as v1.
 const SERVICE_CIDRS_SINCE: u32 = 33;
 
-/// The test's API server has `--service-cluster-ip-range=10.96.0.0/16`; the default of `scrape.serviceCIDRs` is 10.96.0.0/12, in
-/// which a Gardener seed's 10.100.0.0/16 lies.
+/// The test's API server has `--service-cluster-ip-range=10.96.0.0/16`; the default of
+/// `scrape.serviceCIDRs` is 10.96.0.0/12, in which a Gardener seed's 10.100.0.0/16 lies.
 #[test]
 fn the_infra_clusters_own_service_range_is_refused_and_no_more_tier3() {
     let test = "the_infra_clusters_own_service_range_is_refused_and_no_more_tier3";

@@ -1,4 +1,5 @@
-//! Tier 3: a zone that follows only when nothing on the Node depends on it: volumes, CSI drivers and pods on a real API server.
+//! Tier 3: a zone that follows only when nothing on the Node depends on it: volumes, CSI drivers
+//! and pods on a real API server.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use anyhow::ensure;

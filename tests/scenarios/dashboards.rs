@@ -1,5 +1,6 @@
-//! Every metric that the public dashboards and mixins ask for is exported when its collector has data: somewhere among the
-//! golden pages of the fixture roots, the page of the machine that runs this, and the agent's own series.
+//! Every metric that the public dashboards and mixins ask for is exported when its collector has
+//! data: somewhere among the golden pages of the fixture roots, the page of the machine that runs
+//! this, and the agent's own series.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,8 +16,9 @@ use virtfleet_runtime::process::append_process_metrics;
 use virtfleet_tests::parity;
 use virtfleet_wire::{exposition::Page, settings::MetricsSettings};
 
-/// Families that the documents name but no page here can have: one needs a setting, as in node_exporter; the other is the
-/// server's own, and the comparison with node_exporter (`parity.rs`) asks for it.
+/// Families that the documents name but no page here can have: one needs a setting, as in
+/// node_exporter; the other is the server's own, and the comparison with node_exporter
+/// (`parity.rs`) asks for it.
 const DOCUMENTED: [&str; 2] = ["node_systemd_service_restart_total", "node_exporter_build_info"];
 
 fn fixtures() -> PathBuf {

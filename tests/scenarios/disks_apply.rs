@@ -1,4 +1,5 @@
-//! From blank disks to mounted ones, on real loop devices: what is done, done once, and what is refused.
+//! From blank disks to mounted ones, on real loop devices: what is done, done once, and what is
+//! refused.
 
 mod partitions;
 
@@ -91,7 +92,8 @@ fn tier2_blank_disks_are_mounted_once_and_again_after_a_boot() {
     let third = stage.pass(&all).unwrap();
     assert!(!third.changed && third.points.is_empty(), "{:?}", third.points);
     stage.boot().unwrap();
-    // The kernel takes a while to unmount what went with the last boot; until then the disks are busy.
+    // The kernel takes a while to unmount what went with the last boot; until then the disks are
+    // busy.
     for kind in KINDS {
         stage.pass_until(&all, kind.word(), "ready").unwrap();
     }

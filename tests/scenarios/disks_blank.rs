@@ -1,4 +1,5 @@
-//! Blank disks: proven at every size, formatted, and found to be what was meant; and what a killed `mkfs` left is made blank again.
+//! Blank disks: proven at every size, formatted, and found to be what was meant; and what a killed
+//! `mkfs` left is made blank again.
 
 use std::{
     fs::OpenOptions,

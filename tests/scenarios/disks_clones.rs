@@ -1,5 +1,6 @@
-//! Clones of the OS image, declared with `content: image-clone`: only one that nobody has touched is erased, and an erasure that was cut
-//! short goes on only when nothing else was written in between.
+//! Clones of the OS image, declared with `content: image-clone`: only one that nobody has touched
+//! is erased, and an erasure that was cut short goes on only when nothing else was written in
+//! between.
 //!
 //! The kernel of a container may have no partition scan, so everything here goes by offsets.
 
@@ -41,8 +42,9 @@ const PROGRAMS: [&str; 8] = [
     "cmp",
 ];
 
-/// Makes `/srv/elsewhere`, which another VM has mounted before this VM was there, and `/srv/image`: a BIOS boot partition, an EFI system partition with a file, and an ext4 that was mounted and written while
-/// the image was built.
+/// Makes `/srv/elsewhere`, which another VM has mounted before this VM was there, and `/srv/image`:
+/// a BIOS boot partition, an EFI system partition with a file, and an ext4 that was mounted and
+/// written while the image was built.
 const BUILD: &str = r"
 cd /srv; umask 022
 truncate -s 64M image
@@ -62,7 +64,8 @@ dd if=rootfs of=image bs=1M seek=20 conv=notrunc status=none; rm rootfs esp
 sleep 1.1; cp image elsewhere; mount -o loop,offset=20971520 elsewhere mnt; umount mnt
 ";
 
-/// Boots the root disk for the first time: its partition grows, it is mounted, and the files of a first boot appear.
+/// Boots the root disk for the first time: its partition grows, it is mounted, and the files of a
+/// first boot appear.
 const FIRST_BOOT: &str = r"
 sgdisk -e $D >/dev/null; echo ', +' | sfdisk -q --no-reread -N 3 $D >/dev/null 2>&1
 mount -o loop,offset=20971520 $D /srv/mnt; echo one >/srv/mnt/log; rm /srv/mnt/7; umount /srv/mnt
@@ -405,7 +408,8 @@ fn tier2_an_erasure_that_was_cut_short_goes_on_or_refuses() -> Result<()> {
         );
         scene.stage.no_serial(&disk)?;
     }
-    // A byte that somebody writes between the kill and the next run, where it was erased already and where not yet.
+    // A byte that somebody writes between the kill and the next run, where it was erased already
+    // and where not yet.
     for (name, point, offset) in [
         ("erased", "erasing 5", IMAGE - 2 * MIB),
         ("left", "erasing 1", ROOT_START + 2 * MIB),

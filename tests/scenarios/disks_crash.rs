@@ -1,7 +1,9 @@
-//! A crash anywhere: SIGKILL before and after every effect, and at random moments inside mkfs, mount, copy and grow. The next run completes, or
-//! refuses before anything was mounted; it never formats twice, and never loses a file that was written after the first mount.
+//! A crash anywhere: SIGKILL before and after every effect, and at random moments inside mkfs,
+//! mount, copy and grow. The next run completes, or refuses before anything was mounted; it never
+//! formats twice, and never loses a file that was written after the first mount.
 //!
-//! `VIRTFLEET_DISK_KILLS` says how many kills at random moments there are (`make disk-soak`: 500), `VIRTFLEET_DISK_SEED` where the moments come from.
+//! `VIRTFLEET_DISK_KILLS` says how many kills at random moments there are (`make disk-soak`: 500),
+//! `VIRTFLEET_DISK_SEED` where the moments come from.
 
 mod guard;
 

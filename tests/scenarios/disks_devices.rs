@@ -1,4 +1,5 @@
-//! The disks of this machine as the agent sees them: which one carries the system, and who uses the others.
+//! The disks of this machine as the agent sees them: which one carries the system, and who uses the
+//! others.
 
 use std::{fs, path::Path, time::Duration};
 

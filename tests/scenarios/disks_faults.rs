@@ -1,5 +1,5 @@
-//! Disks that fail while they are looked at: read errors, silence, an end that comes too early. None is blank, and no look takes longer than
-//! its deadline.
+//! Disks that fail while they are looked at: read errors, silence, an end that comes too early.
+//! None is blank, and no look takes longer than its deadline.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -130,7 +130,8 @@ fn tier2_a_read_error_in_one_of_many_reads_is_unknown() {
         || {
             let folder = tempfile::tempdir()?;
             let mut unknown = 0;
-            // The kernel reads ahead and asks once more for what failed then: an error is met when both fail.
+            // The kernel reads ahead and asks once more for what failed then: an error is met when
+            // both fail.
             let served = Faulty::start(folder.path(), &["--filter=error", "error-pread-rate=10%"])?;
             let device = Loop::attach(&served.image)?;
             for _ in 0..10 {
@@ -175,7 +176,8 @@ fn tier2_a_disk_that_answers_slowly_or_never_is_unknown_in_time() {
                 ensure!(found.passing && took >= least, "{took:?}");
                 // blkid reads it, too, before the proof, and has a deadline of its own.
                 ensure!(took < LIMITS.all + Duration::from_mins(1), "{took:?}");
-                // Reads that wait come back with an error by this, and the thread that was left behind ends.
+                // Reads that wait come back with an error by this, and the thread that was left
+                // behind ends.
                 served.server.signal(nix::sys::signal::Signal::SIGKILL)?;
                 drop(device);
                 drop(served);

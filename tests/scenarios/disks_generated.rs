@@ -1,7 +1,10 @@
-//! Disks that nobody thought of, from seeds: whatever × offset × size × wiped parts × grown × a loop device on it × held open.
+//! Disks that nobody thought of, from seeds: whatever × offset × size × wiped parts × grown × a
+//! loop device on it × held open.
 //!
-//! No disk that holds a byte which the agent did not write is formatted without an approval, unless the plan had said beforehand how long a run its proof could
-//! have missed, and the bytes are in such a run. `VIRTFLEET_DISK_GENERATED` is the number of disks, `VIRTFLEET_DISK_SEED` the first seed.
+//! No disk that holds a byte which the agent did not write is formatted without an approval, unless
+//! the plan had said beforehand how long a run its proof could have missed, and the bytes are in
+//! such a run. `VIRTFLEET_DISK_GENERATED` is the number of disks, `VIRTFLEET_DISK_SEED` the first
+//! seed.
 
 use std::{
     collections::BTreeMap,

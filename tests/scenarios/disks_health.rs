@@ -1,4 +1,5 @@
-//! How declared disks are doing, on real loop devices: errors that the kernel counts, filesystems that it shuts down, and disks that fill up.
+//! How declared disks are doing, on real loop devices: errors that the kernel counts, filesystems
+//! that it shuts down, and disks that fill up.
 
 use std::fs;
 

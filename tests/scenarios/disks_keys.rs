@@ -1,4 +1,5 @@
-//! Encrypted disks whose key does not fit, with the real cryptsetup. The host needs no device mapper: nothing is opened.
+//! Encrypted disks whose key does not fit, with the real cryptsetup. The host needs no device
+//! mapper: nothing is opened.
 
 use std::fs;
 
@@ -30,7 +31,8 @@ fn declared(key: &str, recovery: Option<&str>) -> Vec<DiskSettings> {
     }]
 }
 
-/// A disk with a header that the keys `right` and `recovery` open, and key files of these names and `wrong`.
+/// A disk with a header that the keys `right` and `recovery` open, and key files of these names and
+/// `wrong`.
 fn stage(test: &str) -> Result<Option<(Stage, LoopDisk)>> {
     if skip::need(TIER, test, needs(&["cryptsetup", "mkfs.ext4"]))?.is_none() {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! What changes around a disk later: its mount options, who has mounted it, its place on the bus and its size.
+//! What changes around a disk later: its mount options, who has mounted it, its place on the bus
+//! and its size.
 
 use std::fs;
 
@@ -132,7 +133,8 @@ fn tier2_a_disk_that_somebody_else_has_mounted_is_never_made_anew() {
     assert_eq!(blank.refusals("data"), ["blank-again"], "{}", blank.state);
 }
 
-/// A unit is in `/etc` a moment before the journal has its disk as used: the next boot may mount it, and somebody may write to it.
+/// A unit is in `/etc` a moment before the journal has its disk as used: the next boot may mount
+/// it, and somebody may write to it.
 #[test]
 fn tier2_nothing_is_copied_over_what_somebody_has_written() {
     let Some(stage) = stage("tier2_nothing_is_copied_over_what_somebody_has_written").unwrap() else {

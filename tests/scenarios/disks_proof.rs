@@ -240,7 +240,8 @@ fn tier2_a_half_of_a_mirror_that_has_grown_is_neither_mounted_nor_grown_over() {
         "{}",
         outcome.plan
     );
-    // Without it, it is a filesystem like any other; and written there once mounted, it does not grow.
+    // Without it, it is a filesystem like any other; and written there once mounted, it does not
+    // grow.
     write(&disk.node, 100 * MIB - (8 << 10), &[0; 256]).unwrap();
     settings.grow = false;
     stage

@@ -1,5 +1,6 @@
-//! Others who write at the wrong moment. Whoever plays by the rules (the whole-disk lock, or an exclusive open) never meets us; of whoever does not, we
-//! see what was there at our last look; `make bench-proof` measures the window after it.
+//! Others who write at the wrong moment. Whoever plays by the rules (the whole-disk lock, or an
+//! exclusive open) never meets us; of whoever does not, we see what was there at our last look;
+//! `make bench-proof` measures the window after it.
 
 use std::{
     fs::{self, File, OpenOptions},
@@ -74,11 +75,13 @@ struct Count {
     ours: u32,
     /// The other began when we had ended.
     after_us: u32,
-    /// Both have written, and ours stands: the other wrote between our last look and our tool's exclusive open.
+    /// Both have written, and ours stands: the other wrote between our last look and our tool's
+    /// exclusive open.
     window: u32,
 }
 
-/// One round: the other formats after a pause while we claim and format. How long the claim took, and how long both.
+/// One round: the other formats after a pause while we claim and format. How long the claim took,
+/// and how long both.
 fn round(folder: &Path, pause: Duration, count: &mut Count) -> Result<(Duration, Duration)> {
     let device = Loop::blank(folder, "disk", 64 * MIB)?;
     let seen = device.device()?;
@@ -123,7 +126,8 @@ fn round(folder: &Path, pause: Duration, count: &mut Count) -> Result<(Duration,
             count.ours += 1;
         }
         (Ok(()) | Err(_), Some(theirs)) if found.as_deref() == Some(OURS) => {
-            // The rule that must never be broken: its data was there before our last look, and we have formatted.
+            // The rule that must never be broken: its data was there before our last look, and we
+            // have formatted.
             ensure!(
                 theirs > looked,
                 "formatted over what was written {:?} before the last look",

@@ -1,5 +1,6 @@
-//! Several disks in one pass with something that stands for systemd: units are read again once, what fails stops nobody else, and a kill anywhere, followed
-//! by a boot that mounts what it finds in `/etc`, leaves nothing half filled.
+//! Several disks in one pass with something that stands for systemd: units are read again once,
+//! what fails stops nobody else, and a kill anywhere, followed by a boot that mounts what it finds
+//! in `/etc`, leaves nothing half filled.
 
 mod places;
 
@@ -92,7 +93,8 @@ fn tier2_units_are_read_again_once_in_a_pass() {
     assert!(why.contains("lies on the disk \"bad\""), "{why}");
     let asked = stage.asked();
     let count = |what: &str| asked.iter().filter(|line| *line == what).count();
-    // Once for the gate, which is queued before anything takes long, once for all that is made, once for what is filled: little time passes after its copy.
+    // Once for the gate, which is queued before anything takes long, once for all that is made,
+    // once for what is filled: little time passes after its copy.
     assert_eq!(count("daemon-reload"), 3, "{asked:?}");
     assert_eq!(
         asked[..2],
@@ -140,7 +142,8 @@ fn tier2_units_are_read_again_once_in_a_pass() {
     );
 }
 
-/// Each slow disk is locked until the good one is mounted, and the gate could know: were it waited for before, it would be given up after ten seconds.
+/// Each slow disk is locked until the good one is mounted, and the gate could know: were it waited
+/// for before, it would be given up after ten seconds.
 #[test]
 fn tier2_disks_that_answer_late_hold_up_no_other_and_have_their_turn_in_the_same_pass() {
     let Some(stage) =

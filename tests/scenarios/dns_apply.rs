@@ -1,5 +1,6 @@
-//! A guest whose `/etc/resolv.conf` is a plain file or a link, changed by the agent's own code, with a real lookup after every step: crashes, nameservers
-//! that stop answering right after the change, a file that cannot be changed, and somebody else's edits.
+//! A guest whose `/etc/resolv.conf` is a plain file or a link, changed by the agent's own code,
+//! with a real lookup after every step: crashes, nameservers that stop answering right after the
+//! change, a file that cannot be changed, and somebody else's edits.
 
 use std::{fs, time::Duration};
 

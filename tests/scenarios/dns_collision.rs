@@ -1,6 +1,7 @@
-//! The collision of two caches, staged for real: DHCP hands out 169.254.20.10, where the infra cluster's NodeLocal DNS answers; then the user cluster's own
-//! binds the same address in the guest, and forwards to itself. Without the agent names stop resolving at that moment. With it they never do, and it
-//! is seen before.
+//! The collision of two caches, staged for real: DHCP hands out 169.254.20.10, where the infra
+//! cluster's NodeLocal DNS answers; then the user cluster's own binds the same address in the
+//! guest, and forwards to itself. Without the agent names stop resolving at that moment. With it
+//! they never do, and it is seen before.
 
 use std::{
     fs,
@@ -82,7 +83,8 @@ impl World {
         })
     }
 
-    /// The user cluster's cache starts: its interface, its address, and whom it forwards to is what the guest resolves by.
+    /// The user cluster's cache starts: its interface, its address, and whom it forwards to is what
+    /// the guest resolves by.
     fn start_cache(&self) -> Result<Resolver> {
         let conf = resolv::parse(&self.guest.resolv_conf()?);
         self.guest
@@ -164,8 +166,9 @@ fn tier2_without_the_agent_the_second_cache_breaks_dns() {
     );
 }
 
-/// The cluster's DNS dies after the guest was adopted, and starts again. DHCP hands out the platform's own server, [`OTHER`], beside the address at which the user
-/// cluster's cache will listen.
+/// The cluster's DNS dies after the guest was adopted, and starts again. DHCP hands out the
+/// platform's own server, [`OTHER`], beside the address at which the user cluster's cache will
+/// listen.
 fn cluster_dns_dies(test: &str) -> Result<()> {
     let (infra, inside) = (NetNs::new()?, NetNs::new()?);
     veth(

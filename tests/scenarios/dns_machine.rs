@@ -1,5 +1,6 @@
-//! Guest DNS on a Debian that boots, with the real systemd-networkd, systemd-resolved and the package's units: the boot, the one after it, the collision,
-//! every policy, and what `manage: off` gives back.
+//! Guest DNS on a Debian that boots, with the real systemd-networkd, systemd-resolved and the
+//! package's units: the boot, the one after it, the collision, every policy, and what `manage: off`
+//! gives back.
 
 use std::time::Duration;
 
@@ -20,7 +21,8 @@ fn nameservers(state: &Value) -> Vec<&str> {
     all.into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// What resolvectl says, without what differs between versions: `<scope>: <words>` for each scope that has any.
+/// What resolvectl says, without what differs between versions: `<scope>: <words>` for each scope
+/// that has any.
 fn resolvectl(machine: &Machine, verb: &str) -> Result<Vec<String>> {
     let text = machine.sh(&format!("resolvectl --no-pager {verb}"))?;
     let lines = text.lines().map(|line| line.trim().to_owned());
@@ -95,7 +97,8 @@ fn boots(root: &Root) -> Result<()> {
     machine.until_dns(SOON, "manage: off", |state| state["standing"] == "off")?;
     lookups.more(10)?;
     let (good, failed) = lookups.so_far();
-    // networkd of systemd 252 gives its lease back to take another one: then the link has no address for a moment, and nobody is reached.
+    // networkd of systemd 252 gives its lease back to take another one: then the link has no
+    // address for a moment, and nobody is reached.
     let lease_lost = machine.journal("systemd-networkd")?.contains("DHCP lease lost");
     let faults = machine.unexplained(&failed)?;
     ensure!(
@@ -153,7 +156,8 @@ fn tier2_debian_12_boots_to_verified_dns_and_boots_again_without_a_change() {
     .unwrap();
 }
 
-/// The user cluster's cache: its interface, its address, and whom it forwards to is what pods of kubelet's would get.
+/// The user cluster's cache: its interface, its address, and whom it forwards to is what pods of
+/// kubelet's would get.
 fn start_cache(machine: &Machine, site: &Site) -> Result<Resolver> {
     let text = machine.read("/run/systemd/resolve/resolv.conf")?;
     machine.interface("nodelocaldns", &format!("{NODE_LOCAL}/32"))?;

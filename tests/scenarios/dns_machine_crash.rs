@@ -1,5 +1,6 @@
-//! What can go wrong with the real systemd-networkd and systemd-resolved: a crash between any two steps, nameservers that stop answering right after they were
-//! written, and what networkd does to routes of others when its links are configured anew.
+//! What can go wrong with the real systemd-networkd and systemd-resolved: a crash between any two
+//! steps, nameservers that stop answering right after they were written, and what networkd does to
+//! routes of others when its links are configured anew.
 
 use std::time::Duration;
 
@@ -57,7 +58,8 @@ fn resolves(machine: &Machine, name: &str) -> Result<()> {
     eventually(CONFIGURED, name, || machine.lookup(name))
 }
 
-/// A change that is killed at each point in turn, with names after each; `from` and `to` are in use before and after it.
+/// A change that is killed at each point in turn, with names after each; `from` and `to` are in use
+/// before and after it.
 fn kills(machine: &Machine, manage: DnsManage, back: DnsManage, from: &str, to: &str) -> Result<usize> {
     let mut point = 1;
     loop {
@@ -200,7 +202,8 @@ ip address show dev eth0 | grep -q '10.99.0.1/32' && echo address
 true";
 const LEAVE: &str = "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules=no\n";
 
-/// What of others' is left after `networkctl reload` with a changed drop-in, and whether the lease was given back meanwhile.
+/// What of others' is left after `networkctl reload` with a changed drop-in, and whether the lease
+/// was given back meanwhile.
 fn reloaded(root: &Root, leave: bool) -> Result<(String, bool)> {
     let site = Site::new(OTHER)?;
     let mut options = Options::default().networkd();
@@ -258,7 +261,8 @@ fn tier2_what_networkd_leaves_of_others_when_it_reloads() {
 /// What stands in for kubelet: a process of its name.
 const KUBELET: &str = "[Unit]\nDescription=kubelet\n[Service]\nExecStart=/usr/bin/kubelet infinity\n[Install]\nWantedBy=multi-user.target\n";
 
-/// On a node that works, a pass takes the collision away and touches nothing of the container network's.
+/// On a node that works, a pass takes the collision away and touches nothing of the container
+/// network's.
 fn live(root: &Root) -> Result<()> {
     let site = Site::new(&format!("{NODE_LOCAL},{OTHER}"))?;
     let options = Options::default()

@@ -1,4 +1,5 @@
-//! What the agent's `run` notices on a Debian that boots, with the package's units: a lease that names others, and files of ours that somebody else changes.
+//! What the agent's `run` notices on a Debian that boots, with the package's units: a lease that
+//! names others, and files of ours that somebody else changes.
 
 use std::time::Duration;
 
@@ -9,7 +10,8 @@ use virtfleet_tests::{
     machine::{INFRA, Machine, NODE_LOCAL, OTHER, Options, Root, Site, play},
 };
 
-/// A reconcile is requested at once, or within a minute once a burst of requests is used up; on a busy machine it takes its time.
+/// A reconcile is requested at once, or within a minute once a burst of requests is used up; on a
+/// busy machine it takes its time.
 const NOTICED: Duration = Duration::from_secs(100);
 const RESOLVED: &str = "/etc/systemd/resolved.conf.d/zz-virtfleet.conf";
 

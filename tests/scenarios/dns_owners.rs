@@ -1,5 +1,6 @@
-//! Machines whose `/etc/resolv.conf` belongs to somebody, by whom it is written again and again: what is asked for stays in use, `off` gives back, and a crash
-//! leaves no moment without a nameserver.
+//! Machines whose `/etc/resolv.conf` belongs to somebody, by whom it is written again and again:
+//! what is asked for stays in use, `off` gives back, and a crash leaves no moment without a
+//! nameserver.
 
 mod kit;
 mod more;
@@ -42,7 +43,8 @@ fn dhclient() -> Owner {
     }
 }
 
-/// dhcpcd, which writes a plain file too, unless it is told not to: that is left to whoever makes the image.
+/// dhcpcd, which writes a plain file too, unless it is told not to: that is left to whoever makes
+/// the image.
 fn dhcpcd() -> Owner {
     Owner {
         root: || guests(Suite::Trixie),
@@ -185,7 +187,8 @@ fn crashes(test: &str, owner: &Owner) -> Result<()> {
                 DnsManage::Off => (DnsManage::Auto, NEW, OLD),
                 _ => (DnsManage::Off, OLD, NEW),
             };
-            // A renewal that was under way when our hook came writes the file once more: in a guest the watch has another pass then.
+            // A renewal that was under way when our hook came writes the file once more: in a guest
+            // the watch has another pass then.
             let passed = |manage, by| {
                 let pass = || {
                     let outcome = to(manage, None, false)?;
@@ -222,7 +225,8 @@ fn crashes(test: &str, owner: &Owner) -> Result<()> {
     Ok(())
 }
 
-/// Routes of others are there, so no link is configured anew: what is written, and what is given back, holds at run time and when networkd starts anew.
+/// Routes of others are there, so no link is configured anew: what is written, and what is given
+/// back, holds at run time and when networkd starts anew.
 fn live(test: &str, owner: &Owner) -> Result<()> {
     let Some(root) = skip::need(TIER, test, needed(owner))? else {
         return Ok(());
@@ -268,7 +272,8 @@ fn tier2_dhclient_and_crashes() {
     crashes("tier2_dhclient_and_crashes", &dhclient()).unwrap();
 }
 
-/// Without `nohook resolv.conf` it writes the file over at each renewal, which is told; with it nothing does.
+/// Without `nohook resolv.conf` it writes the file over at each renewal, which is told; with it
+/// nothing does.
 #[test]
 fn tier2_dhcpcd() {
     let test = "tier2_dhcpcd";

@@ -1,5 +1,5 @@
-//! Nameservers as they are in the field, good and bad, asked by the agent's own code: each is seen for what it is, within the deadline, and with no
-//! packet more than there are questions.
+//! Nameservers as they are in the field, good and bad, asked by the agent's own code: each is seen
+//! for what it is, within the deadline, and with no packet more than there are questions.
 
 use std::{
     net::IpAddr,
@@ -22,7 +22,8 @@ use virtfleet_wire::settings::DnsSettings;
 
 const TIER: u8 = 2;
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// What polling and this machine may add to the deadline. Three nameservers one after the other would take longer than both.
+/// What polling and this machine may add to the deadline. Three nameservers one after the other
+/// would take longer than both.
 const MARGIN: Duration = Duration::from_secs(5);
 const AT_ONCE: Reply = Reply::Right(Duration::ZERO);
 
@@ -30,7 +31,8 @@ fn asked() -> Result<Asked> {
     check(&DnsSettings::default(), None).map_err(|problems| anyhow!("{problems:?}"))
 }
 
-/// Asks all at the same time, in the namespace: how each is, how long all of it took, and what was sent.
+/// Asks all at the same time, in the namespace: how each is, how long all of it took, and what was
+/// sent.
 fn probe(from: &NetNs, seen: &Seen, nameservers: &[IpAddr]) -> Result<(Vec<Judged>, Duration, Sent)> {
     let asked = asked()?;
     let questions = questions(&asked, nameservers);

@@ -1,4 +1,5 @@
-//! The agent's page from fixture roots: golden pages, broken input, hung mounts, failing collectors.
+//! The agent's page from fixture roots: golden pages, broken input, hung mounts, failing
+//! collectors.
 //!
 //! A golden page lies beside its roots as `expected.prom`; `UPDATE_GOLDEN=1` writes it anew.
 

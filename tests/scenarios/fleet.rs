@@ -1,4 +1,5 @@
-//! The main job, end to end with the real programs on loopback: manifests and agents in, the joined truth out.
+//! The main job, end to end with the real programs on loopback: manifests and agents in, the joined
+//! truth out.
 
 #![expect(
     clippy::unwrap_used,
@@ -160,7 +161,8 @@ fn each_agent_that_misbehaves_is_named_with_its_reason_and_disturbs_nobody() {
             .find(|guest| guest.fault == Some(fault))
             .unwrap();
         let what = format!("{fault:?} is {class}");
-        // An exposition without end stops at the time-out when it comes slowly, and at the size when it comes fast.
+        // An exposition without end stops at the time-out when it comes slowly, and at the size
+        // when it comes fast.
         let expected = |vm: &Value| {
             let got = &vm["agent"]["failure"]["class"];
             got == class || (fault == Fault::Endless && got == "timeout")

@@ -1,4 +1,5 @@
-//! Tier 1: what `make fuzz` found, and what it begins with, played with the normal toolchain; and each of these a little broken.
+//! Tier 1: what `make fuzz` found, and what it begins with, played with the normal toolchain; and
+//! each of these a little broken.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -101,7 +102,8 @@ fn every_target_takes_every_sample_whole_and_broken() {
 /// For so long each target takes what a fixed seed makes of its samples.
 const EACH: Duration = Duration::from_millis(1500);
 
-/// A few mutations of a sample: bytes that are other, that are there again, or not at all, and pieces of other samples.
+/// A few mutations of a sample: bytes that are other, that are there again, or not at all, and
+/// pieces of other samples.
 fn mutated(samples: &[Vec<u8>], rng: &mut fastrand::Rng) -> Vec<u8> {
     let mut bytes = samples[rng.usize(..samples.len())].clone();
     for _ in 0..=rng.usize(..4) {

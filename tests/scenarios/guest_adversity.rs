@@ -1,5 +1,5 @@
-//! What befalls a guest in its life, and what its agent and the collector make of it: pauses, kills, wrong clocks, full disks,
-//! tight memory, twins, and a Prometheus.
+//! What befalls a guest in its life, and what its agent and the collector make of it: pauses,
+//! kills, wrong clocks, full disks, tight memory, twins, and a Prometheus.
 
 use std::time::{Duration, Instant};
 
@@ -192,7 +192,8 @@ fn tier4_the_watchdog_ends_an_agent_that_hangs() {
         machine.run("systemctl daemon-reload && systemctl restart virtfleet-agent")?;
         until_up(&stage, &who)?;
         let old = machine.run(MAIN_PID)?;
-        // A sign of life later than the first watchdog's end shows that a healthy agent outlives it.
+        // A sign of life later than the first watchdog's end shows that a healthy agent outlives
+        // it.
         machine.run_until(
             "start=$(systemctl show -P ExecMainStartTimestampMonotonic virtfleet-agent)
              alive=$(systemctl show -P WatchdogTimestampMonotonic virtfleet-agent)
@@ -427,7 +428,8 @@ fn tier4_prometheus_scrapes_a_real_guest() {
     play(test, |scene| {
         let (stage, who, machine) = one_guest(scene)?;
         let (_prometheus, address) = prometheus::start(&stage, program)?;
-        // Each on its own wait: the guest and the fleet view are two jobs, and a scrape may miss its second.
+        // Each on its own wait: the guest and the fleet view are two jobs, and a scrape may miss
+        // its second.
         let until = |what: &str, promql: &str, label: &str, expected: &str| {
             eventually(PATIENCE, what, || {
                 let found = prometheus::query(address, promql, label)?;

@@ -1,5 +1,5 @@
-//! The delivery in guests that boot: user-data as `virtfleetctl render` prints it, the agent from a mirror or a disk, and the
-//! guest in the collector's view. Then the same again with the power cut.
+//! The delivery in guests that boot: user-data as `virtfleetctl render` prints it, the agent from a
+//! mirror or a disk, and the guest in the collector's view. Then the same again with the power cut.
 
 use std::time::Duration;
 
@@ -37,8 +37,8 @@ fn wide(delivery: &Delivery) -> Result<Vec<String>> {
 /// The command that runs what takes minutes.
 const SOAK: &str = "make guest-soak";
 
-/// What a first boot must lead to, whatever the suite, the datasource and the source of the agent; and what must hold `then`, given
-/// the end state.
+/// What a first boot must lead to, whatever the suite, the datasource and the source of the agent;
+/// and what must hold `then`, given the end state.
 fn first_boot(
     test: &str,
     suite: Suite,
@@ -71,7 +71,8 @@ fn first_boot(
         }
         let memory = row.iter().find(|cell| cell.contains("Mi/"));
         ensure!(memory.is_some(), "no memory in {row:?}");
-        // Provisioning was over before cloud-init went on, and kubelet waits for it however it is started.
+        // Provisioning was over before cloud-init went on, and kubelet waits for it however it is
+        // started.
         machine.run("systemctl daemon-reload && systemctl start kubelet")?;
         let order = machine.run(
             "systemctl show -p After kubelet | grep -c -E 'virtfleet-provision.*|virtfleet-dns.*' && \
@@ -146,8 +147,8 @@ fn tier4_config_drive_on_debian_12_with_a_mirror() {
     });
 }
 
-/// The power is cut `after` this time from cloud-init's first stage on, or from where the console has `shown` this; the next boot
-/// ends where an undisturbed first boot does.
+/// The power is cut `after` this time from cloud-init's first stage on, or from where the console
+/// has `shown` this; the next boot ends where an undisturbed first boot does.
 fn power_cut(test: &str, suite: Suite, shown: Option<&str>, after: Duration) {
     play(test, |scene| {
         if skip::need(4, test, needs(suite))?.is_none() {
@@ -190,7 +191,8 @@ fn tier4_the_power_is_cut_in_the_delivery() {
     power_cut(
         "tier4_the_power_is_cut_in_the_delivery",
         Suite::Trixie,
-        // What cloud-init itself has written without a sync is durable by then: bootcmd has run in the stage before.
+        // What cloud-init itself has written without a sync is durable by then: bootcmd has run in
+        // the stage before.
         Some("running 'modules:config'"),
         Duration::from_millis(200),
     );

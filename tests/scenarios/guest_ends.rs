@@ -1,4 +1,5 @@
-//! How scenes of guests end: a failure keeps the logs, and nothing else is left, also when the process is killed.
+//! How scenes of guests end: a failure keeps the logs, and nothing else is left, also when the
+//! process is killed.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{

@@ -1,5 +1,5 @@
-//! The stage's own faults, before anything is proven with them: bad sectors, slow disks, and the device-mapper targets that the
-//! guests' kernels have.
+//! The stage's own faults, before anything is proven with them: bad sectors, slow disks, and the
+//! device-mapper targets that the guests' kernels have.
 
 use std::time::{Duration, Instant};
 
@@ -49,7 +49,8 @@ fn tier4_a_sector_fails_and_a_disk_is_slow() {
                 begun.elapsed()
             );
         }
-        // In the guest: a device that fails in its second half, one that waits, one that comes and goes.
+        // In the guest: a device that fails in its second half, one that waits, one that comes and
+        // goes.
         guest.run(
             "set -e
             printf '0 65536 linear /dev/vdc 0\n65536 65536 error\n' | dmsetup create half

@@ -1,4 +1,5 @@
-//! Queues of a network interface in a real guest: raised by hand, seen in interrupts and counters under traffic, raised by a reconcile when a vCPU comes, and put back.
+//! Queues of a network interface in a real guest: raised by hand, seen in interrupts and counters
+//! under traffic, raised by a reconcile when a vCPU comes, and put back.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::time::Duration;
@@ -22,7 +23,8 @@ const ECHO: &str =
     "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('10.0.2.2', 9000))
 print('ready', flush=True)
 while True:\n d, a = s.recvfrom(2048); s.sendto(d, a)";
-/// `ethtool -L $1 combined $2`, which the image need not have: `struct ethtool_channels`, `ETHTOOL_SCHANNELS` (0x3d) after `ETHTOOL_GCHANNELS` (0x3c).
+/// `ethtool -L $1 combined $2`, which the image need not have: `struct ethtool_channels`,
+/// `ETHTOOL_SCHANNELS` (0x3d) after `ETHTOOL_GCHANNELS` (0x3c).
 const CHANNELS: &str = "import array, fcntl, socket, struct, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); b = array.array('I', [0x3c] + [0] * 8)
 r = struct.pack('16sP', sys.argv[1].encode(), b.buffer_info()[0])
@@ -83,7 +85,8 @@ impl World<'_> {
         Ok(count.parse()?)
     }
 
-    /// How often each interrupt of the interface's queues came, `input.0`, `output.0` and so on, by its name.
+    /// How often each interrupt of the interface's queues came, `input.0`, `output.0` and so on, by
+    /// its name.
     fn interrupts(&self) -> Result<Vec<(String, u64)>> {
         let text = self.guest.run(&format!(
             "{NIC}; device=$(basename $(readlink -f /sys/class/net/$nic/device)); grep \"$device-.*put\" /proc/interrupts"
@@ -100,7 +103,8 @@ impl World<'_> {
         Ok(each.collect())
     }
 
-    /// Traffic of many flows from each CPU, there and back, and how many interrupts each queue had of it.
+    /// Traffic of many flows from each CPU, there and back, and how many interrupts each queue had
+    /// of it.
     fn traffic(&self) -> Result<Vec<(String, u64)>> {
         let before = self.interrupts()?;
         self.guest.write_file("/tmp/flows.py", FLOWS.as_bytes(), "0644")?;

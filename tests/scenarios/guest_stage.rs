@@ -199,7 +199,8 @@ fn tier4_devices_come_grow_fail_and_go() {
     });
 }
 
-/// In Debian 12: under emulation the kernel of Debian 13 makes no room for vCPUs that are not there at its boot.
+/// In Debian 12: under emulation the kernel of Debian 13 makes no room for vCPUs that are not there
+/// at its boot.
 #[test]
 fn tier4_vcpus_come_move_along_and_go() {
     let test = "tier4_vcpus_come_move_along_and_go";

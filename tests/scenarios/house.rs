@@ -1,5 +1,6 @@
-//! Tier 1: the rules of the house that a compiler does not hold. `docs/decisions/0002-house-tests.md` says why they are
-//! tests of ours and not a tool's configuration.
+//! Tier 1: the rules of the house that a compiler does not hold.
+//! `docs/decisions/0002-house-tests.md` says why they are tests of ours and not a tool's
+//! configuration.
 #![expect(
     clippy::unwrap_used,
     clippy::expect_used,

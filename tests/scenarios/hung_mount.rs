@@ -1,4 +1,5 @@
-//! A mount that really hangs, in namespaces of its own: the agent goes on answering, and says which one it is.
+//! A mount that really hangs, in namespaces of its own: the agent goes on answering, and says which
+//! one it is.
 
 use std::{
     fs,
@@ -34,8 +35,8 @@ fn tier2_a_mount_that_hangs_costs_one_wait_and_its_own_series() {
          \"{address}\", plain: true }}\nmetrics: {{ filesystem: {{ mountTimeout: 3s }} }}\n"
     );
     fs::write(&config, settings).unwrap();
-    // Namespaces of its own for mounts and processes: /proc/1, whose mounts the agent reads, is the helper there, and when
-    // it ends the mount and all that hangs on it are gone.
+    // Namespaces of its own for mounts and processes: /proc/1, whose mounts the agent reads, is the
+    // helper there, and when it ends the mount and all that hangs on it are gone.
     let mut process = Launch::new("unshare")
         .args(["--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "--"])
         .arg(bins::hang_mount().unwrap())

@@ -1,4 +1,5 @@
-//! The machines of other scenarios: that they boot, keep what they wrote, take a power cut, and leave nothing behind.
+//! The machines of other scenarios: that they boot, keep what they wrote, take a power cut, and
+//! leave nothing behind.
 
 use std::{fs, path::Path, time::Duration};
 

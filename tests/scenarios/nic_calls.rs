@@ -1,5 +1,6 @@
-//! What the kernel answers of queues, with a driver that has some: a cable between two network namespaces whose ends have four queues and two. It has queues that only
-//! receive and such that only send, so what is set may touch neither.
+//! What the kernel answers of queues, with a driver that has some: a cable between two network
+//! namespaces whose ends have four queues and two. It has queues that only receive and such that
+//! only send, so what is set may touch neither.
 
 use anyhow::{Context as _, Result, ensure};
 use nix::errno::Errno;

@@ -334,7 +334,8 @@ fn each_replica_is_a_target_and_the_fleet_is_scraped_once() {
     assert!(once.contains("/metrics/fleet") && once.contains("virtfleet-collector.virtfleet.svc:10912/sd"));
 }
 
-/// A guest may export what it likes under its own job, so a query that names no job joins what is forged.
+/// A guest may export what it likes under its own job, so a query that names no job joins what is
+/// forged.
 #[test]
 fn every_documented_query_names_its_job() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");

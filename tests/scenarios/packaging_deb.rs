@@ -1,4 +1,5 @@
-//! The Debian package: what lies in it, what lintian says, and that it comes and goes cleanly in a root without systemd.
+//! The Debian package: what lies in it, what lintian says, and that it comes and goes cleanly in a
+//! root without systemd.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! The units, judged by systemd's own tools in a stand-in root: no error, no ordering cycle, little exposure.
+//! The units, judged by systemd's own tools in a stand-in root: no error, no ordering cycle, little
+//! exposure.
 
 use std::{
     fs,
@@ -48,8 +49,8 @@ fn our_units() -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A root with this machine's units, ours, the drop-ins, and stand-ins for cloud-init, kubelet and containerd, all of
-/// them wanted by the boot.
+/// A root with this machine's units, ours, the drop-ins, and stand-ins for cloud-init, kubelet and
+/// containerd, all of them wanted by the boot.
 fn stand_in() -> Result<TempDir> {
     let root = TempDir::new()?;
     let at = |path: &str| root.path().join(path);
@@ -203,7 +204,8 @@ fn tier3_the_agents_unit_is_exposed_less_than_2_5() {
     assert!(level < 2.8, "{said}");
 }
 
-/// What must not wait for the end of cloud-init's stages, because it is started, and waited for, from within one.
+/// What must not wait for the end of cloud-init's stages, because it is started, and waited for,
+/// from within one.
 #[test]
 fn what_cloud_init_waits_for_does_not_wait_for_cloud_init() {
     for unit in ["virtfleet-provision.service", "virtfleet-dns.service"] {
@@ -245,7 +247,8 @@ fn the_agent_may_open_what_it_keeps_open() {
     );
 }
 
-/// A folder that a user without rights can write to: root must not create, open or follow anything in it.
+/// A folder that a user without rights can write to: root must not create, open or follow anything
+/// in it.
 #[test]
 fn root_leaves_requests_only_as_links() {
     let rules = fs::read_to_string(shipped("udev/90-virtfleet.rules")).unwrap();
@@ -291,7 +294,8 @@ fn tier3_udev_knows_the_rules() {
         .output(Duration::from_secs(30))
         .unwrap();
     let rules = shipped("udev/90-virtfleet.rules");
-    // `verify` came with systemd 254. An older one says what it cannot read when it tests the rules on a device.
+    // `verify` came with systemd 254. An older one says what it cannot read when it tests the rules
+    // on a device.
     if String::from_utf8_lossy(&help.stdout).contains("verify") {
         Launch::new("udevadm")
             .arg("verify")

@@ -1,4 +1,5 @@
-//! The agent's page is node_exporter's: families, types, labels and values, on this machine and on roots of other guests.
+//! The agent's page is node_exporter's: families, types, labels and values, on this machine and on
+//! roots of other guests.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -102,7 +103,8 @@ fn tier3_parity_on_fixture_roots() {
     for root in fs::read_dir(folder).unwrap() {
         let root = root.unwrap().path();
         let name = root.file_name().unwrap().to_string_lossy().into_owned();
-        // Where files are broken, or hardly any are there, the two may differ: node_exporter gives up sooner.
+        // Where files are broken, or hardly any are there, the two may differ: node_exporter gives
+        // up sooner.
         if name != "broken" && name != "minimal" {
             verdicts.push((name.clone(), check(&name, Some(&root))));
         }

@@ -1,4 +1,5 @@
-//! A real Prometheus finds the agents through `/sd`, scrapes them over TLS, and joins what they say with where they stand.
+//! A real Prometheus finds the agents through `/sd`, scrapes them over TLS, and joins what they say
+//! with where they stand.
 
 #![expect(
     clippy::unwrap_used,
@@ -108,8 +109,8 @@ fn tier3_prometheus_finds_every_agent_and_joins_memory_with_zones() {
     );
 }
 
-/// Through the collector, and directly: a guest that forges the platform's series, or sends Prometheus to another page, gets
-/// nothing stored but its own page under its own labels.
+/// Through the collector, and directly: a guest that forges the platform's series, or sends
+/// Prometheus to another page, gets nothing stored but its own page under its own labels.
 #[test]
 fn tier3_prometheus_stores_nothing_that_a_guest_forges() {
     let test = "tier3_prometheus_stores_nothing_that_a_guest_forges";
@@ -217,7 +218,8 @@ fn tier3_promtool_finds_no_fault_in_any_page() {
     }
 }
 
-/// The pieces of promtool's advice that node_exporter's own names do not follow; dashboards need them as they are.
+/// The pieces of promtool's advice that node_exporter's own names do not follow; dashboards need
+/// them as they are.
 fn inherited(line: &str) -> bool {
     let kernels_words = ["node_memory_", "node_netstat_"]
         .iter()

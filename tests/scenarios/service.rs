@@ -1,4 +1,5 @@
-//! What systemd hears from the agent as a service: settings, readiness, signs of life; and what a reload comes to.
+//! What systemd hears from the agent as a service: settings, readiness, signs of life; and what a
+//! reload comes to.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,5 @@
-//! Tier 1: the simulated fleet does what it says, each fault too. What it proves is leant on by every scenario with a fleet.
+//! Tier 1: the simulated fleet does what it says, each fault too. What it proves is leant on by
+//! every scenario with a fleet.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{
@@ -137,7 +138,8 @@ fn faults_are_as_they_are_described() {
                 let error = format!("{:#}", get("/metrics").unwrap_err());
                 assert!(error.contains("UnknownIssuer"), "{error}");
             }
-            // Who is dialled, and what a certificate's URI says of it, is the collector's business: TLS itself is content.
+            // Who is dialled, and what a certificate's URI says of it, is the collector's business:
+            // TLS itself is content.
             Fault::WrongVm => drop(get("/metrics").unwrap().ok().unwrap()),
             Fault::Http500 => assert_eq!(get("/metrics").unwrap().status.as_u16(), 500),
             Fault::Slow => drop(get("/metrics").unwrap_err()),

@@ -1,4 +1,5 @@
-//! Connections that say nothing, as any guest in the network can open them, keep nobody out of the real programs.
+//! Connections that say nothing, as any guest in the network can open them, keep nobody out of the
+//! real programs.
 
 use std::{fs, net::TcpStream};
 

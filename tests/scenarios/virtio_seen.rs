@@ -1,4 +1,5 @@
-//! The virtio devices of guests of all kinds as the agent sees them: kernels old and new, none to many, broken and going away, and this very machine's.
+//! The virtio devices of guests of all kinds as the agent sees them: kernels old and new, none to
+//! many, broken and going away, and this very machine's.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! The programs under test. Nothing is built here: `make test` builds them first.
+//! Paths of the programs under test. This module builds nothing: `make test` builds them first.
 
 use std::{
     env, fs,
@@ -11,8 +11,9 @@ use anyhow::{Context as _, Result, bail, ensure};
 pub fn agent() -> Result<PathBuf> {
     find("virtfleet-agent")
 }
-/// The agent as it is shipped: static, which runs in any guest. `VIRTFLEET_STATIC_AGENT` names another one. One that is older than
-/// a file that it was built from is refused: what a guest does with it says nothing about the sources.
+/// The agent as released: statically linked, so that it runs in any guest. `VIRTFLEET_STATIC_AGENT`
+/// overrides the path. A binary that is older than one of its source files is refused, because its
+/// behaviour does not reflect the sources.
 pub fn static_agent() -> Result<PathBuf> {
     let variable = "VIRTFLEET_STATIC_AGENT";
     let path = env::var_os(variable).map_or_else(
@@ -37,7 +38,8 @@ pub fn static_agent() -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Whether cargo would leave a program as it is: each file in the list that cargo writes beside it (`<program>.d`) is older.
+/// Checks as cargo does that a program is up to date: each file in cargo's dependency list
+/// (`<program>.d`) is older.
 fn up_to_date(program: &Path) -> Result<()> {
     let list = program.with_extension("d");
     let text = fs::read_to_string(&list)
@@ -56,7 +58,8 @@ fn up_to_date(program: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files behind the colon of a list in the words of make, where a blank in a name has a backslash before it.
+/// The files after the colon of a dependency list in make syntax, where a backslash escapes a
+/// blank.
 fn sources(list: &str) -> Vec<String> {
     let behind = list.split_once(": ").map_or("", |(_, behind)| behind);
     let whole = behind.replace("\\ ", "\0");
@@ -65,7 +68,7 @@ fn sources(list: &str) -> Vec<String> {
         .map(|name| name.replace('\0', " "))
         .collect()
 }
-/// The Debian package that `make test` has built from the static agent, and not from an earlier one.
+/// The Debian package that `make test` has built from the current static agent.
 pub fn package() -> Result<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .with_file_name("target")
@@ -104,28 +107,28 @@ pub fn fleet_sim() -> Result<PathBuf> {
     find("fleet-sim")
 }
 
-/// The tool for guests by hand.
+/// The tool for interactive guests.
 pub fn guest() -> Result<PathBuf> {
     find("virtfleet-guest")
 }
 
-/// The engine of secondary disks on a stage of its own.
+/// The program that runs the disk engine on a stage.
 pub fn disk_stage() -> Result<PathBuf> {
     find("disk-stage")
 }
 
-/// The passes over a guest's DNS that end at a point of the test's choice.
+/// The program that makes one DNS reconcile run and can be killed at a chosen point.
 pub fn dns_stage() -> Result<PathBuf> {
     find("dns-stage")
 }
 
-/// The helper that mounts what never answers.
+/// The program that mounts a filesystem that never answers.
 pub fn hang_mount() -> Result<PathBuf> {
     find("hang-mount")
 }
 
-/// `VIRTFLEET_BIN_<NAME>` when it is set (`VIRTFLEET_BIN_VIRTFLEET_AGENT`), else beside this executable or above it
-/// (`target/<profile>/deps/<test>` → `target/<profile>/<name>`).
+/// `VIRTFLEET_BIN_<NAME>` if set (`VIRTFLEET_BIN_VIRTFLEET_AGENT`), else next to this executable or
+/// above it (`target/<profile>/deps/<test>` → `target/<profile>/<name>`).
 fn find(name: &str) -> Result<PathBuf> {
     let variable = format!("VIRTFLEET_BIN_{}", name.to_uppercase().replace('-', "_"));
     if let Some(path) = env::var_os(&variable).map(PathBuf::from) {

@@ -1,5 +1,5 @@
-//! A VM whose first boot brings the agent, and the collector that waits for it: what scenarios, the soak and the benchmark
-//! of the delivery begin with.
+//! A VM whose first boot installs the agent, and the collector that pulls it: common setup of
+//! scenarios, soak test and benchmark of the delivery.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::{
     stage::Stage,
 };
 
-/// A stand-in for kubelet, enabled from the first boot on as an image of a node has it.
+/// A stand-in for kubelet, enabled from the first boot on, as in a node image.
 const KUBELET: &str = "\
 files:
 - path: /etc/systemd/system/kubelet.service
@@ -24,20 +24,21 @@ files:
     WantedBy=multi-user.target
 ";
 
-/// A collector, and a VM that is placed and whose first boot brings the agent.
+/// A collector, and a scheduled VM whose first boot installs the agent.
 pub struct Delivery {
     /// The collector.
     pub stage: Stage,
-    /// The VM as the infra cluster knows it.
+    /// The VM as listed in the infra cluster.
     pub who: sim::Guest,
     /// The VM.
     pub machine: Guest,
-    // Until the guest has fetched from it.
+    // Keeps the mirror alive until the guest has downloaded the agent.
     _mirror: Mirror,
 }
 
 impl Delivery {
-    /// Starts a VM with user-data that brings the agent: cold, or at the first stage of cloud-init in its first boot.
+    /// Starts a VM whose user-data installs the agent: cold, or at cloud-init's first stage in the
+    /// first boot.
     pub fn begin(
         scene: &Scene,
         suite: Suite,
@@ -69,8 +70,9 @@ impl Delivery {
         })
     }
 
-    /// What every delivery leads to, whatever happened on the way: the agent heard and recognised, nothing of ours failed.
-    /// Gives the VM as the API shows it, and the [`real::end_state`].
+    /// Checks the end state of every delivery, with or without faults: the collector has pulled and
+    /// identified the agent, and no unit of virtfleet has failed. Returns the VM from the API, and
+    /// the [`real::end_state`].
     pub fn done(&self) -> Result<(Value, String)> {
         let machine = &self.machine;
         let seen = real::until_heard(&self.stage, &self.who)?;

@@ -1,22 +1,24 @@
-//! The harness of the scenario tests, the fleet simulator and the benchmarks: what they share and nothing that ships.
+//! Test harness of the scenario tests, the fleet simulator and the benchmarks. Nothing here is
+//! shipped.
 //!
 //! ```text
-//! scenarios/*.rs ──┐                 ┌─ process, wait, ports   starting and waiting, without fixed sleeps
+//! scenarios/*.rs ──┐                 ┌─ process, wait, ports   start programs and wait, without fixed sleeps
 //! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape            certificates, an HTTP(S) client
-//!                                    ├─ bins, parts, skip      what is there to be tested, and what to do when it is not
-//!                                    ├─ guest, real            real VMs under QEMU; one as a member of the fleet
-//!                                    ├─ cluster                real Kubernetes API servers, and objects for them
-//!                                    ├─ prometheus             a real one that scrapes the fleet
-//!                                    ├─ disks                  a root with loop devices for secondary disks
-//!                                    ├─ dns                    network namespaces with resolvers, good and bad, and a guest among them
-//!                                    ├─ machine                a Debian in a container, with systemd as its first process
-//!                                    ├─ measure                what a process costs
-//!                                    ├─ parity                 the agent's page beside node_exporter's
-//!                                    ├─ roots                  proc and sys of guests of any size, generated
-//!                                    └─ sim                    a fleet of simulated guests and its manifests
+//!                                    ├─ bins, parts, skip      programs under test, servers; skipping
+//!                                    ├─ guest, real            real VMs under QEMU, also in a fleet
+//!                                    ├─ cluster                Kubernetes API servers and objects
+//!                                    ├─ prometheus             a Prometheus that scrapes the fleet
+//!                                    ├─ disks                  a root with loop devices as disks
+//!                                    ├─ dns                    network namespaces with resolvers and a guest
+//!                                    ├─ machine                a Debian in a container, with systemd
+//!                                    ├─ measure                CPU time and memory of a process
+//!                                    ├─ parity                 the agent's page against node_exporter's
+//!                                    ├─ roots                  generated proc and sys of guests of any size
+//!                                    └─ sim                    simulated guests and their manifests
 //! ```
 //!
-//! A scenario's tier (1 to 4, see `docs/contributing/testing.md`) is the digit after `tier` in its name; without one it is 1.
+//! A scenario's tier (1 to 4, see `docs/contributing/testing.md`) is the digit after `tier` in its
+//! name; without one it is 1.
 
 pub mod bins;
 pub mod cluster;

@@ -1,4 +1,5 @@
-//! Loop devices over sparse files, for tests as root. None outlives its test, whatever happens to it.
+//! Loop devices over sparse files, for tests as root. They never outlive their test, even if it is
+//! killed.
 
 use std::{
     env,
@@ -21,10 +22,10 @@ use virtfleet_wire::settings::{DiskContent, DiskFilesystem, ProofKind, SeedFrom}
 
 use crate::{process::Launch, skip, swap};
 
-/// How long a tool may take on a machine that is busy.
+/// Timeout of a tool on a busy machine.
 const DEADLINE: Duration = Duration::from_mins(2);
 
-/// Root and loop devices, for [`skip::need`].
+/// Requires root and loop devices; for [`skip::need`].
 pub fn needs() -> Result<()> {
     skip::root()?;
     anyhow::ensure!(
@@ -34,8 +35,9 @@ pub fn needs() -> Result<()> {
     skip::program("losetup").map(drop)
 }
 
-/// One test at a time attaches, until this is dropped. Two losetup(8) that find the same free device both open it, and who looks at
-/// it in that moment sees a program that has it open for writing.
+/// Lock for attaching: one test at a time attaches, until this value is dropped. Two losetup(8)
+/// processes that find the same free device both open it, and a concurrent probe would see another
+/// program with the device open for writing.
 fn turn() -> Result<Flock<File>> {
     let path = env::temp_dir().join("virtfleet-loops.lock");
     let file = File::options()
@@ -51,8 +53,8 @@ fn turn() -> Result<Flock<File>> {
 
 /// A loop device.
 ///
-/// It is set to go with its last user right after it was made, and this one holds it open: the kernel takes it away when this is dropped,
-/// and when the test is killed.
+/// It is marked for autoclear right after its creation, and this value holds it open: the kernel
+/// detaches it when this value is dropped, and when the test is killed.
 #[derive(Debug)]
 pub struct Loop {
     node: PathBuf,
@@ -65,7 +67,7 @@ impl Loop {
         Self::attach_with(image, &[])
     }
 
-    /// Attaches a file with more arguments of losetup(8).
+    /// Attaches a file with further arguments of losetup(8).
     pub fn attach_with(image: &Path, arguments: &[&str]) -> Result<Self> {
         let _turn = turn()?;
         let node = Launch::new("losetup")
@@ -78,21 +80,21 @@ impl Loop {
 
     fn hold(node: PathBuf) -> Result<Self> {
         let held = OpenOptions::new().read(true).open(&node);
-        // Detaching what is open only marks it.
+        // Detaching a device that is open only marks it for autoclear.
         let marked = Launch::new("losetup").arg("--detach").arg(&node).text(DEADLINE);
         let held = held.with_context(|| format!("open {}", node.display()))?;
         marked?;
         Ok(Self { node, held })
     }
 
-    /// Attaches a file to a node that is free.
+    /// Attaches a file to a free node.
     pub fn attach_at(node: &Path, image: &Path) -> Result<Self> {
         let _turn = turn()?;
         Launch::new("losetup").arg(node).arg(image).text(DEADLINE)?;
         Self::hold(node.to_owned())
     }
 
-    /// A new sparse file of that many bytes in the folder, attached.
+    /// Creates a sparse file of that many bytes in the folder and attaches it.
     pub fn blank(folder: &Path, name: &str, bytes: u64) -> Result<Self> {
         let path = folder.join(name);
         File::create(&path)?.set_len(bytes)?;
@@ -110,7 +112,7 @@ impl Loop {
         name.to_string_lossy().into_owned()
     }
 
-    /// What the agent sees of it.
+    /// The device as the agent sees it.
     pub fn device(&self) -> Result<Device> {
         let roots = Roots::default();
         let devices = disks(&roots).devices()?;
@@ -129,7 +131,7 @@ impl Loop {
             .with_context(|| format!("write to {} at {offset}", self.node.display()))
     }
 
-    /// Bytes of the device.
+    /// Reads bytes of the device.
     pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.held.read_exact_at(&mut bytes, offset)?;
@@ -138,7 +140,8 @@ impl Loop {
 }
 
 impl Drop for Loop {
-    /// Ends the use as swap, which would keep the device and which no namespace ends.
+    /// Turns off swap on the device. Swap would keep the device attached, and does not end with a
+    /// namespace.
     fn drop(&mut self) {
         if let Err(error) = swap::end(&self.node) {
             eprintln!("{}: {error:#}", self.node.display());
@@ -146,7 +149,7 @@ impl Drop for Loop {
     }
 }
 
-/// The agent's eyes on this machine, with loop devices as disks.
+/// The agent's view of this machine's disks, including loop devices.
 pub fn disks(roots: &Roots) -> Disks<'_> {
     Disks {
         roots,
@@ -155,7 +158,7 @@ pub fn disks(roots: &Roots) -> Disks<'_> {
     }
 }
 
-/// The intent to make that filesystem on the device, for which this blankness is the evidence.
+/// The intent to create that filesystem on the device, with this blankness as the evidence.
 pub fn intent(device: &Device, filesystem: DiskFilesystem, blank: &Blankness, uuid: &str) -> FormatIntent {
     let (_, arguments) = mkfs::arguments(&wanted(filesystem), uuid);
     FormatIntent {
@@ -169,7 +172,7 @@ pub fn intent(device: &Device, filesystem: DiskFilesystem, blank: &Blankness, uu
     }
 }
 
-/// A declared disk of that filesystem, with everything else as it is when nothing is said.
+/// A declared disk with that filesystem and otherwise default settings.
 fn wanted(filesystem: DiskFilesystem) -> Wanted {
     Wanted {
         name: "data".to_owned(),
@@ -203,7 +206,7 @@ fn wanted(filesystem: DiskFilesystem) -> Wanted {
     }
 }
 
-/// What a look at it must give: the proof that it is blank.
+/// Probes the device; fails unless it is proven blank.
 pub fn blankness(device: &Device, proof: ProofKind) -> Result<Blankness> {
     let roots = Roots::default();
     match disks(&roots).probe(device, proof, &mut |_, _| {}) {

@@ -29,8 +29,9 @@ pub fn vmagent() -> Result<PathBuf> {
     find("vmagent", "usr/bin/vmagent")
 }
 
-/// The folder with `kube-apiserver` and `etcd`: `KUBEBUILDER_ASSETS`, else the release that `tests/parts/kubernetes.sh` has
-/// built, else Debian's 1.20 (`tests/parts/kube-apiserver.sh`), for a machine that no Go modules can be had for.
+/// The folder with `kube-apiserver` and `etcd`: `KUBEBUILDER_ASSETS`, else the release built by
+/// `tests/parts/kubernetes.sh`, else Debian's 1.20 (`tests/parts/kube-apiserver.sh`), for a machine
+/// without access to Go modules.
 pub fn kube_assets() -> Result<PathBuf> {
     let names = ["kube-apiserver", "etcd"];
     if let Some(folder) = env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()) {
@@ -48,8 +49,8 @@ pub fn kube_assets() -> Result<PathBuf> {
     }
 }
 
-/// [`kube_assets`] if `kube-controller-manager` and `kube-scheduler` of the same release are there too. Debian's package of
-/// Kubernetes builds neither.
+/// [`kube_assets`], if `kube-controller-manager` and `kube-scheduler` of the same release exist
+/// there. Debian's package of Kubernetes contains neither.
 pub fn kube_control_plane() -> Result<PathBuf> {
     let advice = "run `tests/parts/kubernetes.sh fetch`, without KUBEBUILDER_ASSETS";
     complete(
@@ -59,7 +60,7 @@ pub fn kube_control_plane() -> Result<PathBuf> {
     )
 }
 
-/// The folder with Debian's `kube-apiserver` 1.20 and `etcd`: the oldest release that is tested.
+/// The folder with Debian's `kube-apiserver` 1.20 and `etcd`: the oldest tested release.
 pub fn oldest_kube_assets() -> Result<PathBuf> {
     complete(
         &cache()?.join("kube-apiserver/current"),
@@ -68,7 +69,8 @@ pub fn oldest_kube_assets() -> Result<PathBuf> {
     )
 }
 
-/// The folder with KubeVirt's own examples and schemas: `examples/1.N/KIND.json` and `schemas/1.N/KIND.yaml`.
+/// The folder with KubeVirt's own examples and schemas: `examples/1.N/KIND.json` and
+/// `schemas/1.N/KIND.yaml`.
 pub fn kubevirt() -> Result<PathBuf> {
     let folder = cache()?.join("kubevirt/current");
     folder.canonicalize().with_context(|| {
@@ -79,7 +81,7 @@ pub fn kubevirt() -> Result<PathBuf> {
     })
 }
 
-/// The real path of a folder that has these programs.
+/// The canonical path of a folder that contains these programs.
 fn complete(folder: &Path, programs: &[&str], advice: &str) -> Result<PathBuf> {
     for name in programs {
         let path = folder.join(name);
@@ -104,7 +106,8 @@ fn cache() -> Result<PathBuf> {
 }
 
 fn find(part: &str, path: impl AsRef<Path>) -> Result<PathBuf> {
-    // `current` is a link to the folder named by the package's content, switched when that is complete.
+    // `current` links to the folder named after the package's content, and is switched when that is
+    // complete.
     let path = cache()?.join(part).join("current").join(path);
     path.canonicalize().with_context(|| {
         format!(

@@ -1,4 +1,5 @@
-//! A certificate authority for tests, demo and simulator. Keys are made at run time; none is kept in the tree.
+//! A certificate authority for tests, demo and simulator. Keys are generated at run time; none is
+//! stored in the repository.
 
 use std::{
     fs,
@@ -23,10 +24,10 @@ use rustls::{
 
 /// The trust domain of every test certificate.
 pub const TRUST_DOMAIN: &str = "virtfleet.test";
-/// The DNS name that every agent's certificate carries.
+/// The DNS name in every agent's certificate.
 pub const AGENT_DNS: &str = "agent.virtfleet.internal";
 
-/// An authority.
+/// A certificate authority.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
@@ -39,7 +40,7 @@ pub struct Identity {
 }
 
 impl Authority {
-    /// A new authority with a key of its own; `name` is its common name.
+    /// Creates an authority with a new key; `name` is its common name.
     pub fn new(name: &str) -> Result<Self> {
         let mut params = CertificateParams::new(Vec::<String>::new())?;
         params.distinguished_name = common_name(name);
@@ -49,12 +50,13 @@ impl Authority {
         Ok(Self { issuer })
     }
 
-    /// Its certificate as PEM: what the other side trusts.
+    /// Its certificate as PEM, for the peer's trust store.
     pub fn pem(&self) -> String {
         self.issuer.pem()
     }
 
-    /// An agent's certificate: `spiffe://virtfleet.test/vmi/<namespace>/<name>/<uid>` and [`AGENT_DNS`].
+    /// An agent's certificate: `spiffe://virtfleet.test/vmi/<namespace>/<name>/<uid>` and
+    /// [`AGENT_DNS`].
     pub fn agent(&self, namespace: &str, name: &str, uid: &str) -> Result<Identity> {
         let uri = format!("spiffe://{TRUST_DOMAIN}/vmi/{namespace}/{name}/{uid}");
         self.issue(name, &uri, &[AGENT_DNS], ExtendedKeyUsagePurpose::ServerAuth)
@@ -66,13 +68,13 @@ impl Authority {
         self.issue("collector", &uri, &[], ExtendedKeyUsagePurpose::ClientAuth)
     }
 
-    /// The certificate of a server that is dialled by its address.
+    /// The certificate of a server that clients dial by IP address.
     pub fn server(&self, common: &str, address: IpAddr) -> Result<Identity> {
         let name = SanType::IpAddress(address);
         self.sign(common, &[], name, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// A certificate with these alternative names.
+    /// A certificate with these subject alternative names.
     pub fn issue(
         &self,
         common: &str,
@@ -104,7 +106,8 @@ impl Authority {
         Ok(Identity { certificate, key })
     }
 
-    /// What a server runs on that shows `identity` and asks clients for a certificate of this authority. TLS 1.3 only.
+    /// TLS configuration of a server that presents `identity` and requires client certificates of
+    /// this authority. TLS 1.3 only.
     pub fn server_config(&self, identity: &Identity) -> Result<Arc<ServerConfig>> {
         let (chain, key) = identity.der();
         let verifier = self.client_verifier()?;
@@ -112,13 +115,15 @@ impl Authority {
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)?;
-        // Scrapers keep their connections; a store of sessions a guest would weigh more than the rest of the guest.
+        // Scrapers keep their connections open, and a session store for each guest would use more
+        // memory than the rest of the guest.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Arc::new(config))
     }
 
-    /// What a client runs on that trusts this authority and shows `identity`. TLS 1.3 only.
+    /// TLS configuration of a client that trusts this authority and presents `identity`. TLS 1.3
+    /// only.
     pub fn client_config(&self, identity: &Identity) -> Result<Arc<ClientConfig>> {
         let (chain, key) = identity.der();
         let config = ClientConfig::builder_with_provider(provider())
@@ -158,14 +163,14 @@ impl Identity {
     }
 }
 
-/// The PEM files of one side, as the settings name them.
+/// The PEM files of one side, as named in the settings.
 #[derive(Debug, Clone)]
 pub struct Files {
     /// The authority's certificate.
     pub ca: PathBuf,
     /// This side's certificate.
     pub certificate: PathBuf,
-    /// Its key, readable by its owner only.
+    /// Its key, readable only by its owner.
     pub key: PathBuf,
 }
 
@@ -187,7 +192,8 @@ pub fn write(folder: &Path, name: &str, authority: &Authority, identity: &Identi
     Ok(files)
 }
 
-/// ring, named explicitly: the process-wide default is ambiguous as soon as two providers are compiled in.
+/// The ring provider, named explicitly: the process-wide default is ambiguous when two providers
+/// are compiled in.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }

@@ -1,4 +1,5 @@
-//! The one place of this crate that starts processes. What it started it ends, and nothing else.
+//! Starts processes; the only module of this crate that does. It ends every process that it
+//! started, and no others.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -20,7 +21,7 @@ use nix::{
 
 use crate::{ports, wait::eventually};
 
-/// A process to be started.
+/// A process to start.
 #[derive(Debug)]
 pub struct Launch {
     program: PathBuf,
@@ -34,7 +35,7 @@ pub struct Launch {
 }
 
 impl Launch {
-    /// A program by its path, or by its name in `PATH`.
+    /// A program, by its path or by its name in `PATH`.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         Self {
             program: program.into(),
@@ -47,20 +48,20 @@ impl Launch {
             nobody: false,
         }
     }
-    /// One more argument.
+    /// Adds an argument.
     #[must_use]
     pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Self {
         self.args.push(arg.as_ref().to_owned());
         self
     }
-    /// More arguments.
+    /// Adds arguments.
     #[must_use]
     pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Self {
         self.args
             .extend(args.into_iter().map(|arg| arg.as_ref().to_owned()));
         self
     }
-    /// One variable over the environment of this process, which is passed on.
+    /// Sets an environment variable, in addition to the inherited environment.
     #[must_use]
     pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
         self.env
@@ -68,35 +69,39 @@ impl Launch {
         self
     }
 
-    /// What it reads on standard input; without this, nothing. Only for [`Launch::output`] and [`Launch::text`].
+    /// Sets the standard input; the default is empty. Only for [`Launch::output`] and
+    /// [`Launch::text`].
     #[must_use]
     pub fn stdin(mut self, text: impl Into<String>) -> Self {
         self.stdin = Some(text.into());
         self
     }
 
-    /// In a network namespace that has this name (`/run/netns/<name>`).
+    /// Runs the process in the network namespace with this name (`/run/netns/<name>`).
     #[must_use]
     pub fn in_namespace(mut self, name: impl Into<String>) -> Self {
         self.namespace = Some(name.into());
         self
     }
 
-    /// The kernel kills it when this process ends, however that happens (`PR_SET_PDEATHSIG`, set by `setpriv`).
+    /// The kernel kills the process when this process ends, however that happens
+    /// (`PR_SET_PDEATHSIG`, set by `setpriv`).
     #[must_use]
     pub fn tied(mut self) -> Self {
         self.tied = true;
         self
     }
 
-    /// Before other programs where they compete for a CPU (`nice -n -10`). Without the right to that it runs as any other.
+    /// Runs with a higher CPU priority (`nice -n -10`), or with the normal one if that is not
+    /// permitted.
     #[must_use]
     pub fn first(mut self) -> Self {
         self.first = true;
         self
     }
 
-    /// As the user `nobody`, without groups and capabilities. Needs root; the program and its files must be readable for all.
+    /// Runs as the user `nobody`, without groups and capabilities. Requires root; the program and
+    /// its files must be readable by all users.
     #[must_use]
     pub fn as_nobody(mut self) -> Self {
         self.nobody = true;
@@ -108,7 +113,8 @@ impl Launch {
         reason = "the one place of this crate that starts processes"
     )]
     fn command(&self) -> Command {
-        // Each replaces itself by what they are told to start, so the process keeps its id.
+        // Each wrapper program executes the next one in its place, so the process id stays the
+        // same.
         let mut words: Vec<OsString> = Vec::new();
         if self.first {
             words.extend(["nice", "-n", "-10"].map(OsString::from));
@@ -152,7 +158,7 @@ impl Launch {
             .into_owned()
     }
 
-    /// Starts it. What it prints goes to `<name>.log` in `folder`, both streams in order.
+    /// Starts the process. Both output streams go to `<name>.log` in `folder`, in order.
     pub fn start(self, folder: &Path) -> Result<Process> {
         let name = self.name();
         let log = folder.join(format!("{name}.log"));
@@ -169,7 +175,8 @@ impl Launch {
         Ok(Process { name, child, log })
     }
 
-    /// Runs it to its end, at most `deadline`, and gives what it printed, whatever its exit status.
+    /// Runs the process to completion, for at most `deadline`, and returns its output; any exit
+    /// status is accepted.
     pub fn output(self, deadline: Duration) -> Result<Output> {
         let folder = tempfile::tempdir().context("a folder for output")?;
         let (out, err) = (folder.path().join("out"), folder.path().join("err"));
@@ -198,7 +205,8 @@ impl Launch {
         })
     }
 
-    /// Runs it to its end, and gives its exit code (-1 when a signal ended it) and what it printed on both streams.
+    /// Runs the process to completion; returns its exit code (-1 if a signal ended it) and the
+    /// output of both streams.
     pub fn said(self, deadline: Duration) -> Result<(i32, String)> {
         let output = self.output(deadline)?;
         let text = [output.stdout, output.stderr].concat();
@@ -206,7 +214,7 @@ impl Launch {
         Ok((code, String::from_utf8_lossy(&text).into_owned()))
     }
 
-    /// Runs it to its end with this process's own terminal.
+    /// Runs the process to completion on this process's terminal.
     pub fn attached(self) -> Result<ExitStatus> {
         let mut command = self.command();
         command.stdin(Stdio::inherit());
@@ -215,7 +223,8 @@ impl Launch {
             .with_context(|| format!("start {}", self.program.display()))
     }
 
-    /// Runs it to its end and gives its standard output as text; any other exit code than 0 is an error that quotes it.
+    /// Runs the process to completion and returns its standard output as text; a non-zero exit code
+    /// is an error that quotes the output.
     pub fn text(self, deadline: Duration) -> Result<String> {
         let name = self.name();
         let output = self.output(deadline)?;
@@ -230,8 +239,9 @@ impl Launch {
     }
 }
 
-/// Starts it on a thread that lives as long as this process: the signal of `PR_SET_PDEATHSIG` is sent when the *thread* that
-/// started a process ends, and a test's own thread may end early.
+/// Starts the process on a thread that lives as long as this process: the signal of
+/// `PR_SET_PDEATHSIG` is sent when the *thread* that started a process ends, and a test's own
+/// thread may end early.
 fn spawn_tied(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
@@ -239,7 +249,7 @@ fn spawn_tied(command: Command) -> io::Result<Child> {
         let (orders, inbox) = mpsc::channel::<Order>();
         thread::spawn(move || {
             for (mut command, answer) in inbox {
-                // Fails only when nobody waits for it any more, and then drops the child.
+                // Fails only if the receiver is gone, and then drops the child.
                 drop(answer.send(command.spawn()));
             }
         });
@@ -251,14 +261,16 @@ fn spawn_tied(command: Command) -> io::Result<Child> {
     child.recv().map_err(|_| gone())?
 }
 
-/// A shell script that runs when this is dropped or this process has ended, even by SIGKILL: for what must not be left.
+/// A shell script that runs when this value is dropped or this process ends, even by SIGKILL. For
+/// essential cleanup.
 #[derive(Debug)]
 pub struct AtEnd(Child);
 
 impl AtEnd {
     /// `arguments` are the script's `$1` and so on.
     pub fn new<S: AsRef<OsStr>>(script: &str, arguments: impl IntoIterator<Item = S>) -> Result<Self> {
-        // It reads until the other end of its standard input is closed, and is not in the group that an interrupt goes to.
+        // The script waits until the other end of its standard input is closed. It is in its own
+        // session, so that an interrupt does not reach it.
         let launch = Launch::new("setsid")
             .args(["sh", "-c", &format!("cat; {script}"), "at-end"])
             .args(arguments);
@@ -274,7 +286,7 @@ impl AtEnd {
 impl Drop for AtEnd {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        // It fails only when it was waited for already.
+        // Fails only if it was waited for already.
         drop(self.0.wait());
     }
 }
@@ -288,17 +300,17 @@ pub struct Process {
 }
 
 impl Process {
-    /// Its id.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
         self.child.try_wait().context("state of a child")
     }
 
-    /// What it has printed so far.
+    /// Its output so far.
     pub fn log(&self) -> String {
         fs::read(&self.log).map_or_else(
             |error| format!("({}: {error})", self.log.display()),
@@ -306,7 +318,8 @@ impl Process {
         )
     }
 
-    /// Waits for a line that contains `needle` and gives it. Fails at once when the process has ended.
+    /// Waits for a line that contains `needle` and returns it. Fails at once if the process has
+    /// ended.
     pub fn wait_for_line(&mut self, needle: &str, deadline: Duration) -> Result<String> {
         self.wait_for(deadline, &format!("{needle:?} in its output"), |process| {
             process
@@ -318,7 +331,8 @@ impl Process {
         })
     }
 
-    /// Waits until somebody accepts connections at `address`. Fails at once when the process has ended.
+    /// Waits until a server accepts connections at `address`. Fails at once if the process has
+    /// ended.
     pub fn wait_for_port(&mut self, address: SocketAddr, deadline: Duration) -> Result<()> {
         self.wait_for(deadline, &format!("an answer at {address}"), |_| {
             ports::answers(address)
@@ -327,7 +341,8 @@ impl Process {
         })
     }
 
-    /// Waits for `probe` to give a value. Fails at once when the process has ended; errors quote the end of its output.
+    /// Waits until `probe` returns a value. Fails at once if the process has ended; errors quote
+    /// the end of its output.
     pub fn wait_for<T>(
         &mut self,
         deadline: Duration,
@@ -353,7 +368,7 @@ impl Process {
         kill(Pid::from_raw(id), signal).with_context(|| format!("{signal} to {}", self.name))
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     pub fn wait(&mut self, deadline: Duration) -> Result<ExitStatus> {
         let ended = eventually(deadline, "its end", || {
             self.child
@@ -364,7 +379,7 @@ impl Process {
         ended.with_context(|| format!("{}, whose output ends with:\n{}", self.name, self.tail()))
     }
 
-    /// Asks it to end (SIGTERM) and waits for that.
+    /// Sends SIGTERM and waits until the process has ended.
     pub fn terminate(mut self, deadline: Duration) -> Result<ExitStatus> {
         if let Some(status) = self.child.try_wait().context("state of a child")? {
             bail!("{} had ended with {status} already:\n{}", self.name, self.tail());
@@ -382,7 +397,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Both fail only when it has ended and was waited for, which is what is wanted.
+        // Both fail only if the process has ended and was waited for, which is the intended state.
         drop(self.child.kill());
         drop(self.child.wait());
     }

@@ -1,4 +1,4 @@
-//! A real Prometheus beside a stage: it finds its targets by the collector's `/sd`.
+//! A real Prometheus for a stage; it discovers its targets through the collector's `/sd`.
 
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::PathBuf};
 
@@ -11,13 +11,15 @@ use crate::{
     stage::{PATIENCE, Stage},
 };
 
-/// Starts it with the shipped settings (`packaging/collector/prometheus.yaml`), each job scraped every second; gives its address.
+/// Starts it with the shipped settings (`packaging/collector/prometheus.yaml`), with a scrape
+/// interval of one second; returns its address.
 pub fn start(stage: &Stage, program: PathBuf) -> Result<(Process, SocketAddr)> {
     let shipped = include_str!("../../packaging/collector/prometheus.yaml");
     start_with(stage, program, shipped)
 }
 
-/// The same with other settings, which name the collector and the certificates as the shipped ones do.
+/// As [`start`], with other settings that name the collector and the certificates as the shipped
+/// ones do.
 pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Process, SocketAddr)> {
     let address = ports::free()?;
     let (api, pki) = (stage.api.to_string(), stage.pki());
@@ -25,7 +27,7 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
     // The stage's collector serves plain HTTP on loopback.
     let through = "target_label: __address__, replacement: \"virtfleet-collector.virtfleet.svc:10912\" }";
     let plain = format!("{through}\n      - {{ target_label: __scheme__, replacement: http }}");
-    // There is one collector and no Kubernetes here: the last jobs discover pods in production.
+    // There is one collector and no Kubernetes here: in production, the last jobs discover pods.
     let discovered = settings
         .split_once("    kubernetes_sd_configs: &pods")
         .map(|(before, _)| {
@@ -67,7 +69,7 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
     Ok((process, address))
 }
 
-/// The value of each series of an instant query, by one of its labels.
+/// The values of the series of an instant query, by one of their labels.
 pub fn query(address: SocketAddr, promql: &str, label: &str) -> Result<BTreeMap<String, f64>> {
     let encoded: String = promql
         .bytes()

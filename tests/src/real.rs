@@ -1,5 +1,6 @@
-//! A real guest as one of the stage's fleet: user-data that `virtfleetctl` renders brings the agent into it, a manifest tells
-//! the collector of it, and its port is dialled as in any VM.
+//! A real guest in the stage's fleet: user-data from `virtfleetctl render` installs the agent in
+//! it, a manifest adds it to the collector's inventory, and the collector dials its port as in any
+//! VM.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -22,18 +23,18 @@ use crate::{
     stage::{PATIENCE, Stage},
 };
 
-/// How long a guest may take for what is done in a moment on a machine that is not emulated.
+/// Timeout for operations in a guest that take a moment without emulation.
 pub const GUEST_PATIENCE: Duration = Duration::from_mins(6);
-/// Where the agent listens in the guest.
+/// Port on which the agent listens in the guest.
 pub const AGENT_PORT: u16 = 10911;
-/// Where the guest finds the mirror: see [`Vm::mirror`].
+/// URL of the mirror, from the guest: see [`Vm::mirror`].
 pub const MIRROR: &str = "http://10.0.2.100/virtfleet-agent";
-/// The label of the disk that holds the agent where there is no network.
+/// Label of the disk with the agent, for guests without a network.
 pub const DISK_LABEL: &str = "virtfleet";
-/// Where the delivery puts the agent.
+/// Path at which the delivery installs the agent.
 pub const AGENT: &str = "/opt/virtfleet/bin/virtfleet-agent";
 
-/// Where a guest's agent comes from.
+/// Source of a guest's agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     /// [`MIRROR`], over the network.
@@ -51,7 +52,8 @@ impl From {
     }
 }
 
-/// The `number`-th real VM of the stage's first cluster, on its first host, with this firmware UUID.
+/// The `number`-th real VM of the stage's first cluster, on its first host, with this firmware
+/// UUID.
 pub fn tenant(stage: &Stage, number: u8, uuid: &str) -> Result<Guest> {
     let like = stage.plan.guests.first().context("the fleet is empty")?;
     Ok(Guest {
@@ -70,7 +72,7 @@ pub fn tenant(stage: &Stage, number: u8, uuid: &str) -> Result<Guest> {
     })
 }
 
-/// A folder with the static agent under the name that sources give it.
+/// Creates a folder with the static agent, named as in sources of the delivery.
 pub fn agent_folder(at: &Path) -> Result<PathBuf> {
     let folder = at.join("agent");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
@@ -82,7 +84,7 @@ pub fn agent_folder(at: &Path) -> Result<PathBuf> {
 /// A web server on the host's loopback that serves a folder.
 pub struct Mirror {
     _server: Process,
-    /// Where it listens.
+    /// The address on which it listens.
     pub address: SocketAddr,
 }
 
@@ -103,20 +105,22 @@ impl Mirror {
     }
 }
 
-/// The VM of `who`: its UUID, and its agent's port where the collector dials.
+/// The VM of `who`: with its UUID, and with its agent's port forwarded from the address that the
+/// collector dials.
 pub fn vm(who: &Guest) -> Vm {
     Vm::new(&who.name)
         .uuid(who.firmware.to_string())
         .forward(who.address, AGENT_PORT)
 }
 
-/// Writes the VMI of `who` where the collector looks for it, placed on `host`.
+/// Writes the VMI of `who`, scheduled on `host`, to the collector's manifests.
 pub fn place(stage: &Stage, who: &Guest, host: &str) -> Result<()> {
     stage.write_manifest(&format!("infra/vmi-{}.yaml", who.name), &sim::vmi(who, host))
 }
 
-/// Writes the input of a delivery to `who`, with its certificate, into a folder of the scene, and gives its path. `settings`
-/// are indented lines of AgentConfig; `more` further lines of the input.
+/// Writes the input of a delivery for `who`, with its certificate, into a folder of the scene, and
+/// returns its path. `settings` are indented lines of AgentConfig; `more` are further lines of the
+/// input.
 pub fn input(
     stage: &Stage,
     scene: &Scene,
@@ -153,11 +157,11 @@ pub fn input(
     Ok(path)
 }
 
-/// Where [`installed`] leaves the agent that it has installed.
+/// Path of the agent in guests from [`installed`].
 pub const BROUGHT: &str = "/root/virtfleet/virtfleet-agent";
 
-/// Starts a guest that is booted, with the agent at [`BROUGHT`], installed and none of its units started. Guests with the same
-/// agent share a snapshot.
+/// Starts a booted guest with the agent at [`BROUGHT`], installed and with none of its units
+/// started. Guests with the same agent share a snapshot.
 pub fn installed(scene: &Scene, vm: &Vm) -> Result<Machine> {
     let agent = bins::static_agent()?;
     let bytes = fs::read(&agent).with_context(|| format!("read {}", agent.display()))?;
@@ -178,8 +182,8 @@ pub fn installed(scene: &Scene, vm: &Vm) -> Result<Machine> {
     )
 }
 
-/// Gives a guest from [`installed`] its settings and certificates, and starts what the agent has installed. The collector must be
-/// told of `who` by [`place`].
+/// Writes the settings and certificates of a guest from [`installed`], and starts the agent's
+/// units. The collector needs the manifest of `who`: [`place`].
 pub fn begin(machine: &Machine, stage: &Stage, who: &Guest) -> Result<()> {
     let folder = machine.folder().join("tls");
     let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
@@ -202,7 +206,7 @@ pub fn begin(machine: &Machine, stage: &Stage, who: &Guest) -> Result<()> {
         .map(drop)
 }
 
-/// What `virtfleetctl render` prints for an input.
+/// The output of `virtfleetctl render` for an input.
 pub fn render(what: &str, input: &Path, more: &[&str]) -> Result<String> {
     Launch::new(bins::ctl()?)
         .args(["render", what])
@@ -211,7 +215,8 @@ pub fn render(what: &str, input: &Path, more: &[&str]) -> Result<String> {
         .text(PATIENCE)
 }
 
-/// Waits until the collector hears the agent of `who` and knows it by its SMBIOS UUID; gives the VM as the API shows it.
+/// Waits until the collector pulls the agent of `who` and identifies it by its SMBIOS UUID; returns
+/// the VM from the API.
 pub fn until_heard(stage: &Stage, who: &Guest) -> Result<Value> {
     stage.until_vm_within(GUEST_PATIENCE, who, "the agent is heard and recognised", |vm| {
         vm["agent"]["status"] == "up"
@@ -220,8 +225,8 @@ pub fn until_heard(stage: &Stage, who: &Guest) -> Result<Value> {
     })
 }
 
-/// Everything that the delivery leaves in a guest, as one text: files with modes and sums, links, what is enabled and what
-/// runs. Equal texts are equal end states.
+/// Everything that the delivery leaves in a guest, as one text: files with modes and checksums,
+/// links, enabled and running units. Equal texts mean equal end states.
 pub fn end_state(machine: &Machine) -> Result<String> {
     machine.run(
         "set -e
@@ -236,8 +241,8 @@ pub fn end_state(machine: &Machine) -> Result<String> {
     )
 }
 
-/// Checks that an [`end_state`] is whole: nothing is missing, empty, disabled or dead. Sums differ between builds and guests;
-/// the delivery compares them with what was asked for at each boot.
+/// Checks that an [`end_state`] is complete: nothing is missing, empty, disabled or inactive.
+/// Checksums differ between builds and guests; the delivery verifies them at each boot.
 pub fn complete(state: &str) -> Result<()> {
     const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     anyhow::ensure!(!state.contains(EMPTY), "a file is empty:\n{state}");

@@ -1,4 +1,5 @@
-//! A small HTTP(S) client for tests and benchmarks: one connection, kept open as a scraper keeps it.
+//! A small HTTP(S) client for tests and benchmarks, with one persistent connection, as a scraper
+//! has.
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
@@ -18,17 +19,17 @@ use tokio_rustls::TlsConnector;
 
 use crate::pki::AGENT_DNS;
 
-/// No answer in a test is larger.
+/// Maximum size of an answer in bytes.
 const LARGEST: usize = 64 * 1024 * 1024;
 
-/// An answer.
+/// An HTTP response.
 #[derive(Debug)]
 pub struct Answer {
     /// Its status.
     pub status: StatusCode,
     /// Its headers.
     pub headers: HeaderMap,
-    /// Its body, as it came (still compressed, when it is).
+    /// Its body as received (still compressed, if so).
     pub body: Bytes,
 }
 
@@ -44,7 +45,7 @@ impl Answer {
         serde_json::from_slice(&self.body).with_context(|| format!("not JSON: {start}"))
     }
 
-    /// The same when its status is 200, else an error that quotes it.
+    /// The answer if its status is 200, else an error that quotes it.
     pub fn ok(self) -> Result<Self> {
         let start = String::from_utf8_lossy(&self.body[..self.body.len().min(200)]);
         ensure!(self.status == StatusCode::OK, "{}: {start}", self.status);
@@ -52,7 +53,7 @@ impl Answer {
     }
 }
 
-/// A connection to one server, used from a thread that is not async.
+/// A connection to one server, for threads that are not async.
 pub struct Client {
     runtime: Runtime,
     sender: SendRequest<Empty<Bytes>>,
@@ -61,12 +62,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects without TLS. `deadline` holds for this and for each answer.
+    /// Connects without TLS. `deadline` applies to the connection and to each answer.
     pub fn plain(address: SocketAddr, deadline: Duration) -> Result<Self> {
         Self::connect(address, None, deadline)
     }
 
-    /// Connects with TLS to an agent, whose certificate must carry the agents' DNS name.
+    /// Connects with TLS to an agent, whose certificate must contain the agents' DNS name.
     pub fn tls(address: SocketAddr, config: Arc<ClientConfig>, deadline: Duration) -> Result<Self> {
         Self::connect(address, Some(config), deadline)
     }
@@ -88,12 +89,12 @@ impl Client {
         })
     }
 
-    /// Gets `path`, e.g. `/metrics`.
+    /// Sends a GET request for `path`, e.g. `/metrics`.
     pub fn get(&mut self, path: &str) -> Result<Answer> {
         self.get_with(path, &[])
     }
 
-    /// Gets `path` with further headers.
+    /// Sends a GET request for `path` with further headers.
     pub fn get_with(&mut self, path: &str, headers: &[(&str, &str)]) -> Result<Answer> {
         let mut request = Request::get(path).header(header::HOST, &self.host);
         for (name, value) in headers {
@@ -142,7 +143,8 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the runtime of its client; an error of the connection reaches the request that waits for it.
+    // The task ends with its client's runtime; the pending request receives any error of the
+    // connection.
     drop(tokio::spawn(connection));
     Ok(sender)
 }

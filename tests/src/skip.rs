@@ -1,18 +1,21 @@
-//! Tests that do not run. One is skipped because the machine lacks what it needs, which is a failure with `CI=true`. One is
-//! deferred because it takes minutes; a command of its own runs it. Neither counts as passed.
+//! Skipped and deferred tests. A test is skipped if the machine lacks something that it needs; with
+//! `CI=true` this is a failure. A test is deferred if it takes minutes; another command runs it.
+//! Neither counts as passed.
 
 use std::{env, fs::OpenOptions, io::Write as _, path::PathBuf};
 
 use anyhow::{Context as _, Result};
 
-/// The environment variable that names the file to which reasons are appended; `make test` prints them as a table.
+/// The environment variable that names the file to which reasons are appended; `make test` prints
+/// them as a table.
 pub const SKIPS: &str = "VIRTFLEET_SKIPS";
-/// The environment variable that names the file to which deferred tests are appended; `make test` prints them as a table.
+/// The environment variable that names the file to which deferred tests are appended; `make test`
+/// prints them as a table.
 pub const DEFERRED: &str = "VIRTFLEET_DEFERRED";
 
-/// Records that `test` of `tier` was skipped for `reason`. Fails when `CI` is `true`: there a skip is a failure.
+/// Records that `test` of `tier` was skipped for `reason`. Fails if `CI` is `true`.
 ///
-/// Return from the test right after it.
+/// The test must return right after it.
 pub fn skip(tier: u8, test: &str, reason: &str) -> Result<()> {
     let reason = reason.replace(['\n', '\t'], " ");
     if env::var("CI").is_ok_and(|ci| ci == "true") {
@@ -22,15 +25,15 @@ pub fn skip(tier: u8, test: &str, reason: &str) -> Result<()> {
     append(SKIPS, &format!("{tier}\t{test}\t{reason}\n"))
 }
 
-/// Set by `tests/soak.sh`, which runs what is deferred.
+/// Set by `tests/soak.sh`, which runs deferred tests.
 pub const SOAK: &str = "VIRTFLEET_SOAK";
 
-/// Whether `test` of `tier`, or the rest of it, is left to `soak`, the command that runs it, because it takes minutes. Then it is
-/// recorded as deferred, and the test returns. False in a soak.
+/// Whether `test` of `tier`, or the rest of it, is deferred to the command `soak`, because it takes
+/// minutes. If so, records it, and the test must return. Always false in a soak.
 ///
 /// # Panics
 ///
-/// When it cannot be recorded: a test that is left out silently would count as passed.
+/// If it cannot be recorded: a test that is omitted silently would count as passed.
 pub fn deferred(tier: u8, test: &str, soak: &str) -> bool {
     if env::var_os(SOAK).is_some() {
         return false;
@@ -52,12 +55,12 @@ fn append(variable: &str, line: &str) -> Result<()> {
         .create(true)
         .open(&path)
         .with_context(|| format!("{variable}={}", path.display()))?;
-    // One write a line: appends of this size from several processes do not mix.
+    // One write for each line: appends of this size from several processes do not mix.
     file.write_all(line.as_bytes())
         .with_context(|| format!("write {}", path.display()))
 }
 
-/// The value, or none after recording why the test is skipped.
+/// The value, or `None` after recording why the test is skipped.
 pub fn need<T>(tier: u8, test: &str, value: Result<T>) -> Result<Option<T>> {
     match value {
         Ok(value) => Ok(Some(value)),
@@ -65,7 +68,7 @@ pub fn need<T>(tier: u8, test: &str, value: Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Fails, for [`need`], unless this process is root.
+/// Requires root, for [`need`].
 pub fn root() -> Result<()> {
     anyhow::ensure!(nix::unistd::geteuid().is_root(), "needs root");
     Ok(())

@@ -1,5 +1,6 @@
-//! A fleet on a stage: a temporary folder with certificates and manifests, simulated guests, real agents on this machine, and
-//! a real collector that watches and hears them. Everything ends and goes with its drop.
+//! A fleet on a stage: a temporary folder with certificates and manifests, simulated guests, real
+//! agents on this machine, and a real collector that watches the manifests and pulls the agents.
+//! Dropping the stage ends and removes everything.
 
 use std::{
     fs,
@@ -22,15 +23,15 @@ use crate::{
     wait,
 };
 
-/// How long anything on the stage may take before a test says that it does not happen.
+/// Maximum wait for any condition on the stage before a test fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How the stage's collector pulls.
+/// Pull settings of the stage's collector.
 #[derive(Debug, Clone, Copy)]
 pub struct Beat {
-    /// Between two pulls of one VM.
+    /// Interval between two pulls of one VM.
     pub interval: Duration,
-    /// For one pull.
+    /// Timeout of one pull.
     pub timeout: Duration,
 }
 
@@ -45,22 +46,23 @@ impl Default for Beat {
 
 /// The stage.
 pub struct Stage {
-    // In the order of their drop: processes first, then what they use.
+    // In drop order: processes first, then what they use.
     collector: Option<Process>,
     agents: Vec<Process>,
     _fleet: Fleet,
-    /// Who is there.
+    /// The simulated fleet.
     pub plan: Plan,
-    /// Who vouches for them.
+    /// The certificate authority of the fleet.
     pub authority: Authority,
-    /// Where the collector serves.
+    /// Address of the collector's API.
     pub api: SocketAddr,
     port: u16,
     folder: TempDir,
 }
 
 impl Stage {
-    /// Certificates, manifests and simulated guests; `options.port` is replaced by a free one.
+    /// Creates certificates, manifests and simulated guests; `options.port` is replaced by a free
+    /// one.
     pub fn new(mut options: Options) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder for the stage")?;
         options.port = ports::free()?.port();
@@ -86,12 +88,13 @@ impl Stage {
         })
     }
 
-    /// Two hosts in two zones, one simulated guest, and a collector that runs: what a real guest joins.
+    /// Two hosts in two zones, one simulated guest, and a running collector: the stage for a real
+    /// guest.
     pub fn small() -> Result<Self> {
         Self::small_at(Beat::default())
     }
 
-    /// As [`Self::small`], with a collector that pulls like this.
+    /// As [`Self::small`], with these pull settings.
     pub fn small_at(beat: Beat) -> Result<Self> {
         let mut stage = Self::new(Options {
             guests: 1,
@@ -112,11 +115,11 @@ impl Stage {
     pub fn pki(&self) -> PathBuf {
         self.folder.path().join("pki")
     }
-    /// A folder for whatever else a test writes.
+    /// A folder for other files of a test.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
-    /// 127.0.0.1 with the fleet's port, where no simulated guest is: for a real agent.
+    /// 127.0.0.1 with the fleet's port, which no simulated guest uses: for a real agent.
     pub fn own_address(&self) -> SocketAddr {
         SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port)
     }
@@ -127,18 +130,18 @@ impl Stage {
             .join(format!("vmi-{}-{}.yaml", guest.cluster, guest.name))
     }
 
-    /// Writes a manifest under the folder, whole or not at all.
+    /// Writes a manifest under the folder, atomically.
     pub fn write_manifest(&self, name: &str, text: &str) -> Result<()> {
         replace(&self.manifests().join(name), text)
     }
 
-    /// Writes the VMI of `guest` with another infra node: what a live migration does to it.
+    /// Writes the VMI of `guest` with another infra node, as after a live migration.
     pub fn move_to(&self, guest: &Guest, host: &str) -> Result<()> {
         replace(&self.manifest(guest), &sim::vmi(guest, host))
     }
 
-    /// Starts the real agent of `guest` on this machine, at the guest's address; `settings` are further lines of its
-    /// settings. Its manifest is the caller's to write.
+    /// Starts the real agent of `guest` on this machine, at the guest's address; `settings` are
+    /// further lines of its settings. The caller writes its manifest.
     pub fn start_agent(&mut self, guest: &Guest, settings: &str) -> Result<()> {
         let home = self.folder.path().join(format!("agent-{}", guest.name));
         let identity = self.authority.agent(&guest.cluster, &guest.name, &guest.uid)?;
@@ -201,37 +204,37 @@ impl Stage {
         self.collector.as_mut().context("the collector is not running")
     }
 
-    /// Takes the running collector away, to end it in a way of one's own.
+    /// Takes the running collector out of the stage, so that the test can end it.
     pub fn take_collector(&mut self) -> Result<Process> {
         self.collector.take().context("the collector is not running")
     }
 
-    /// Takes the agent that was started last away, to end it in a way of one's own.
+    /// Takes the last started agent out of the stage, so that the test can end it.
     pub fn take_agent(&mut self) -> Result<Process> {
         self.agents.pop().context("no real agent is running")
     }
 
-    /// What the collector answers to `path`, as JSON.
+    /// The collector's response to `path`, as JSON.
     pub fn json(&self, path: &str) -> Result<Value> {
         get(self.api, path)?.ok()?.json()
     }
 
-    /// What the collector answers to `path`, as text.
+    /// The collector's response to `path`, as text.
     pub fn text(&self, path: &str) -> Result<String> {
         Ok(get(self.api, path)?.ok()?.text()?.to_owned())
     }
 
-    /// `virtfleetctl` with its server set.
+    /// `virtfleetctl` with the server option set.
     pub fn ctl(&self) -> Result<Launch> {
         Ok(Launch::new(bins::ctl()?).env("VIRTFLEET_SERVER", format!("http://{}", self.api)))
     }
 
-    /// Waits until `holds` says yes of one VM's JSON (an item of `/api/v1/vms`).
+    /// Waits until one VM's JSON (an item of `/api/v1/vms`) satisfies `holds`.
     pub fn until_vm(&self, guest: &Guest, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         self.until_vm_within(PATIENCE, guest, what, holds)
     }
 
-    /// The same, for at most `deadline`.
+    /// As [`Stage::until_vm`], for at most `deadline`.
     pub fn until_vm_within(
         &self,
         deadline: Duration,
@@ -247,7 +250,7 @@ impl Stage {
         })
     }
 
-    /// Waits until as many agents answer.
+    /// Waits until `count` agents answer.
     pub fn until_up(&self, count: usize) -> Result<()> {
         wait::eventually(PATIENCE, &format!("{count} agents are up"), || {
             let list = self.json("/api/v1/vms?agent=up")?;
@@ -262,7 +265,7 @@ fn get(address: SocketAddr, path: &str) -> Result<crate::scrape::Answer> {
     Client::plain(address, PATIENCE)?.get(path)
 }
 
-/// Written beside the file and renamed over it.
+/// Writes a temporary file and renames it over the file.
 fn replace(path: &Path, text: &str) -> Result<()> {
     let new = path.with_extension("new");
     fs::create_dir_all(path.parent().unwrap_or(path))?;

@@ -1,5 +1,5 @@
-//! Swap on loop devices ends with its test. The kernel knows swap for the whole machine: it does not end with a mount
-//! namespace, and it keeps the loop device and the deleted file behind it.
+//! Turns off swap on loop devices of a test. Swap is machine-wide: it does not end with a mount
+//! namespace, and it keeps the loop device and the deleted file.
 
 use std::{
     fs,
@@ -11,10 +11,10 @@ use anyhow::Result;
 
 use crate::process::Launch;
 
-/// Swapping out reads back what is there, which is little.
+/// Timeout of swapoff(8), which reads back what was swapped out; here that is little.
 const LIMIT: Duration = Duration::from_mins(1);
 
-/// Has the kernel no longer swap to that node (`/dev/loop3`). Nothing happens where it does not.
+/// Turns off swap on that node (`/dev/loop3`), if it is in use.
 ///
 /// # Errors
 /// `/proc/swaps` cannot be read, or swapoff(8) fails.
@@ -25,10 +25,11 @@ pub fn end(node: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Ends the swap on loop devices whose files lie in a folder for which this holds: it gets the path of the file.
+/// Turns off swap on loop devices whose files are in an abandoned folder; `is_abandoned` gets the
+/// path of the file.
 ///
 /// # Errors
-/// As of [`end`].
+/// As for [`end`].
 pub fn end_where(is_abandoned: impl Fn(&Path) -> bool) -> Result<()> {
     for node in in_use()? {
         let name = node.file_name().unwrap_or_default();
@@ -40,12 +41,13 @@ pub fn end_where(is_abandoned: impl Fn(&Path) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Nodes that the kernel swaps to, from `/proc/swaps` (proc_swaps(5)).
+/// The nodes in use as swap, from `/proc/swaps` (proc_swaps(5)).
 fn in_use() -> Result<Vec<PathBuf>> {
     Ok(nodes(&fs::read_to_string("/proc/swaps")?))
 }
 
-/// A path below a mount whose namespace has ended begins at that mount: `/loop7` for `/dev/loop7`.
+/// A path below a mount whose namespace has ended is relative to that mount: `/loop7` for
+/// `/dev/loop7`.
 fn nodes(swaps: &str) -> Vec<PathBuf> {
     let paths = swaps
         .lines()

@@ -1,4 +1,4 @@
-//! This very machine as one of the fleet's VMs: what an infra cluster would know of it.
+//! This machine as one of the fleet's VMs, with the data that an infra cluster would have.
 
 use std::fs;
 
@@ -7,11 +7,13 @@ use virtfleet_wire::ids::Uuid;
 
 use crate::{sim::Guest, stage::Stage};
 
-/// The firmware's UUID where this machine shows none: then the agent shows none either, and nothing contradicts it.
+/// The firmware's UUID for a machine that has none: the agent reports none either, so there is no
+/// contradiction.
 const NONE_SHOWN: &str = "b0a7c1de-0000-4000-8000-000000000003";
 
-/// This machine as a VM of the stage's first cluster on its last host, with its own SMBIOS UUID, or where there is none its
-/// machine-id, which systemd fills from that UUID on KVM. A minimal container has neither.
+/// This machine as a VM of the stage's first cluster on its last host, with its own SMBIOS UUID. If
+/// there is none, its machine-id is used, which systemd derives from that UUID on KVM. A minimal
+/// container has neither.
 pub fn as_guest(stage: &Stage) -> Result<Guest> {
     let like = stage.plan.guests.first().context("the fleet is empty")?;
     Ok(Guest {
@@ -36,7 +38,7 @@ fn uuid() -> Result<Uuid> {
         .context("a UUID for this machine")
 }
 
-/// Its host name, if that can name a VM.
+/// The host name, if it is a valid VM name.
 fn name() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname")
         .unwrap_or_default()
@@ -46,7 +48,7 @@ fn name() -> String {
     if fits { name } else { "this-machine".to_owned() }
 }
 
-/// The hardware address of the first interface that stands for a device.
+/// The MAC address of the first interface with a device.
 fn mac() -> Option<String> {
     let mut devices: Vec<_> = fs::read_dir("/sys/class/net")
         .ok()?

@@ -1,4 +1,4 @@
-//! Waiting for a condition with a deadline: the only way in which tests wait.
+//! Waits for conditions with a deadline; tests wait in no other way.
 
 use std::{
     thread,
@@ -7,17 +7,19 @@ use std::{
 
 use anyhow::{Result, anyhow};
 
-/// Shortest pause between two probes.
+/// Minimum pause between two probes.
 const PAUSE: Duration = Duration::from_millis(20);
-/// What follows an event, and not a timer, has happened after this, also on a machine that is busy. It is well below the pauses,
-/// time limits and intervals that it tells from an event: 30 seconds and more.
+/// Deadline for effects of an event, as opposed to a timer, also on a busy machine. It is well
+/// below the pauses, timeouts and intervals from which it must be distinguished: 30 seconds and
+/// more.
 pub const PROMPT: Duration = Duration::from_secs(10);
 
-/// Longest pause between two probes.
+/// Maximum pause between two probes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// Calls `probe` until it returns a value, and fails `deadline` after the first call with `what` and the last reason. Pauses as long as a probe takes, so that
-/// a probe that starts programs takes no more than half of a core from what it waits for.
+/// Calls `probe` until it returns a value. Fails `deadline` after the first call, with `what` and
+/// the last error. Pauses as long as a probe takes, so that a probe that starts programs uses at
+/// most half of a core.
 pub fn eventually<T>(deadline: Duration, what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     loop {
@@ -27,20 +29,20 @@ pub fn eventually<T>(deadline: Duration, what: &str, mut probe: impl FnMut() -> 
             Err(last) if start.elapsed() >= deadline => {
                 return Err(last.context(format!("waited {deadline:?} for {what}")));
             }
-            // Parking with a time limit is a pause that cannot be mistaken for an event: nobody unparks this thread.
+            // Parking with a timeout is a pause that no event ends: this thread is never unparked.
             Err(_) => thread::park_timeout(begun.elapsed().clamp(PAUSE, LONGEST_PAUSE)),
         }
     }
 }
 
-/// The same for a condition that has no value.
+/// As [`eventually`], for a condition without a value.
 pub fn until(deadline: Duration, what: &str, mut holds: impl FnMut() -> bool) -> Result<()> {
     eventually(deadline, what, || {
         holds().then_some(()).ok_or_else(|| anyhow!("not yet"))
     })
 }
 
-/// Lets `length` pass and calls `look` every second of it. For measuring, never for waiting until something has happened.
+/// Waits for `length` and calls `look` every second. For measurements, never to wait for an event.
 pub fn measure(length: Duration, mut look: impl FnMut() -> Result<()>) -> Result<()> {
     let start = Instant::now();
     while let Some(left) = length.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {

@@ -1,4 +1,5 @@
-//! Two files of the agent, taken alone: to build all of it with instrumentation would take longer than to fuzz them.
+//! Two files of the agent, taken alone: to build all of it with instrumentation would take longer
+//! than to fuzz them.
 
 #[path = "../../../agent/host/src/dns/ask/message.rs"]
 mod message;

@@ -5,7 +5,8 @@ use std::{
     sync::atomic::{AtomicUsize, Ordering::Relaxed},
 };
 
-/// Bytes that a run may hold whatever its input: tables, a schema of the settings, a regular expression.
+/// Bytes that a run may hold whatever its input: tables, a schema of the settings, a regular
+/// expression.
 const ANY: usize = 8 << 20;
 /// Bytes that it may hold for each byte of its input.
 const EACH: usize = 1_000;

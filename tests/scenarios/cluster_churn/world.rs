@@ -29,7 +29,8 @@ const VMS: usize = 40;
 /// A cluster, a Node of it, and a key.
 pub(crate) type Label = (usize, String, String);
 
-/// A value that was true from before the change until after the next one, by the clock of this machine.
+/// A value that was true from before the change until after the next one, by the clock of this
+/// machine.
 #[derive(Debug)]
 pub(crate) struct Span {
     pub(crate) value: String,
@@ -76,7 +77,8 @@ impl Host {
 }
 
 impl World {
-    /// Makes hosts, VMs and their Nodes; the VMs in turn in each cluster, with the same names in all.
+    /// Makes hosts, VMs and their Nodes; the VMs in turn in each cluster, with the same names in
+    /// all.
     pub(crate) fn new(scene: &Scene) -> Result<Self> {
         let rules = json!([
             { "key": "rack", "mode": "Follow" },
@@ -189,8 +191,8 @@ pub(crate) fn churn(scene: &Scene, world: &Mutex<World>, seed: u64, stop: &Atomi
     Ok(())
 }
 
-/// Another user of the user clusters: labels and annotations of its own, and a kubelet's heartbeats. Returns what it has
-/// written last, and how often.
+/// Another user of the user clusters: labels and annotations of its own, and a kubelet's
+/// heartbeats. Returns what it has written last, and how often.
 pub(crate) fn meddle(
     scene: &Scene,
     seed: u64,

@@ -12,8 +12,8 @@ use virtfleet_tests::{
 
 use super::until_state;
 
-/// A user cluster whose API server never ends an answer is Failed: it costs no more than an answer may have, and no log line
-/// or message repeats it.
+/// A user cluster whose API server never ends an answer is Failed: it costs no more than an answer
+/// may have, and no log line or message repeats it.
 pub(super) fn costs_itself(infra: &ApiServer, tenant: &ApiServer, collector: &Collector) {
     let proxy = Proxy::start(tenant).unwrap();
     let peak = || usage::peak(collector.process.id()).unwrap();

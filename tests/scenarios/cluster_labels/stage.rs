@@ -102,8 +102,8 @@ impl Stage {
         })
     }
 
-    /// Waits until `collector` has done everything that follows from what has happened so far to VMIs and Nodes, as
-    /// `Scene::until_idle` does; returns the name of the VM that it adds.
+    /// Waits until `collector` has done everything that follows from what has happened so far to
+    /// VMIs and Nodes, as `Scene::until_idle` does; returns the name of the VM that it adds.
     pub(crate) fn until_idle(&self, collector: &Collector, host: &str) -> Result<String> {
         let name = format!("{MARKER}{}", self.markers.fetch_add(1, Ordering::Relaxed));
         self.vmi(&name, host)?;

@@ -1,4 +1,5 @@
-//! What is shipped below `cloud-init/` is what `virtfleetctl render` prints, and the tools that read it accept it.
+//! What is shipped below `cloud-init/` is what `virtfleetctl render` prints, and the tools that
+//! read it accept it.
 
 use std::{fs, path::Path, time::Duration};
 

@@ -49,9 +49,11 @@ fn tier2_killed_at_any_moment_the_next_run_ends_the_same() {
     }
 }
 
-/// Runs the boot command and kills all of it after so long, as a power cut would: nothing is told, nothing tidied up.
+/// Runs the boot command and kills all of it after so long, as a power cut would: nothing is told,
+/// nothing tidied up.
 fn kill_after(guest: &Guest, moment: Duration) {
-    // A process group of their own dies at once; `timeout -s KILL` in the script would not reach its own group's children.
+    // A process group of their own dies at once; `timeout -s KILL` in the script would not reach
+    // its own group's children.
     let script = format!(
         "setsid dash '{}' >/dev/null 2>&1 & leader=$!; sleep {:.3}; ps -e -o pid= -o sid= | while read -r pid sid; do [ \
          \"$sid\" != \"$leader\" ] || kill -9 \"$pid\"; done",

@@ -1,4 +1,5 @@
-//! What `virtfleetctl render` refuses: settings that the agent would refuse, user-data without TLS, broken user-data.
+//! What `virtfleetctl render` refuses: settings that the agent would refuse, user-data without TLS,
+//! broken user-data.
 
 use std::fs;
 
@@ -9,7 +10,8 @@ use super::guest::PATIENCE;
 const HEAD: &str = "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\n";
 const TLS: &str = "  server: { tls: { certificate: /c, key: /k, clientCA: /a } }\n";
 
-/// Exit code, standard output and standard error of `virtfleetctl render` for an input, from standard input.
+/// Exit code, standard output and standard error of `virtfleetctl render` for an input, from
+/// standard input.
 fn render(input: &str, args: &[&str]) -> (i32, String, String) {
     let launch = Launch::new(bins::ctl().unwrap())
         .arg("render")
@@ -54,7 +56,8 @@ fn what_the_agent_refuses_is_not_rendered() {
             assert!(err.contains(expected), "{input}: {err}");
         }
     }
-    // A file that the input brings is a settings file, too, and it may be the one that repairs another.
+    // A file that the input brings is a settings file, too, and it may be the one that repairs
+    // another.
     let fragment = |content: &str| {
         format!(
             "settings:\n{TLS}files:\n- path: /etc/virtfleet/agent.d/60-more.yaml\n  content: |\n    apiVersion: \

@@ -1,6 +1,6 @@
-//! Bytes that are not provably ours are never cleared without an approval, whatever the journal says:
-//! a tool that failed, a kill between intent and tool, a writer in the window, a filesystem that was
-//! used by hand, a tool that outlives the agent.
+//! Bytes that are not provably ours are never cleared without an approval, whatever the journal
+//! says: a tool that failed, a kill between intent and tool, a writer in the window, a filesystem
+//! that was used by hand, a tool that outlives the agent.
 
 use std::{fs, os::unix::fs::FileExt as _};
 
@@ -170,9 +170,9 @@ impl<'s> Case<'s> {
     }
 }
 
-/// Between two runs something that knows no lock writes to a disk that is not formatted yet: nothing is
-/// cleared, and when the bytes are taken away again, the next run goes on. False when the disk is
-/// formatted already.
+/// Between two runs something that knows no lock writes to a disk that is not formatted yet:
+/// nothing is cleared, and when the bytes are taken away again, the next run goes on. False when
+/// the disk is formatted already.
 pub(super) fn foreign_writer(life: &Life<'_>, random: &mut fastrand::Rng) -> Result<bool> {
     let name = life.name();
     let stage = &life.stage;
@@ -423,8 +423,8 @@ fn tier2_a_tool_that_outlives_the_agent_ends_before_anything_else_touches_the_di
     };
     let work = || -> Result<()> {
         let case = Case::new(&stage, "orphan", DiskFilesystem::Btrfs)?;
-        // Frozen as soon as it is there (before that point its version was asked); the agent is killed
-        // later.
+        // Frozen as soon as it is there (before that point its version was asked); the agent is
+        // killed later.
         let freeze = "(timeout 30 sh -c 'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done' \
                       </dev/null >/dev/null 2>&1 &)";
         let outcome = case.order(Order {

@@ -1,5 +1,5 @@
-//! Superblocks as their formats have them on the disk, as far as a reader looks: written by hand, since their tools need the kernel's help, or a
-//! system that is not this one.
+//! Superblocks as their formats have them on the disk, as far as a reader looks: written by hand,
+//! since their tools need the kernel's help, or a system that is not this one.
 
 type Parts = Vec<(u64, Vec<u8>)>;
 
@@ -25,7 +25,8 @@ fn word_of(bytes: &[u8]) -> u32 {
         .fold(0, |word, byte| word << 8 | u32::from(*byte))
 }
 
-/// md(4) 0.90: 4 KiB, 64 KiB from the end rounded down to 64 KiB (`MD_NEW_SIZE_SECTORS`); native byte order.
+/// md(4) 0.90: 4 KiB, 64 KiB from the end rounded down to 64 KiB (`MD_NEW_SIZE_SECTORS`); native
+/// byte order.
 pub(crate) fn md_0_90(size: u64) -> Parts {
     let place = size / (64 * KIB) * (64 * KIB) - 64 * KIB;
     let le = |value: u32| value.to_le_bytes();
@@ -56,7 +57,8 @@ fn md_1(place: u64) -> Parts {
             (144, &(place / 512).to_le_bytes()),
         ],
     );
-    // Checksum over the first 256 bytes and no roles, itself taken as zero: 32-bit words added up, the carry folded in.
+    // Checksum over the first 256 bytes and no roles, itself taken as zero: 32-bit words added up,
+    // the carry folded in.
     let sum: u64 = super_block[..256]
         .chunks(4)
         .map(|word| u64::from(word_of(word)))
@@ -205,7 +207,8 @@ pub(crate) fn apfs(_: u64) -> Parts {
             (72, UUID),
         ],
     );
-    // Fletcher's checksum of what follows the first eight bytes (Apple File System Reference, Objects).
+    // Fletcher's checksum of what follows the first eight bytes (Apple File System Reference,
+    // Objects).
     let (mut low, mut high) = (0_u64, 0_u64);
     for word in block[8..].chunks(4) {
         low = (low + u64::from(word_of(word))) % 0xffff_ffff;

@@ -8,7 +8,8 @@ use super::bytes;
 pub(crate) enum Make {
     /// A shell script: `$D` is the device, `$T` a folder with a folder `dir` of files, and a `key`.
     Sh(&'static str),
-    /// Bytes at their places, by the disk's size: what no tool makes without the kernel's help, or what nobody else makes here.
+    /// Bytes at their places, by the disk's size: what no tool makes without the kernel's help, or
+    /// what nobody else makes here.
     Bytes(fn(u64) -> Vec<(u64, Vec<u8>)>),
 }
 

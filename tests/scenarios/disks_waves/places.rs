@@ -1,6 +1,7 @@
 //! One disk for several places: directories of its filesystem, bind-mounted at each.
 //!
-//! `VIRTFLEET_DISK_PLACES_STEP` says how many points between two effects lie between two kills: 1 kills at each.
+//! `VIRTFLEET_DISK_PLACES_STEP` says how many points between two effects lie between two kills: 1
+//! kills at each.
 
 use std::env;
 
@@ -10,8 +11,8 @@ use virtfleet_wire::settings::{DiskFilesystem, DiskOwner, DiskPlace, DiskSetting
 
 use super::{MIB, declared, disk, stage};
 
-/// What a boot does with the units of such a disk, as systemd does: it reads all units, and mounts the filesystem first, then each place whose
-/// assertions hold.
+/// What a boot does with the units of such a disk, as systemd does: it reads all units, and mounts
+/// the filesystem first, then each place whose assertions hold.
 const BOOT: &str = "set -e; rm -rf /run/read-units; cd /etc/systemd/system 2>/dev/null || exit 0; cp -a . /run/read-units; \
     for want in multi-user.target.d/*.conf; do [ -e \"$want\" ] || continue; \
     for unit in $(sed -n s/^Wants=//p \"$want\"); do [ -e \"$unit\" ] || continue; \
@@ -20,7 +21,8 @@ const BOOT: &str = "set -e; rm -rf /run/read-units; cd /etc/systemd/system 2>/de
     if [ -z \"$whole\" ]; then mkdir -p \"$place\"; disk=$(findfs UUID=${what##*/}) || continue; mount $disk \"$place\"; continue; fi; \
     mountpoint -q \"$whole\" && [ -d \"$source\" ] || continue; \
     mkdir -p \"$place\"; mount --bind \"$what\" \"$place\"; done; done";
-/// What `mount -a` does at the boot of a guest without systemd; what fails is passed over, as `nofail` says.
+/// What `mount -a` does at the boot of a guest without systemd; what fails is passed over, as
+/// `nofail` says.
 const MOUNT_ALL: &str = "while read -r what place kind options rest; do case $what in \
     UUID=*) mkdir -p $place; disk=$(findfs $what) && mount $disk $place;; /*) mount --bind $what $place;; esac; \
     done < /etc/fstab 2>/dev/null; true";
@@ -282,7 +284,8 @@ fn tier2_a_place_is_filled_later_and_only_from_what_it_still_has() {
             "test ! -e {whole}/full && ! mountpoint -q /srv/data/full"
         ))
         .unwrap();
-    // Killed when the directory is complete and not mounted, and then changed by others: that needs a person.
+    // Killed when the directory is complete and not mounted, and then changed by others: that needs
+    // a person.
     let killed = stage
         .order(&Order {
             disks: vec![full.clone()],
@@ -347,7 +350,8 @@ fn tier2_places_come_and_go_and_keep_their_files() {
     stage
         .sh("grep -q later /srv/data/full/late && echo mine > /srv/data/full/mine")
         .unwrap();
-    // A directory that was in use and is gone is not made anew in silence; the other places are tended all the same.
+    // A directory that was in use and is gone is not made anew in silence; the other places are
+    // tended all the same.
     stage
         .sh(&format!(
             "umount /srv/data/full /srv/data/none && mv {whole}/full {whole}/away"

@@ -1,4 +1,5 @@
-//! A machine whose `/etc/resolv.conf` somebody keeps, on a network with three nameservers and a DHCP server that hands out what the test says.
+//! A machine whose `/etc/resolv.conf` somebody keeps, on a network with three nameservers and a
+//! DHCP server that hands out what the test says.
 
 use std::{path::Path, time::Duration};
 
@@ -12,7 +13,8 @@ use virtfleet_tests::{
 };
 use virtfleet_wire::settings::{DnsConfig, DnsManage, DnsPolicy, DnsSettings};
 
-/// What DHCP hands out first, what is asked for, and what DHCP hands out later. Each says of every name below `example.` that it is 192.0.2.<its last number>.
+/// What DHCP hands out first, what is asked for, and what DHCP hands out later. Each says of every
+/// name below `example.` that it is 192.0.2.<its last number>.
 pub(crate) const OLD: u8 = 11;
 pub(crate) const NEW: u8 = 12;
 pub(crate) const LATER: u8 = 13;
@@ -86,8 +88,8 @@ impl World {
         Self::boot_renewing(owner, root, nameservers, options, 4)
     }
 
-    /// The same with a lease that is renewed after so many seconds, at most 110. A renewal that is under way when a pass takes over
-    /// writes once more, whatever the pass wrote.
+    /// The same with a lease that is renewed after so many seconds, at most 110. A renewal that is
+    /// under way when a pass takes over writes once more, whatever the pass wrote.
     pub(crate) fn boot_renewing(
         owner: &Owner,
         root: &Root,

@@ -100,7 +100,8 @@ fn resolvconf() -> Owner {
     }
 }
 
-/// Every point of taking over and giving back, for NetworkManager: minutes. In every run, dhclient's points are killed at.
+/// Every point of taking over and giving back, for NetworkManager: minutes. In every run,
+/// dhclient's points are killed at.
 fn deferred_crashes(test: &str, owner: &Owner) -> Result<()> {
     if skip::deferred(2, test, "make container-soak") {
         return Ok(());

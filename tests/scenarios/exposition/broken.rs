@@ -35,7 +35,8 @@ fn no_broken_file_of_hardware_hurts_more_than_its_collectors() {
     breaks("hardware", |_| true);
 }
 
-/// Breaks the files that `takes` takes by their paths below the root, one after the other and each in several ways.
+/// Breaks the files that `takes` takes by their paths below the root, one after the other and each
+/// in several ways.
 fn breaks(name: &str, takes: fn(&Path) -> bool) {
     let dir = scratch::folder().unwrap();
     copy(&fixture(name), dir.path());
@@ -78,7 +79,8 @@ fn breaks(name: &str, takes: fn(&Path) -> bool) {
             let why: Vec<_> = failed.iter().map(|name| registry.reason(name)).collect();
             assert!(failed.len() <= allowed, "{}: {failed:?}, {why:?}", path.display());
         }
-        // Whole first: a collector that keeps it open goes on with what was removed, which a kernel's file never is.
+        // Whole first: a collector that keeps it open goes on with what was removed, which a
+        // kernel's file never is.
         fs::write(&path, &whole).unwrap();
         fs::remove_file(&path).unwrap();
         scrape(&mut registry);

@@ -40,7 +40,8 @@ fn unified() -> Result<PathBuf> {
     place.context("no unified hierarchy of cgroups is mounted")
 }
 
-/// A cgroup that stands for the top of a node's hierarchy; it goes with all below it, whatever happens to the test.
+/// A cgroup that stands for the top of a node's hierarchy; it goes with all below it, whatever
+/// happens to the test.
 struct Top {
     path: PathBuf,
     _end: AtEnd,

@@ -1,4 +1,5 @@
-//! What the kernel of these tests answers to `NetworkCalls`: two devices of a KubeVirt guest with virtio-net.
+//! What the kernel of these tests answers to `NetworkCalls`: two devices of a KubeVirt guest with
+//! virtio-net.
 
 use std::{collections::BTreeMap, io};
 
@@ -105,7 +106,8 @@ impl NetworkCalls for FakeKernel {
     fn ethtool(&self, device: &str) -> Result<Ethtool, NetworkError> {
         match device {
             "eth0" => Ok(Ethtool {
-                // virtio-net has modes only with VIRTIO_NET_F_SPEED_DUPLEX; here it is as passed through.
+                // virtio-net has modes only with VIRTIO_NET_F_SPEED_DUPLEX; here it is as passed
+                // through.
                 link: Some(LinkModes {
                     supported: 0b10_0001_0110_1111,
                     advertised: 0b10_0000_0110_0000,

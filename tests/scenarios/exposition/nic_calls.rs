@@ -1,4 +1,5 @@
-//! What the kernel of these tests answers to `NicCalls`: one interface of a KubeVirt guest with two of four queues, as Linux 6.11 and later tell of them.
+//! What the kernel of these tests answers to `NicCalls`: one interface of a KubeVirt guest with two
+//! of four queues, as Linux 6.11 and later tell of them.
 
 use nix::errno::Errno;
 use virtfleet_agent_core::virtio::{Channels, Coalescing, Counters, Direction, Rings};

@@ -1,4 +1,5 @@
-//! Golden pages from fixture roots, and the documents beside them. `UPDATE_GOLDEN=1` writes the pages anew.
+//! Golden pages from fixture roots, and the documents beside them. `UPDATE_GOLDEN=1` writes the
+//! pages anew.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

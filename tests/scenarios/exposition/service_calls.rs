@@ -10,7 +10,8 @@ use virtfleet_agent_host::{
 
 use crate::exposition::world::FakeKernel;
 
-/// A kernel of roots without a systemd has no bus: the one with the path of the fixture `kubevirt` or a copy of it has one.
+/// A kernel of roots without a systemd has no bus: the one with the path of the fixture `kubevirt`
+/// or a copy of it has one.
 impl ServiceCalls for FakeKernel {
     fn bus(&self, path: &Path) -> Result<Box<dyn Bus>, BusError> {
         let rootfs = path.ancestors().nth(3).ok_or(BusError::NoBus)?;

@@ -36,7 +36,8 @@ pub(crate) fn roots(dir: &Path) -> Roots {
     }
 }
 
-/// A kernel that says what a test wants: `/mnt/gone` fails, a mount with a gate hangs until the gate is dropped.
+/// A kernel that says what a test wants: `/mnt/gone` fails, a mount with a gate hangs until the
+/// gate is dropped.
 #[derive(Default)]
 pub(crate) struct FakeKernel {
     pub(crate) gates: Mutex<HashMap<PathBuf, mpsc::Receiver<()>>>,
@@ -124,8 +125,8 @@ pub(crate) fn scrape(registry: &mut Registry) -> String {
     check(page.to_text())
 }
 
-/// Refuses a page that Prometheus would misread: each family once, with `# HELP` and `# TYPE` before its samples, which
-/// stand together, and no series twice.
+/// Refuses a page that Prometheus would misread: each family once, with `# HELP` and `# TYPE`
+/// before its samples, which stand together, and no series twice.
 pub(crate) fn check(text: String) -> String {
     let (mut families, mut series) = (BTreeSet::new(), BTreeSet::new());
     let (mut helped, mut typed) = ("", "");

@@ -1,5 +1,5 @@
-//! Boots: blank disks are formatted and mounted before containerd and kubelet start, and mounted alone after that; a required disk
-//! that is missing holds both back.
+//! Boots: blank disks are formatted and mounted before containerd and kubelet start, and mounted
+//! alone after that; a required disk that is missing holds both back.
 
 use std::time::{Duration, Instant};
 

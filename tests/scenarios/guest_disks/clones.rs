@@ -1,5 +1,6 @@
-//! Clones of the OS image, as KKP attaches them: the root disk and three clones of it, of which one was mounted, one has a byte outside a
-//! filesystem changed, and one is untouched. Only the last is erased, formatted and mounted, also after a power cut in between.
+//! Clones of the OS image, as KKP attaches them: the root disk and three clones of it, of which one
+//! was mounted, one has a byte outside a filesystem changed, and one is untouched. Only the last is
+//! erased, formatted and mounted, also after a power cut in between.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -18,8 +19,9 @@ const DISKS: &str = "
 - { name: mounted, match: { serial: mounted }, mountPoint: /data/mounted, content: image-clone }
 - { name: changed, match: { serial: changed }, mountPoint: /data/changed, content: image-clone }
 ";
-/// Partitions the project's root image: EFI system partition and root, as cloud images have them. It is mounted and written once, as
-/// a build does. Its free space is cut to 160 MiB: an emulated guest reads each byte of it several times.
+/// Partitions the project's root image: EFI system partition and root, as cloud images have them.
+/// It is mounted and written once, as a build does. Its free space is cut to 160 MiB: an emulated
+/// guest reads each byte of it several times.
 const BUILD: &str = r#"
 set -e; cd "$T"
 cp --sparse=always "$ROOT" root

@@ -1,5 +1,5 @@
-//! The power is cut while disks are provisioned: the next boot completes what was begun or refuses it, and nothing that was written
-//! after the first mount is lost.
+//! The power is cut while disks are provisioned: the next boot completes what was begun or refuses
+//! it, and nothing that was written after the first mount is lost.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 const TOOLS: [&str; 3] = ["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"];
 const AUDIT: &str = "/var/lib/virtfleet/journal/audit.jsonl";
 
-/// What writes a file to each disk as soon as it is mounted, brings it to the disk, and then notes on the root disk that it is there.
+/// What writes a file to each disk as soon as it is mounted, brings it to the disk, and then notes
+/// on the root disk that it is there.
 const MARKER: &str = "set -e
 cat >/etc/systemd/system/mark@.service <<'END'
 [Unit]
@@ -84,14 +85,16 @@ fn cut_at(machine: &Guest, moment: Moment, seed: u64) -> Result<String> {
     let said = match moment {
         Moment::InMkfs(index) => {
             let (name, tool) = (NAMES[index], TOOLS[index]);
-            // Between the word of the audit record and this tool's end there is nothing but the format itself.
+            // Between the word of the audit record and this tool's end there is nothing but the
+            // format itself.
             let writes = format!(
                 "grep '\"name\":\"{name}\"' {AUDIT} 2>/dev/null | tail -n 1 | grep -q '\"moment\":\"about-to\"' && pgrep -x {tool} >/dev/null"
             );
             machine.run_until(&writes, tool)?;
             let after = Random::new(seed).between(0.0, 4.0);
             measure(Duration::from_secs_f64(after), || Ok(()))?;
-            // From here on nothing that it writes arrives, so it cannot come to its end between this look and the cut.
+            // From here on nothing that it writes arrives, so it cannot come to its end between
+            // this look and the cut.
             machine.hang(name)?;
             machine
                 .run(&writes)
@@ -178,7 +181,8 @@ fn came_back(machine: &Guest) -> Result<String> {
     Ok(all.join("; "))
 }
 
-/// What the audit record has of a disk, before this boot and in it. Once a format is done, nothing that writes to the disk is begun.
+/// What the audit record has of a disk, before this boot and in it. Once a format is done, nothing
+/// that writes to the disk is begun.
 fn steps(machine: &Guest, name: &str, boot: &str) -> Result<(Vec<String>, Vec<String>)> {
     let (mut before, mut now, mut done) = (Vec::new(), Vec::new(), false);
     for line in machine.run(&format!("cat {AUDIT}"))?.lines() {

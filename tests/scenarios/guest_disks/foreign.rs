@@ -1,4 +1,5 @@
-//! Disks that must not be touched: configuration as KubeVirt attaches it, data of somebody's, bytes that nobody knows, a clone.
+//! Disks that must not be touched: configuration as KubeVirt attaches it, data of somebody's, bytes
+//! that nobody knows, a clone.
 
 use std::{
     fs::File,
@@ -26,7 +27,8 @@ fn blank(path: &Path, bytes: u64) -> Result<()> {
         .with_context(|| format!("create {}", path.display()))
 }
 
-/// What the kinds of KubeVirt's own disks, and data of others, look like: name of the disk, its maker, its size.
+/// What the kinds of KubeVirt's own disks, and data of others, look like: name of the disk, its
+/// maker, its size.
 fn images(folder: &Path) -> Result<Vec<Disk>> {
     let mut disks = Vec::new();
     let tree = folder.join("tree");
@@ -43,7 +45,8 @@ fn images(folder: &Path) -> Result<Vec<Disk>> {
             .args(["-quiet", "-J", "-R", "-V", label, "-o"])
             .args([&image, &tree])
             .text(TOOL)?;
-        // Configuration of this size is hardly to be expected; the size alone must not be what protects it.
+        // Configuration of this size is hardly to be expected; the size alone must not be what
+        // protects it.
         File::options().write(true).open(&image)?.set_len(128 * MIB)?;
         disks.push(Disk::raw(name, &image).scsi().serial(name));
     }
@@ -150,7 +153,8 @@ fn tier4_disks_with_anything_on_them_are_refused_and_stay_as_they_are() {
             // One disk's refusal is not another's.
             ensure!(kit::mounted(&machine, "/data/blank")?.0 == "xfs");
 
-            // What a tool knows nobody can approve; what nobody knows a person can, once, by quoting the evidence.
+            // What a tool knows nobody can approve; what nobody knows a person can, once, by
+            // quoting the evidence.
             let approve = |name: &str, hash: &str| {
                 machine.sh(&format!("{AGENT} disks approve {name} --evidence {hash}"))
             };

@@ -1,5 +1,6 @@
-//! What a person or another program writes to a disk around our `mkfs` is never formatted without an
-//! approval: after a tool that failed, after a kill before it wrote, and in the moment before it.
+//! What a person or another program writes to a disk around our `mkfs` is never formatted without
+//! an approval: after a tool that failed, after a kill before it wrote, and in the moment before
+//! it.
 
 use anyhow::{Result, ensure};
 use virtfleet_tests::guest::{Disk, GIB, Guest, Suite, needs, play};
@@ -21,8 +22,8 @@ const DISKS: &str = "
 ";
 const NAMES: [&str; 3] = ["failed", "killed", "window"];
 
-/// Stand-ins for tools: mkfs.xfs kills the agent before it writes, mkfs.btrfs lets a person write to the
-/// disk when it is asked for its version, and mkfs.ext4 fails in a container.
+/// Stand-ins for tools: mkfs.xfs kills the agent before it writes, mkfs.btrfs lets a person write
+/// to the disk when it is asked for its version, and mkfs.ext4 fails in a container.
 const STAND_INS: &str = r#"set -e
 umask 077; mkdir -p /etc/virtfleet/keys /root/real /root/fake /root/data; umask 022
 head -c 64 /dev/urandom >/etc/virtfleet/keys/inner; chmod 0400 /etc/virtfleet/keys/inner

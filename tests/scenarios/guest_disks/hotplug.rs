@@ -119,7 +119,8 @@ fn tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing() {
                 "{:#?}",
                 kit::refusals(&machine, "going")?
             );
-            // A blank one in its place, of which nobody's data is lost: the format was begun and never ended.
+            // A blank one in its place, of which nobody's data is lost: the format was begun and
+            // never ended.
             machine.plug_disk(&Disk::blank("going", GIB).serial("going"))?;
             kit::applied(&machine)?;
             ensure!(kit::mounted(&machine, "/data/going")?.0 == "ext4");

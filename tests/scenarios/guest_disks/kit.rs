@@ -1,4 +1,5 @@
-//! What the scenarios share: a guest with the agent, its settings for disks, and what the agent says of them.
+//! What the scenarios share: a guest with the agent, its settings for disks, and what the agent
+//! says of them.
 
 use std::time::Duration;
 
@@ -37,8 +38,9 @@ pub(crate) fn vm(name: &str) -> Vm {
     Vm::new(name).no_seed()
 }
 
-/// A guest that runs already, with the agent installed and none of its units started, and with the stand-ins for containerd
-/// and kubelet enabled and not started. `disks` are items of the settings' list.
+/// A guest that runs already, with the agent installed and none of its units started, and with the
+/// stand-ins for containerd and kubelet enabled and not started. `disks` are items of the settings'
+/// list.
 pub(crate) fn guest(scene: &Scene, vm: &Vm, disks: &str) -> Result<Guest> {
     let machine = real::installed(scene, vm)?;
     machine.run(SERVICES)?;
@@ -46,8 +48,8 @@ pub(crate) fn guest(scene: &Scene, vm: &Vm, disks: &str) -> Result<Guest> {
     Ok(machine)
 }
 
-/// The same items, each with a second for its proof of blankness unless it says how it is proven. By default the proof reads for 20
-/// seconds, and an emulated guest needs all of them in each plan.
+/// The same items, each with a second for its proof of blankness unless it says how it is proven.
+/// By default the proof reads for 20 seconds, and an emulated guest needs all of them in each plan.
 fn proven_in_a_second(disks: &str) -> String {
     let items = disks.split("\n- ").map(|item| {
         if item.contains("proof") {

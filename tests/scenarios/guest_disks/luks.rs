@@ -1,5 +1,5 @@
-//! Encryption at rest: opened at each boot by a file or by the TPM, never formatted when the key is lost, and open to a person with
-//! the recovery key.
+//! Encryption at rest: opened at each boot by a file or by the TPM, never formatted when the key is
+//! lost, and open to a person with the recovery key.
 
 use anyhow::{Result, ensure};
 use virtfleet_tests::{
@@ -28,7 +28,8 @@ const KEYS: &str = "set -e; umask 077; mkdir -p /etc/virtfleet/keys; cd /etc/vir
 head -c 64 /dev/urandom >file; tr -dc a-z0-9 </dev/urandom | head -c 48 >recovery; sync file recovery";
 const PLACES: [&str; 2] = ["/data/file", "/data/chip"];
 
-/// The headers' UUIDs and the sums of their first 16 MiB: another format changes both, opening neither.
+/// The headers' UUIDs and the sums of their first 16 MiB: another format changes both, opening
+/// neither.
 fn headers(machine: &Guest) -> Result<String> {
     machine.run(
         "for name in file chip; do cryptsetup luksUUID /dev/disk/by-id/virtio-$name; \
@@ -92,7 +93,8 @@ fn opened_by_file_and_by_chip(test: &str, suite: Suite) {
         ensure!(headers(&machine)? == before, "a header has changed");
         kit::settled(&machine)?;
 
-        // The file is gone, the TPM is new, and the recovery key is where it belongs: not in the guest.
+        // The file is gone, the TPM is new, and the recovery key is where it belongs: not in the
+        // guest.
         machine.run("cd /etc/virtfleet/keys; mv recovery /root; rm file; sync")?;
         machine.cut_power();
         machine.lose_tpm()?;

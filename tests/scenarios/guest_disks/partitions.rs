@@ -39,7 +39,8 @@ fn content(machine: &Guest, parts: &[(u64, u64)]) -> Result<Vec<u8>> {
     Ok(held)
 }
 
-/// The third partition becomes larger, as growpart(1) does it: sfdisk(8) writes the table, and partx(8) tells the kernel.
+/// The third partition becomes larger, as growpart(1) does it: sfdisk(8) writes the table, and
+/// partx(8) tells the kernel.
 const GROW: &str = "disk=$(readlink -e /dev/disk/by-id/virtio-parts); \
      echo ',320MiB' | sfdisk -q --no-reread --no-tell-kernel --force -N 3 $disk && \
      partx --update --nr 3 $disk";

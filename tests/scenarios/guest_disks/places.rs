@@ -1,5 +1,5 @@
-//! One disk for containerd, kubelet and logs: what lay there before is there after, also after a reboot, in which systemd mounts
-//! all places before the services start.
+//! One disk for containerd, kubelet and logs: what lay there before is there after, also after a
+//! reboot, in which systemd mounts all places before the services start.
 
 use anyhow::{Result, ensure};
 use virtfleet_tests::{

@@ -1,4 +1,5 @@
-//! One volume in two VMs at once, KubeVirt's `shareable: true`. Nothing in a guest shows that it is: the settings say so.
+//! One volume in two VMs at once, KubeVirt's `shareable: true`. Nothing in a guest shows that it
+//! is: the settings say so.
 
 use std::fs::File;
 

@@ -16,7 +16,8 @@ const DISKS: &str = "
 - { name: thick, match: { serial: thick }, filesystem: xfs, mountPoint: /data/thick }
 ";
 
-/// The UUID of the swap area on the disk `swap`, which is the one that is swapped to, by its unit and with its priority.
+/// The UUID of the swap area on the disk `swap`, which is the one that is swapped to, by its unit
+/// and with its priority.
 fn swapped(machine: &Guest) -> Result<String> {
     let node = machine.run("readlink -e /dev/disk/by-id/virtio-swap")?;
     let swaps = machine.run("tail -n +2 /proc/swaps")?;

@@ -1,5 +1,5 @@
-//! What a person does by hand: a plan in a file that is done only while it holds, and an approval that is good once, for what was
-//! looked at.
+//! What a person does by hand: a plan in a file that is done only while it holds, and an approval
+//! that is good once, for what was looked at.
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{

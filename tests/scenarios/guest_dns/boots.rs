@@ -23,7 +23,8 @@ const RELOADS: usize = 2;
 /// The same where it cannot reload and is restarted, which takes seconds under emulation.
 const RESTARTS: usize = 8;
 
-/// After a boot: verified by the one that does not collide, and everything that looks at the guest says the same.
+/// After a boot: verified by the one that does not collide, and everything that looks at the guest
+/// says the same.
 fn as_it_should_be(world: &World, boot: &str) -> Result<Value> {
     let machine = &world.machine;
     machine.run_until(
@@ -83,7 +84,8 @@ fn times(world: &World, state: &Value) -> Result<String> {
     let began = of_unit("ExecMainStartTimestampMonotonic")?;
     let ended = of_unit("ExecMainExitTimestampMonotonic")?;
     let script = "journalctl -b -o json -u systemd-networkd | grep -m 1 'DHCPv4 address' | sed -E 's/.*\"__MONOTONIC_TIMESTAMP\" *: *\"([0-9]+)\".*/\\1/'";
-    // The journal moves from memory to the disk at about this time, and journalctl may find neither.
+    // The journal moves from memory to the disk at about this time, and journalctl may find
+    // neither.
     let lease = eventually(Duration::from_secs(30), "networkd's lease in the journal", || {
         number(script)
     })?;
@@ -115,7 +117,8 @@ fn the_cache_comes(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// The same where the agent may only look, and the address is all that the platform hands out: told before, broken then, and mended by what the finding says.
+/// The same where the agent may only look, and the address is all that the platform hands out: told
+/// before, broken then, and mended by what the finding says.
 fn without_being_allowed(world: &World) -> Result<()> {
     let machine = &world.machine;
     world.stop_cache()?;
@@ -218,7 +221,8 @@ fn tier4_dns_of_debian_12_is_verified_and_stays_so() {
         }
         let world = World::first_boot(scene, Suite::Bookworm, BOTH, "")?;
         as_it_should_be(&world, "first boot of Debian 12")?;
-        // networkd of systemd 252 gives the link's lease up when it takes its files up again, and gets the same one at once.
+        // networkd of systemd 252 gives the link's lease up when it takes its files up again, and
+        // gets the same one at once.
         let machine = &world.machine;
         let lease = "cat /run/systemd/netif/leases/* | grep -E '^(ADDRESS|SERVER_ADDRESS)='; ip -4 -br address show scope global; ip route show default";
         let before = machine.run(lease)?;

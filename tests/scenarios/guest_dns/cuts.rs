@@ -15,8 +15,8 @@ use crate::guest_dns::kit::{CUTS, INFRA, SOAK, World, needs};
 
 const UNDO: &str = "/var/lib/virtfleet/dns/undo.json";
 
-/// Cuts the power once. Every other cut falls into the verification, which is held: its questions lead nowhere from the first change on. The others fall anywhere
-/// after the first change.
+/// Cuts the power once. Every other cut falls into the verification, which is held: its questions
+/// lead nowhere from the first change on. The others fall anywhere after the first change.
 fn cut(scene: &Scene, seed: u64) -> Result<String> {
     let world = World::first_boot(
         scene,

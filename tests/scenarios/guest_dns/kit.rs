@@ -1,4 +1,5 @@
-//! What the scenarios share: an infra cluster's network with DHCP and resolvers, a guest on it whose first boot brings the agent, and what the agent says.
+//! What the scenarios share: an infra cluster's network with DHCP and resolvers, a guest on it
+//! whose first boot brings the agent, and what the agent says.
 
 use std::{cell::RefCell, fs, time::Duration};
 
@@ -20,15 +21,17 @@ pub(crate) const INFRA: &str = "10.96.0.10";
 /// How many power cuts are asked for: see `guest_dns.rs`.
 pub(crate) const CUTS: &str = "VIRTFLEET_DNS_CUTS";
 
-/// Looks names up, one after the other, each another one, as programs do. What failed is tried again, ten times at most: systemd-resolved closes its stub while it
-/// takes up its files, and glibc gives up at once where a port is closed.
+/// Looks names up, one after the other, each another one, as programs do. What failed is tried
+/// again, ten times at most: systemd-resolved closes its stub while it takes up its files, and
+/// glibc gives up at once where a port is closed.
 const LOOKUPS: &str =
     "look() { RES_OPTIONS='timeout:2 attempts:2' getent ahostsv4 $1.example.com >/dev/null; }
 i=0; while :; do i=$((i + 1)); at=$(cut -d' ' -f1 /proc/uptime)
 n=1; until look w$i-$n || [ $n -gt 10 ]; do n=$((n + 1)); sleep 0.3; done
 case $n in 1) echo \"ok $i\" ;; 11) echo \"failed $i at $at\" ;; *) echo \"again $i at $at, $n tries\" ;; esac
 sleep 0.1; done >/run/lookups";
-/// Asks `$1` for `$2` by UDP and prints the answer's code and how many records it has; fails when none comes.
+/// Asks `$1` for `$2` by UDP and prints the answer's code and how many records it has; fails when
+/// none comes.
 const ASK: &str = r#"import socket, sys
 question = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0" + b"".join(bytes([len(p)]) + p.encode() for p in sys.argv[2].split(".")) + b"\0\0\x01\0\x01"
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5); s.sendto(question, (sys.argv[1], 53)); a = s.recv(512)
@@ -54,7 +57,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// The guest at its first boot, cloud-init done. `given` are the nameservers of the lease, `settings` lines of the delivery's settings.
+    /// The guest at its first boot, cloud-init done. `given` are the nameservers of the lease,
+    /// `settings` lines of the delivery's settings.
     pub(crate) fn first_boot(scene: &Scene, suite: Suite, given: &str, settings: &str) -> Result<Self> {
         let net = NetNs::of(scene.namespace()?.name());
         for address in [NODE_LOCAL, INFRA] {
@@ -118,7 +122,8 @@ impl World {
         self.machine.run_until(&shows, "the new lease")
     }
 
-    /// Other settings, of which nobody is told but by the file; root's next pass follows them at once.
+    /// Other settings, of which nobody is told but by the file; root's next pass follows them at
+    /// once.
     pub(crate) fn set(&self, dns: &str) -> Result<()> {
         let text = format!("apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\ndns: {dns}\n");
         self.machine
@@ -169,7 +174,8 @@ impl World {
         self.machine.run_within(&script, PATIENCE).map(drop)
     }
 
-    /// None failed so far, and no more than `again` only succeeded when they were tried again. What there was is told.
+    /// None failed so far, and no more than `again` only succeeded when they were tried again. What
+    /// there was is told.
     pub(crate) fn looked_up(&self, again: usize) -> Result<()> {
         let count = self.machine.run("grep -c ^ok /run/lookups || true")?;
         let others = self.machine.run("grep -v ^ok /run/lookups || true")?;
@@ -191,7 +197,8 @@ impl World {
         self.machine.copy_in(&folder, "/opt/unbound")
     }
 
-    /// The user cluster's cache starts as NodeLocal DNS does: its interface, its address, and whom it forwards to is what kubelet gives it.
+    /// The user cluster's cache starts as NodeLocal DNS does: its interface, its address, and whom
+    /// it forwards to is what kubelet gives it.
     pub(crate) fn start_cache(&self) -> Result<()> {
         let machine = &self.machine;
         let upstreams = machine.run("sed -n 's/^nameserver //p' /run/systemd/resolve/resolv.conf")?;
@@ -212,7 +219,8 @@ impl World {
             .map(drop)
     }
 
-    /// What a pod gets that asks the cache: the answer's code and how many records it has; an error for silence.
+    /// What a pod gets that asks the cache: the answer's code and how many records it has; an error
+    /// for silence.
     pub(crate) fn through_the_cache(&self, name: &str) -> Result<String> {
         self.machine.write_file("/run/ask.py", ASK.as_bytes(), "0644")?;
         self.machine

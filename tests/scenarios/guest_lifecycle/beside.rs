@@ -1,4 +1,5 @@
-//! The packaged agent in its unit's sandbox beside node_exporter in the same guest: the same families, labels and values.
+//! The packaged agent in its unit's sandbox beside node_exporter in the same guest: the same
+//! families, labels and values.
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_agent_metrics::COLLECTORS;
@@ -19,7 +20,8 @@ const OURS: &str = "127.0.0.1:10999";
 const ROUNDS: usize = 8;
 /// Units that are left out: node_exporter's own default, which Debian's build narrows.
 const UNITS: &str = ".+\\.(automount|device|mount|scope|slice)";
-/// One series for each interrupt, as node_exporter has them; and no TLS, so that both are asked alike.
+/// One series for each interrupt, as node_exporter has them; and no TLS, so that both are asked
+/// alike.
 const SETTINGS: &str = "cat >/etc/virtfleet/agent.d/20-beside.yaml <<END
 apiVersion: virtfleet.io/v1alpha1
 kind: AgentConfig
@@ -27,8 +29,8 @@ server: { listeners: [{ name: beside, address: \"127.0.0.1:10999\", plain: true 
 metrics: { interrupts: { perInterrupt: true } }
 END
 systemctl restart virtfleet-agent";
-/// Asks theirs, ours and theirs again, over connections that stay: what one process more or one connection less does to
-/// memory and sockets is the same in all three.
+/// Asks theirs, ours and theirs again, over connections that stay: what one process more or one
+/// connection less does to memory and sockets is the same in all three.
 const ASK: &str = "import http.client, sys
 theirs, ours, path, rounds = sys.argv[1:]
 links = {'before': (http.client.HTTPConnection(theirs), '/metrics'), 'ours': (http.client.HTTPConnection(ours), path)}
@@ -45,8 +47,8 @@ for number in range(-1, int(rounds)):
         open(f'/root/beside/{name}{number}', 'wb').write(page)
 ";
 
-/// Starts node_exporter, which was brought with the agent, asks both in turns, and fails with each difference that nothing
-/// explains.
+/// Starts node_exporter, which was brought with the agent, asks both in turns, and fails with each
+/// difference that nothing explains.
 pub(crate) fn says_the_same(machine: &Machine) -> Result<()> {
     machine.run(&format!(
         "install -m 0755 /root/virtfleet/node_exporter {PROGRAM}"

@@ -1,8 +1,9 @@
-//! Ignition in the place of cloud-init: its own engine reads what `virtfleetctl render ignition` prints from where KubeVirt or
-//! QEMU puts it, and the agent comes.
+//! Ignition in the place of cloud-init: its own engine reads what `virtfleetctl render ignition`
+//! prints from where KubeVirt or QEMU puts it, and the agent comes.
 //!
-//! The engine is Debian's, taken from this machine with the libraries that it is linked to. It runs in the real root after the
-//! boot instead of in an initramfs; what a first boot does with presets is done by hand.
+//! The engine is Debian's, taken from this machine with the libraries that it is linked to. It runs
+//! in the real root after the boot instead of in an initramfs; what a first boot does with presets
+//! is done by hand.
 
 use std::{fs, path::Path};
 
@@ -67,7 +68,8 @@ fn with_engine(scene: &Scene, who: &Guest, firmware: Option<&str>) -> Result<Mac
     Ok(machine)
 }
 
-/// Runs the engine's stages, applies presets and starts the delivery, as a first boot does after Ignition.
+/// Runs the engine's stages, applies presets and starts the delivery, as a first boot does after
+/// Ignition.
 fn ignite(machine: &Machine, platform: &str) -> Result<()> {
     machine.run(&format!(
         "set -e
@@ -146,7 +148,8 @@ fn tier4_ignition_brings_the_agent_from_the_firmware() {
         let (stage, who) = kit::stage()?;
         let wanted = configuration(&stage, scene, &who)?;
         let machine = with_engine(scene, &who, Some(&wanted))?;
-        // Flatcar's images configure every link; this one leaves that to cloud-init, which has no seed here.
+        // Flatcar's images configure every link; this one leaves that to cloud-init, which has no
+        // seed here.
         machine.run(
             "printf '[Match]\\nName=en*\\n[Network]\\nDHCP=yes\\n' >/etc/systemd/network/10-dhcp.network && \
              systemctl restart systemd-networkd && modprobe qemu_fw_cfg",

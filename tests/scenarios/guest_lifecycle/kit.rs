@@ -28,8 +28,8 @@ pub(crate) fn stage() -> Result<(Stage, Guest)> {
     Ok((stage, who))
 }
 
-/// A guest that runs already, with what the folder of the agent holds in `/root/virtfleet`: the static agent, its certificates
-/// under `tls`, and whatever `more` puts beside them.
+/// A guest that runs already, with what the folder of the agent holds in `/root/virtfleet`: the
+/// static agent, its certificates under `tls`, and whatever `more` puts beside them.
 pub(crate) fn booted(
     scene: &Scene,
     stage: &Stage,
@@ -47,8 +47,8 @@ pub(crate) fn booted(
     Ok(machine)
 }
 
-/// Puts settings and certificates where the agent reads them, with as many collectors as guests in the field have. Its user
-/// must exist.
+/// Puts settings and certificates where the agent reads them, with as many collectors as guests in
+/// the field have. Its user must exist.
 pub(crate) const CERTIFICATES: &str = "set -e
 mkdir -p /etc/virtfleet/agent.d /etc/virtfleet/tls
 cp /root/virtfleet/tls/* /etc/virtfleet/tls/

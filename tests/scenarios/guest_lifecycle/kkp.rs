@@ -1,5 +1,5 @@
-//! Kubermatic's way to a node: a first user-data whose script fetches a second cloud-config, cleans cloud-init, runs it again
-//! with that file, and disables it for good.
+//! Kubermatic's way to a node: a first user-data whose script fetches a second cloud-config, cleans
+//! cloud-init, runs it again with that file, and disables it for good.
 
 use std::{fs, time::Duration};
 
@@ -11,7 +11,8 @@ use virtfleet_tests::{
 
 use crate::guest_lifecycle::kit;
 
-/// Shaped like the bootstrap user-data of the operating-system-manager; what it downloads there lies in a file here.
+/// Shaped like the bootstrap user-data of the operating-system-manager; what it downloads there
+/// lies in a file here.
 const BOOTSTRAP: &str = r#"#cloud-config
 ssh_pwauth: false
 write_files:

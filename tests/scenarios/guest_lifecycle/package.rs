@@ -1,4 +1,5 @@
-//! The Debian package in guests that run: it comes, serves what an agent outside its unit would, and goes.
+//! The Debian package in guests that run: it comes, serves what an agent outside its unit would,
+//! and goes.
 
 use std::fs;
 
@@ -14,8 +15,8 @@ use virtfleet_tests::{
 
 use crate::guest_lifecycle::{beside, kit, pods};
 
-/// Families whose samples are of the process that serves them, or of what it has seen since its start; and states that tasks are in
-/// for a moment.
+/// Families whose samples are of the process that serves them, or of what it has seen since its
+/// start; and states that tasks are in for a moment.
 const OWN: [&str; 9] = [
     "node_exporter_build_info",
     "node_processes_",
@@ -183,7 +184,8 @@ fn same_inside_and_outside(stage: &Stage, who: &Guest, machine: &Machine) -> Res
     Ok(())
 }
 
-/// Removing leaves settings; purging leaves what others put there, and the journal of destructive steps.
+/// Removing leaves settings; purging leaves what others put there, and the journal of destructive
+/// steps.
 fn goes(machine: &Machine) -> Result<()> {
     machine.run(
         "mkdir -p /var/lib/virtfleet/journal /var/lib/virtfleet/other; touch /var/lib/virtfleet/journal/kept",

@@ -1,4 +1,5 @@
-//! Pods as kubelet's systemd driver has them: slices below `kubepods.slice`, one of which wants more memory than it may have.
+//! Pods as kubelet's systemd driver has them: slices below `kubepods.slice`, one of which wants
+//! more memory than it may have.
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{guest::Guest as Machine, sim::Guest, stage::Stage};
@@ -11,12 +12,14 @@ systemd-run --quiet --wait --unit=hungry --slice=kubepods-podhungry.slice -p Mem
 systemctl show -P Result hungry.service; systemctl start kubepods-podhungry.slice";
 const GONE: &str = "systemctl stop fed.service kubepods.slice; systemctl reset-failed hungry.service";
 
-/// The agent's unit sees the pods' cgroups, and says which of them the kernel has killed for want of memory.
+/// The agent's unit sees the pods' cgroups, and says which of them the kernel has killed for want
+/// of memory.
 pub(crate) fn that_is_killed_is_told(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
     let starts = kit::number(machine, "virtfleet-agent.service", "NRestarts")?;
     let result = machine.run(PODS)?;
     ensure!(result.contains("oom-kill"), "{result}");
-    // A connection can end while the kernel takes memory back; the agent itself must live through it.
+    // A connection can end while the kernel takes memory back; the agent itself must live through
+    // it.
     let page = kit::page_until(stage, who, "/metrics", "the cgroup of the killed pod", |page| {
         page.contains("kubepods-podhungry.slice")
     })?;

@@ -1,4 +1,5 @@
-//! What secondary disks cost: three of 100 GiB from blank to mounted, beyond what mkfs alone takes in the same run; and a pass that has nothing to do.
+//! Cost of secondary disks: formatting and mounting three blank disks of 100 GiB, compared with
+//! mkfs alone in the same run; and a reconcile run without changes.
 
 use std::{
     path::Path,
@@ -82,7 +83,7 @@ fn declared(kind: DiskFilesystem) -> DiskSettings {
     }
 }
 
-/// As the agent calls it.
+/// Runs mkfs with the agent's arguments.
 fn mkfs(kind: DiskFilesystem, disk: &LoopDisk) -> Result<Duration> {
     let arguments: &[&str] = match kind {
         DiskFilesystem::Ext4 => &["-q", "-m", "0", "-E", "nodiscard"],

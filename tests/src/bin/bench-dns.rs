@@ -1,7 +1,8 @@
-//! How long a boot takes to verified DNS: a Debian with networkd and resolved in a container, DHCP, a first nameserver that answers. With the agent, where it has
-//! everything to write and where it has nothing to, and without it, in turns.
+//! Time from boot to verified DNS: a Debian with networkd and resolved in a container, with DHCP
+//! and a working first nameserver. Three kinds of boot alternate: with the agent and all its files
+//! to write, with the agent and nothing to write, and without the agent.
 //!
-//! `bench-dns [BOOTS]`; times of the boots are systemd's own and the agent's.
+//! `bench-dns [BOOTS]`. The times are those that systemd and the agent report.
 
 use std::{fs, time::Duration};
 
@@ -15,15 +16,16 @@ use virtfleet_tests::{
 };
 
 const BOOTS: usize = 7;
-/// Done as soon as a name resolves as programs resolve it; the same in every boot that is measured.
+/// A unit that completes when a name resolves through the system resolver; the same in every
+/// measured boot.
 const FIRST_NAME: &str = "[Unit]\nDescription=The first name that resolves\nDefaultDependencies=no\nAfter=systemd-resolved.service\n[Service]\n\
      Type=oneshot\nEnvironment=RES_OPTIONS=timeout:1\nExecStart=/bin/sh -c 'until getent ahostsv4 first.example >/dev/null; do sleep 0.02; done'\n\
      [Install]\nWantedBy=multi-user.target\n";
-/// Has somebody ask for network-online.target.
+/// A unit that requires network-online.target.
 const ONLINE: &str = "[Unit]\nDescription=Waits for the network\nWants=network-online.target\nAfter=network-online.target\n[Service]\nType=oneshot\n\
      ExecStart=/bin/true\n[Install]\nWantedBy=multi-user.target\n";
 
-/// Times of one boot, from the start of its first process.
+/// Times of one boot, measured from the start of its first process.
 #[derive(Default, Clone, Copy)]
 struct Boot {
     lease: Duration,
@@ -61,7 +63,8 @@ impl Boot {
     }
 }
 
-/// How much further the clock of the boot is than the monotonic one, which stands still while the machine sleeps.
+/// Offset between the boot-time clock and the monotonic clock, which stops while the machine
+/// sleeps.
 fn asleep() -> Result<Duration> {
     let now = |clock| clock_gettime(clock).map(Duration::from);
     Ok(now(ClockId::CLOCK_BOOTTIME)?.saturating_sub(now(ClockId::CLOCK_MONOTONIC)?))
@@ -77,7 +80,7 @@ fn property(machine: &Machine, unit: &str, name: &str) -> Result<Duration> {
     Ok(Duration::from_micros(micros))
 }
 
-/// When networkd said that it has the first lease of the boot.
+/// Time of networkd's log message about the first lease of the boot.
 fn lease(machine: &Machine) -> Result<Duration> {
     let text = machine.sh("journalctl --no-pager --boot --unit=systemd-networkd --output=json")?;
     for line in text.lines() {
@@ -116,7 +119,7 @@ fn main() -> Result<()> {
     let (mut without, mut writes, mut rests) = (Vec::new(), Vec::new(), Vec::new());
     for number in 0..count {
         eprintln!("bench: boots {} of {count}", number + 1);
-        // The boot after the first one, like the one that it is compared with: a first boot makes more than DNS.
+        // The second boot is measured, as in the other cases: a first boot does more than DNS.
         let mut machine = Machine::boot(&root, site.inside(), plain.clone())?;
         machine.reboot()?;
         without.push(Boot::of(&machine, false)?);

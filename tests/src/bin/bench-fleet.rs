@@ -1,8 +1,8 @@
-//! The collector's figures with many simulated guests, beside vmagent's, which finds the same guests through `/sd` and
-//! scrapes them at the same interval in the same run.
+//! Benchmark of the collector with many simulated guests, against vmagent, which discovers the same
+//! guests through `/sd` and scrapes them at the same interval in the same run.
 //!
-//! The collector reads a page and a report of each guest. vmagent reads the page, and drops the samples before they would be
-//! sent, because the collector sends none either.
+//! The collector reads a page and a report from each guest. vmagent reads only the page and drops
+//! the samples before sending, because the collector does not send any either.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ use virtfleet_tests::{
     wait::{eventually, measure},
 };
 
-/// Measure the collector beside vmagent.
+/// Measure the collector against vmagent.
 #[derive(Debug, Parser)]
 #[command(name = "bench-fleet")]
 struct Arguments {
@@ -35,7 +35,7 @@ struct Arguments {
     /// Seconds between two scrapes of a guest.
     #[arg(long, default_value_t = 30)]
     interval: u64,
-    /// Intervals that are measured.
+    /// Number of measured intervals.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(3..))]
     intervals: u32,
 }
@@ -92,7 +92,7 @@ fn main() -> Result<()> {
     )?;
     let ids = [collector.id(), vmagent.id()];
     let before = ids.map(usage::cpu);
-    // The average of a look a second: a single one would hit or miss a burst.
+    // Average of one sample per second: a single sample could hit or miss a burst.
     let (mut looks, mut sums) = (0.0, [0.0, 0.0]);
     measure(length, || {
         looks += 1.0;
@@ -219,7 +219,7 @@ scrape_configs:
         .arg(format!("-promscrape.config={}", scrape.display()))
         .arg(format!("-remoteWrite.relabelConfig={}", relabel.display()))
         .arg(format!("-remoteWrite.tmpDataPath={}", folder.join("queue").display()))
-        // Nothing is left to be sent, so nobody listens there.
+        // vmagent drops all samples before sending, so nothing needs to listen on this port.
         .arg("-remoteWrite.url=http://127.0.0.1:9/")
         .arg(format!("-httpListenAddr={own}"))
         .start(folder)

@@ -1,4 +1,5 @@
-//! `make bench-index`: what one event costs the fleet index while hundreds of user clusters share a namespace of thousands of VMs.
+//! `make bench-index`: cost of one event for the fleet index while hundreds of user clusters share
+//! a namespace of thousands of VMs.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::ids::VmKey;
 
-/// Measures what one event costs the fleet index.
+/// Measure the cost of one event for the fleet index.
 #[derive(Debug, Parser)]
 struct Arguments {
     /// User clusters in the namespace.

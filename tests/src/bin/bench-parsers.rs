@@ -1,4 +1,5 @@
-//! What the agent's parsers of `/proc` cost beside those of procfs-core, in one run: CPU time and allocations for each text.
+//! Cost of the agent's parsers of `/proc` against procfs-core's in the same run: CPU time and
+//! allocations per text.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -8,7 +9,7 @@ use std::{
 
 use virtfleet_tests::{measure::Table, parsers::CASES};
 
-/// Counts allocations.
+/// Allocator that counts allocations.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -30,11 +31,11 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// CPUs, disks and devices of the guest whose texts are parsed.
+/// CPUs, disks and network devices of the guest whose files are parsed.
 const SIZE: usize = 8;
-/// Measurements of each parser, alternating; the median counts.
+/// Measurements of each parser, alternating; the median is used.
 const ROUNDS: usize = 31;
-/// How long one measurement takes at least.
+/// Minimum duration of one measurement.
 const MIN_MEASUREMENT: Duration = Duration::from_millis(3);
 
 /// Nanoseconds per text.
@@ -81,7 +82,7 @@ fn main() {
             theirs.push(time(case.parse_procfs, &text));
         }
         let (ours, theirs) = (median(ours), median(theirs));
-        // Hundredths, without floating point.
+        // In hundredths, without floating point.
         let ratio = ours * 100 / theirs.max(1);
         table.row(&[
             case.file,

@@ -1,5 +1,6 @@
-//! What share of a blank disk a proof reads in its time, beside dd(1) in the same run; and how long the window is between the
-//! agent's last check and the first byte that the tool writes, tool by tool.
+//! Share of a blank disk that the proof of blankness reads within its time budget, compared with
+//! dd(1) in the same run; and, for each tool, the time between the agent's last check and the first
+//! byte that the tool writes.
 
 use std::{
     fs::{self, File},
@@ -23,12 +24,12 @@ use virtfleet_tests::{
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 
 const GIB: u64 = 1 << 30;
-/// The default of `proofSeconds`.
+/// Default of `proofSeconds`.
 const BUDGET: Duration = Duration::from_secs(20);
 const SIZES: [(&str, u64); 2] = [("100 GiB", 100 * GIB), ("1 TiB", 1024 * GIB)];
 /// Disks that each tool formats.
 const ROUNDS: usize = 15;
-/// Large enough for each tool.
+/// Disk size in bytes; large enough for each tool.
 const SMALL: u64 = GIB / 2;
 const TOOLS: [DiskFilesystem; 4] = [
     DiskFilesystem::Ext4,
@@ -79,7 +80,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Prints how far the agent's proof and dd come on one disk.
+/// Prints how much of one disk the agent's proof and dd read.
 fn share(folder: &Path, words: &str, bytes: u64, kind: &str, arguments: &[&str]) -> Result<()> {
     let image = folder.join("share");
     File::create(&image)?.set_len(bytes)?;
@@ -117,7 +118,7 @@ fn proven(disk: &Loop) -> Result<Blankness> {
     }
 }
 
-/// Bytes that dd reads in the same time, in blocks as large as the agent's, without the page cache.
+/// Bytes that dd reads in the same time, with the agent's block size and without the page cache.
 fn dd(disk: &Loop) -> Result<u64> {
     let seconds = BUDGET.as_secs().to_string();
     let output = Launch::new("timeout")
@@ -139,7 +140,7 @@ fn dd(disk: &Loop) -> Result<u64> {
     bytes.with_context(|| format!("dd says {text:?}"))
 }
 
-/// Notes when the agent starts the tool, which is after its last check.
+/// Records when the agent starts the tool, which is after its last check.
 #[derive(Default)]
 struct Noting(Mutex<Option<Instant>>);
 
@@ -160,7 +161,8 @@ impl Commands for Noting {
     }
 }
 
-/// One format: from the last check to the tool's first open of the device, and to the first byte that it writes, by inotify(7).
+/// Formats one disk. Returns the time from the last check to the tool's first open of the device,
+/// and to the first byte that it writes (inotify(7)).
 fn window(folder: &Path, kind: DiskFilesystem) -> Result<[Duration; 2]> {
     let disk = Loop::blank(folder, "window", SMALL)?;
     let device = disk.device()?;
@@ -202,7 +204,7 @@ fn window(folder: &Path, kind: DiskFilesystem) -> Result<[Duration; 2]> {
     Ok([open, write])
 }
 
-/// One that no other disk has: mkfs.btrfs refuses one that it has seen on this machine.
+/// A UUID that no other disk has: mkfs.btrfs refuses a UUID that exists on this machine.
 fn uuid() -> String {
     format!("6f1c1f3a-95d6-4e0b-8b43-{:012x}", fastrand::u64(..) >> 16)
 }

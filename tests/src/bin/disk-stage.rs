@@ -1,9 +1,13 @@
-//! Runs the engine of secondary disks on loop devices, in a root of its own. `virtfleet_tests::disks` starts it and speaks with it.
+//! Runs the disk engine on loop devices, in a root of its own. `virtfleet_tests::disks` starts this
+//! program and communicates with it.
 //!
 //! ```text
-//! disk-stage host ROOT    the first process of its namespaces: builds the root, changes into it, does what the socket in run/ orders
-//! disk-stage pass         one pass, as run/order.json says; killed from outside, or by itself at a point between two effects
-//! disk-stage read DEVICE  has a device open for reading until it is killed, as another run of the same program does
+//! disk-stage host ROOT    first process of its namespaces: builds the root, enters it, executes orders
+//!                         from the socket in run/
+//! disk-stage pass         one reconcile run, as run/order.json says; killed from outside, or by itself
+//!                         at a point between two effects
+//! disk-stage read DEVICE  keeps a device open for reading until it is killed, as a second instance of
+//!                         the program would
 //! ```
 
 use std::{
@@ -55,7 +59,7 @@ fn main() -> Result<()> {
     }
 }
 
-/// Binds what programs need into the root, and changes into it.
+/// Binds the files that programs need into the root, and enters it.
 fn enter(root: &Path) -> Result<()> {
     let none = None::<&str>;
     let bind = |from: &Path, to: PathBuf, flags| {
@@ -104,7 +108,7 @@ fn host(root: &Path) -> Result<()> {
             text: format!("{error:#}"),
             ..Outcome::default()
         });
-        // Who has gone does not hear it.
+        // The client may have disconnected.
         drop(stream.write_all((serde_json::to_string(&outcome)? + "\n").as_bytes()));
     }
     Ok(())
@@ -153,7 +157,8 @@ fn serve(order: &Order) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Kills the pass, and unless it is to leave orphans everything here but ourselves.
+/// Kills the reconcile run and, unless the order leaves orphans, every other process in the
+/// namespace.
 fn end(order: &Order, child: &Process) -> Result<()> {
     if order.orphans {
         child.signal(Signal::SIGKILL)
@@ -162,7 +167,7 @@ fn end(order: &Order, child: &Process) -> Result<()> {
     }
 }
 
-/// Takes note of those that ended and that nobody else waits for; waits for them when all were killed.
+/// Reaps ended children that no other code waits for; waits for them if all were killed.
 fn reap(order: &Order) {
     let flag = if order.orphans || (order.kill_at.is_none() && order.kill_after_us.is_none()) {
         WaitPidFlag::WNOHANG
@@ -172,7 +177,7 @@ fn reap(order: &Order) {
     while !matches!(waitpid(None, Some(flag)), Ok(WaitStatus::StillAlive) | Err(_)) {}
 }
 
-/// Counts the points, and ends the process at one of them.
+/// Counts the points between effects, and kills the process at one of them.
 struct Killer {
     at: Option<usize>,
     orphans: bool,
@@ -195,7 +200,7 @@ impl FailPoints for Killer {
         }
         if self.at == Some(self.count.get()) {
             if !self.orphans {
-                // All in this namespace but its first process and ourselves.
+                // All processes in this namespace except its first process and this one.
                 kill(Pid::from_raw(-1), Signal::SIGKILL).ok();
             }
             kill(getpid(), Signal::SIGKILL).ok();

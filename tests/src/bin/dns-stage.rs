@@ -1,6 +1,8 @@
-//! One pass over the DNS of the machine on which it runs, which it takes for a guest's: `virtfleet_tests::dns` starts it inside of one.
+//! One DNS reconcile run on the machine on which this program runs. `virtfleet_tests::dns` starts
+//! it inside a guest.
 //!
-//! `dns-stage ORDER` (JSON); prints each point between two effects when it is reached, and what came of it as the last line.
+//! `dns-stage ORDER` (JSON). Prints each point between two effects when it is reached, and the
+//! result as the last line.
 
 use std::{
     cell::{Cell, RefCell},
@@ -33,10 +35,10 @@ use virtfleet_tests::{
 
 const BOOT: &str = "00000000-0000-4000-8000-000000000001";
 const SCRIPT: Duration = Duration::from_secs(20);
-/// How long an answer is waited for where no service has to take up what is written.
+/// Timeout of a nameserver's answer where no service has to apply what was written.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Tells each point, has its part played at one, and ends the process at another.
+/// Reports each point, runs the order's script at one, and kills the process at another.
 struct Stage {
     kill_at: Option<usize>,
     plays: Option<Plays>,
@@ -73,7 +75,7 @@ fn judged(asked: &Asked, seen: &Seen, nameservers: &[IpAddr]) -> Vec<Judged> {
     judge(asked, seen, &answers)
 }
 
-/// Whether one of the nameservers in use may be used, at once or when links have been configured anew.
+/// Whether a nameserver in use works: at once, or after links have been reconfigured.
 fn verify(asked: &Asked, roots: &Roots, settle: Duration) -> Result<(), String> {
     eventually(settle, "an answer", || {
         answers(asked, roots).map_err(anyhow::Error::msg)

@@ -1,4 +1,5 @@
-//! A fleet of simulated guests on loopback addresses, with the manifests and certificates that a collector needs for it.
+//! A fleet of simulated guests on loopback addresses, with the manifests and certificates for a
+//! collector.
 
 use std::{
     io::{Write as _, stdout},
@@ -16,35 +17,37 @@ use virtfleet_wire::settings::AGENT_PORT;
 
 /// A fleet of simulated guests on loopback addresses.
 ///
-/// Prints one line that begins with "ready" when every guest listens, and runs until Ctrl-C or SIGTERM.
+/// Prints one line that begins with "ready" when every guest listens, and runs until Ctrl-C or
+/// SIGTERM.
 #[derive(Debug, Parser)]
 #[command(name = "fleet-sim")]
 struct Arguments {
-    /// How many guests; each has an address of its own in 127.64.0.0/10.
+    /// Number of guests; each has its own address in 127.64.0.0/10.
     #[arg(long, default_value_t = 12)]
     guests: usize,
-    /// How many infra nodes.
+    /// Number of infra nodes.
     #[arg(long, default_value_t = 6)]
     hosts: usize,
-    /// Over how many zones the infra nodes are spread.
+    /// Number of zones of the infra nodes.
     #[arg(long, default_value_t = 3)]
     zones: usize,
-    /// How many user clusters share the guests.
+    /// Number of user clusters that share the guests.
     #[arg(long, default_value_t = 2)]
     clusters: usize,
-    /// The same seed gives the same fleet.
+    /// Seed; the same seed generates the same fleet.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The port on which every guest listens.
+    /// Port on which every guest listens.
     #[arg(long, default_value_t = AGENT_PORT)]
     port: u16,
-    /// Where the manifests go: infra/ and clusters/<name>/ under it.
+    /// Output folder of the manifests: infra/ and clusters/<name>/.
     #[arg(long)]
     folder: PathBuf,
-    /// Where ca.pem, collector.pem and collector.key go.
+    /// Output folder of ca.pem, collector.pem and collector.key.
     #[arg(long)]
     pki: PathBuf,
-    /// How many guests misbehave how: silent, endless, huge-report, wrong-ca, wrong-vm, http500, slow, garbage.
+    /// Number of guests with each fault: silent, endless, huge-report, wrong-ca, wrong-vm, http500,
+    /// slow, garbage.
     #[arg(long = "fault", value_name = "FAULT=COUNT", value_delimiter = ',', value_parser = parse_fault)]
     faults: Vec<(Fault, usize)>,
 }
@@ -71,7 +74,7 @@ fn main() -> Result<()> {
     let authority = Authority::new("virtfleet fleet-sim")?;
     pki::write(&arguments.pki, "collector", &authority, &authority.collector()?)?;
     let fleet = Fleet::start(&plan, &authority)?;
-    // Last, so that a collector that watches the folder finds everybody at home.
+    // Written last, so that a collector that watches the folder finds every guest listening.
     sim::write_folder(&arguments.folder, &plan)?;
     writeln!(stdout(), "ready: {} on port {}", plan.summary(), options.port)?;
 

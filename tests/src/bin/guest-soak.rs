@@ -1,7 +1,9 @@
-//! Cuts the power of first boots at seeded moments and says what became of each: `make guest-soak N=20`.
+//! Cuts the power of first boots at seeded moments and reports the result of each cut: `make
+//! guest-soak N=20`.
 //!
-//! A cut is survived when the boots that follow end where an undisturbed first boot does, without anybody's help. The one cut
-//! that no user-data can survive is told apart by what it left on the disk: docs/delivery.md.
+//! A cut is survived if the following boots reach the same end state as an undisturbed first boot,
+//! without intervention. One kind of cut cannot be survived by any user-data; the files that it
+//! leaves on the disk identify it (docs/delivery.md).
 
 use std::{
     process::ExitCode,
@@ -22,15 +24,16 @@ use virtfleet_tests::{
 #[derive(Debug, Parser)]
 #[command(name = "guest-soak")]
 struct Arguments {
-    /// How many cuts.
+    /// Number of cuts.
     #[arg(long, default_value_t = 20)]
     cuts: u64,
-    /// The first seed; each cut has the next one.
+    /// The first seed; each further cut uses the next one.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// From cloud-init's first stage on, a first boot takes about so many seconds under emulation.
+/// Approximate duration of a first boot under emulation in seconds, from cloud-init's first stage
+/// on.
 fn length(suite: Suite) -> f64 {
     match suite {
         Suite::Bookworm => 18.0,
@@ -38,20 +41,21 @@ fn length(suite: Suite) -> f64 {
     }
 }
 
-/// What became of a cut.
+/// Result of a cut.
 enum Outcome {
-    /// The end state of an undisturbed first boot, so long after the power came back.
+    /// The guest reached the end state of an undisturbed first boot, so long after power-on.
     Survived(Duration),
-    /// cloud-init reads its own record of the hostname in its first stage and ends when that is no JSON, at every boot:
-    /// nothing that it delivers can run any more.
+    /// In its first stage, cloud-init reads its record of the hostname and exits if it is not JSON,
+    /// at every boot. Nothing that cloud-init delivers can run any more.
     OnlyBaked,
     Lost(anyhow::Error),
 }
 
-/// Succeeds when the cut left cloud-init's record of the hostname empty and nothing of the delivery on the disk.
+/// Succeeds if the cut left cloud-init's record of the hostname empty and no file of the delivery
+/// on the disk.
 const NOTHING_RUNS: &str = "cd /var/lib; test -e cloud/data/set-hostname -a ! -s cloud/data/set-hostname -a ! -e virtfleet/delivery/deliver";
 
-/// What the boots after a cut lead to.
+/// Boots the guest after a cut until the result is known.
 fn outcome(delivery: &Delivery) -> Outcome {
     let begun = Instant::now();
     let machine = &delivery.machine;
@@ -67,14 +71,14 @@ fn outcome(delivery: &Delivery) -> Outcome {
     }
 }
 
-/// cloud-init has ended in an error, and its first stage says that it was the empty record.
+/// Checks that cloud-init failed and that its first stage reports the empty record.
 fn broken(machine: &Guest) -> Result<()> {
     machine
         .run("cloud-init status --long | grep -q 'status: error' && cloud-init status --long | grep -q 'Expecting value'")
         .map(drop)
 }
 
-/// One cut; the last line of the console before it.
+/// Performs one cut; returns the last console line before it, and the result.
 fn cut(seed: u64) -> Result<(String, Outcome)> {
     let suite = if seed.is_multiple_of(2) {
         Suite::Bookworm

@@ -1,10 +1,11 @@
-//! Mounts a FUSE filesystem that never answers and runs a program beside it: what a dead NFS server does to a guest.
+//! Mounts a FUSE filesystem that never answers and runs a program: simulates a dead NFS server.
 //!
 //! ```text
 //! hang-mount DIR PROGRAM [ARGUMENT]…
 //! ```
-//! The mount is made in the mount namespace of this process: run it in one of its own (`unshare --mount`), and everything goes
-//! with the process. Closing `/dev/fuse` ends every call that hangs (kernel: `Documentation/filesystems/fuse`).
+//! The mount is made in the mount namespace of this process. Run it in a separate namespace
+//! (`unshare --mount`), so that the mount disappears with the process. Closing `/dev/fuse` ends
+//! every call that hangs (kernel: `Documentation/filesystems/fuse`).
 
 use std::{ffi::OsString, fs::OpenOptions, os::fd::AsRawFd as _, path::PathBuf, time::Duration};
 
@@ -28,7 +29,8 @@ fn main() -> Result<()> {
         .write(true)
         .open("/dev/fuse")
         .context("open /dev/fuse")?;
-    // 40000 is a directory's mode: what the root of the filesystem is, before anybody could ask it.
+    // 40000 is the mode of a directory: the kernel needs the type of the root before its first
+    // request.
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
     mount(
         Some("hangs"),

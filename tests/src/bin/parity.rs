@@ -1,4 +1,5 @@
-//! The agent's page beside node_exporter's, family by family: what differs, and what of it is meant.
+//! Compares the agent's metrics page with node_exporter's, family by family: all differences, and
+//! which of them are intended.
 
 use std::{
     io::{Write as _, stdout},
@@ -14,16 +15,16 @@ use virtfleet_tests::parity::{self, Extent};
 #[derive(Debug, Parser)]
 #[command(name = "parity")]
 struct Arguments {
-    /// Folders with `proc`, `sys`, `rootfs` and `udev` to compare on; without one, this machine.
+    /// Folders with `proc`, `sys`, `rootfs` and `udev` to compare on. Default: this machine.
     #[arg(long, value_name = "DIR")]
     roots: Vec<PathBuf>,
-    /// How often theirs, ours and theirs is scraped.
+    /// Number of scrape rounds; each scrapes node_exporter, the agent and node_exporter again.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
-    /// With default settings, not with everything that they can add.
+    /// Use default settings instead of enabling everything optional.
     #[arg(long, conflicts_with = "renamed")]
     plain: bool,
-    /// With the settings that give other names and labels.
+    /// Use the settings that change names and labels.
     #[arg(long)]
     renamed: bool,
 }

@@ -1,5 +1,6 @@
-//! The main job on real input: a real agent on this machine, simulated guests beside it, a collector on a folder of
-//! manifests, and the answer on the screen. No cluster, no root, nothing left behind.
+//! Demonstration on real input: an agent on this machine, simulated guests, a collector on a folder
+//! of manifests, and the result on the terminal. Needs no cluster and no root, and removes all its
+//! files.
 
 use std::{
     io::{IsTerminal as _, Write as _, stdout},
@@ -19,13 +20,13 @@ use virtfleet_tests::{
 #[derive(Debug, Parser)]
 #[command(name = "virtfleet-demo")]
 struct Arguments {
-    /// Print once and end; exit code 0 only if every VM answered.
+    /// Print once and exit; the exit code is 0 only if every VM answered.
     #[arg(long)]
     once: bool,
-    /// How many simulated guests.
+    /// Number of simulated guests.
     #[arg(long, default_value_t = 5)]
     guests: usize,
-    /// The same seed gives the same fleet.
+    /// Seed; the same seed generates the same fleet.
     #[arg(long, default_value_t = 7)]
     seed: u64,
 }
@@ -84,7 +85,7 @@ fn live(stage: &Stage, own: &Guest) -> Result<()> {
                 _ = beat.tick() => {
                     let now = screen(stage, own)? + &hint(stage, own);
                     if terminal {
-                        // Home, each line cleared behind its end, and what is below cleared.
+                        // Cursor home; clear the rest of each line and everything below.
                         print(&format!("\x1b[H{}\x1b[J", now.replace('\n', "\x1b[K\n")))?;
                     } else if now != shown {
                         print(&now)?;
@@ -97,7 +98,7 @@ fn live(stage: &Stage, own: &Guest) -> Result<()> {
     })
 }
 
-/// The fleet, and this machine in detail.
+/// The fleet overview, and this machine in detail.
 fn screen(stage: &Stage, own: &Guest) -> Result<String> {
     let name = format!("{}/{}", own.cluster, own.name);
     let fleet = stage.ctl()?.args(["vms", "-o", "wide"]).text(PATIENCE)?;

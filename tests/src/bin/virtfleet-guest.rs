@@ -1,4 +1,5 @@
-//! Guests by hand: a command in a real guest within seconds, a shell in one, and what lies in the cache.
+//! Interactive use of test guests: a command or a shell in a real guest within seconds, and the
+//! contents of the cache.
 
 use std::{
     io::{BufRead as _, IsTerminal as _, Write as _, stdin, stdout},
@@ -24,22 +25,22 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Runs a command in a guest, prints what it prints and ends with its exit code.
+    /// Run a command in a guest, print its output and exit with its exit code.
     Run {
         #[command(flatten)]
         wanted: Wanted,
-        /// A script for the guest's /bin/sh.
+        /// Script for the guest's /bin/sh.
         #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
         command: Vec<String>,
     },
-    /// A shell in a guest: its serial console on a terminal, otherwise a command a line.
+    /// Open a shell in a guest: its serial console on a terminal, otherwise one command per line.
     Shell {
         #[command(flatten)]
         wanted: Wanted,
     },
-    /// The root images that are there.
+    /// List the root images.
     Images,
-    /// The snapshots that are there.
+    /// Manage the snapshots.
     Goldens {
         #[command(subcommand)]
         verb: Option<Goldens>,
@@ -48,13 +49,13 @@ enum Verb {
 
 #[derive(Debug, Subcommand)]
 enum Goldens {
-    /// Lists them, those used last first.
+    /// List snapshots, most recently used first.
     List,
-    /// Removes all of them.
+    /// Remove all snapshots.
     Prune,
-    /// Makes those that a plain VM starts from.
+    /// Create the snapshots from which a plain VM starts.
     Make {
-        /// Which Debian.
+        /// Debian release.
         #[arg(long, value_enum, default_value_t = SuiteName::Trixie)]
         suite: SuiteName,
     },
@@ -77,35 +78,36 @@ impl SuiteName {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Boot {
-    /// From its firmware; half a minute without KVM.
+    /// Boot from the firmware: half a minute without KVM.
     Cold,
-    /// From a snapshot of a booted guest; a second.
+    /// Restore a snapshot of a booted guest: one second.
     Restored,
-    /// From a snapshot at the first boot, before cloud-init; ten seconds without KVM.
+    /// Restore a snapshot of the first boot, before cloud-init: ten seconds without KVM.
     BeforeCloudInit,
 }
 
 #[derive(Debug, clap::Args)]
 struct Wanted {
-    /// Which Debian.
+    /// Debian release.
     #[arg(long, value_enum, default_value_t = SuiteName::Trixie)]
     suite: SuiteName,
-    /// Where it begins.
+    /// Start point.
     #[arg(long, value_enum, default_value_t = Boot::Restored)]
     boot: Boot,
-    /// An empty disk of this size (64M, 1G), with the serial `disk1` and so on. May be given again.
+    /// Add an empty disk of this size (64M, 1G); serials are `disk1` and so on. Repeatable.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     disk: Vec<u64>,
-    /// Queue pairs of the NIC; more than one needs root and makes it a tap device in a namespace.
+    /// Queue pairs of the NIC; more than one requires root and uses a tap device in a network
+    /// namespace.
     #[arg(long, value_name = "N", default_value_t = 1)]
     nic_queues: u32,
     /// vCPUs.
     #[arg(long, value_name = "N", default_value_t = 2)]
     cpus: u32,
-    /// A file with user-data for cloud-init; the snapshot is of this seed alone.
+    /// File with user-data for cloud-init; the snapshot then belongs to this seed only.
     #[arg(long, value_name = "FILE")]
     user_data: Option<PathBuf>,
-    /// A file or folder of this machine and where it goes in the guest. May be given again.
+    /// Copy a file or folder of this machine to a path in the guest. Repeatable.
     #[arg(long, value_name = "HOST:GUEST", value_parser = pair)]
     file: Vec<(PathBuf, String)>,
 }
@@ -191,7 +193,7 @@ fn start(scene: &Scene, wanted: &Wanted) -> Result<Guest> {
     Ok(guest)
 }
 
-/// A folder as it is; a file by a folder of its own.
+/// Copies a folder directly; a file through a temporary folder.
 fn copy(scene: &Scene, guest: &Guest, host: &PathBuf, to: &str) -> Result<()> {
     let begun = Instant::now();
     if host.is_dir() {
@@ -216,7 +218,7 @@ fn copy(scene: &Scene, guest: &Guest, host: &PathBuf, to: &str) -> Result<()> {
     Ok(())
 }
 
-/// Runs it, prints both streams and gives the exit code.
+/// Runs the script, prints both streams and returns the exit code.
 fn command_line(guest: &Guest, script: &str) -> Result<u8> {
     let output = guest.sh_within(script, std::time::Duration::from_hours(1))?;
     stdout().write_all(output.stdout.as_bytes())?;
@@ -228,7 +230,8 @@ fn shell(wanted: &Wanted) -> Result<ExitCode> {
     let scene = Scene::open("by-hand")?;
     let guest = start(&scene, wanted)?;
     if stdin().is_terminal() {
-        // The image has no login on the console: nothing should write there while tests read it.
+        // The image has no login on the console, because it would write to the console while tests
+        // read it.
         guest.run(
             "systemd-run --quiet -p StandardInput=tty -p StandardOutput=tty -p StandardError=tty -p TTYPath=/dev/ttyS0 \
              --setenv=HOME=/root --setenv=TERM=linux --working-directory=/root /bin/bash -i",
@@ -282,7 +285,7 @@ fn manage(verb: Option<&Goldens>) -> Result<ExitCode> {
         scene.start(&drive, Start::BeforeCloudInit)?.cut_power();
         return Ok(ExitCode::SUCCESS);
     }
-    // Nobody restores one meanwhile.
+    // Holding the lock of guests prevents others from restoring a snapshot meanwhile.
     let _scene = Scene::open("by-hand")?;
     for suite in SUITES {
         let Ok(image) = Image::find(suite) else { continue };

@@ -1,4 +1,5 @@
-//! Writes man pages and shell completions of the programs, from the same description that parses their command lines.
+//! Writes man pages and shell completions of the programs, generated from their command-line
+//! definitions.
 
 use std::{env, fs, path::PathBuf};
 
@@ -20,7 +21,7 @@ fn main() -> Result<()> {
     ];
     for command in commands {
         let name = command.get_name().to_owned();
-        // One page a verb, as git has it: virtfleet-agent-run(1).
+        // One page for each subcommand, as in git: virtfleet-agent-run(1).
         clap_mangen::generate_to(command.clone(), &pages).with_context(|| format!("man pages of {name}"))?;
         complete(command, &name, &completions)?;
     }

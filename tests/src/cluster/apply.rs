@@ -1,4 +1,4 @@
-//! Making an object be as it is given, whatever its kind.
+//! Creates or replaces objects of any kind.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -6,14 +6,14 @@ use serde_json::{Value, json};
 use super::{discovered::Discovered, patience::PATIENCE, server::ApiServer};
 use crate::wait::eventually;
 
-/// A change that others make at the same time is met again so often.
+/// Maximum attempts of a write that conflicts with concurrent changes.
 const TRIES: usize = 20;
 
 impl ApiServer {
-    /// Creates the object or replaces the one that is there, and then its status where the kind has that subresource and the
-    /// object has a status. Gives it as the server has it now.
+    /// Creates or replaces the object, and then its status if the kind has that subresource and the
+    /// object has a status. Returns the object as stored.
     ///
-    /// `uid` and `resourceVersion` of what is given are not looked at. The namespace must exist.
+    /// `uid` and `resourceVersion` of the argument are ignored. The namespace must exist.
     pub fn apply(&self, object: &Value) -> Result<Value> {
         let (kind, path) = self.find(object)?;
         let what = || format!("apply {path}");
@@ -27,7 +27,7 @@ impl ApiServer {
         bail!("{}: {TRIES} conflicts, the last: {last:?}", what())
     }
 
-    /// The inner error is a conflict with somebody else's change.
+    /// The inner error is a conflict with a concurrent change.
     fn apply_once(&self, kind: &Discovered, path: &str, object: &Value) -> Result<Result<Value, Value>> {
         let mut body = object.clone();
         let metadata = body["metadata"].as_object_mut().context("no metadata")?;
@@ -46,7 +46,8 @@ impl ApiServer {
             let mut current = answer.ok()?;
             current["status"] = object["status"].clone();
             answer = self.admin().put(&format!("{path}/status"), &current)?;
-            // Others write to a new object at once. Only the status is tried again: what they wrote stays.
+            // Controllers write to a new object at once. Only the status is retried, so that their
+            // writes stay.
             for _ in 0..TRIES {
                 if answer.code != 409 {
                     break;
@@ -62,7 +63,7 @@ impl ApiServer {
         }
     }
 
-    /// The object of the same kind, namespace and name as the server has it, or none.
+    /// Reads the stored object of the same kind, namespace and name, if it exists.
     pub fn fetch(&self, object: &Value) -> Result<Option<Value>> {
         let answer = self.admin().get(&self.path_of(object)?)?;
         if answer.code == 404 {
@@ -71,7 +72,7 @@ impl ApiServer {
         answer.ok().map(Some)
     }
 
-    /// Deletes the object of the same kind, namespace and name. It is no error that it is not there.
+    /// Deletes the object of the same kind, namespace and name. A missing object is not an error.
     pub fn remove(&self, object: &Value) -> Result<()> {
         let answer = self.admin().delete(&self.path_of(object)?)?;
         if answer.code != 404 {
@@ -80,26 +81,28 @@ impl ApiServer {
         Ok(())
     }
 
-    /// A JSON merge patch (as the admin) of the object of the same kind, namespace and name. Gives the object as it is now.
+    /// Applies a JSON merge patch (as the admin) to the object of the same kind, namespace and
+    /// name. Returns the object as stored.
     pub fn merge(&self, object: &Value, change: &Value) -> Result<Value> {
         let path = self.path_of(object)?;
         let answer = self.admin().patch(&path, super::MERGE_PATCH, change)?;
         answer.ok().with_context(|| format!("patch {path}"))
     }
 
-    /// The same for the status subresource, for kinds that have one: Nodes, VMs and migrations, not VMIs.
+    /// As [`ApiServer::merge`], for the status subresource, which Nodes, VMs and migrations have
+    /// and VMIs do not.
     pub fn merge_status(&self, object: &Value, change: &Value) -> Result<Value> {
         let path = format!("{}/status", self.path_of(object)?);
         let answer = self.admin().patch(&path, super::MERGE_PATCH, change)?;
         answer.ok().with_context(|| format!("patch {path}"))
     }
 
-    /// The path of the object with this kind, namespace and name.
+    /// The API path of the object with this kind, namespace and name.
     pub fn path_of(&self, object: &Value) -> Result<String> {
         self.find(object).map(|(_, path)| path)
     }
 
-    /// Makes sure that there is a namespace.
+    /// Creates a namespace if it does not exist.
     pub fn namespace(&self, name: &str) -> Result<()> {
         let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
         let answer = self.admin().post("/api/v1/namespaces", &object)?;

@@ -1,4 +1,4 @@
-//! What an API server was asked, from its audit log.
+//! Requests to an API server, read from its audit log.
 
 use std::{
     fs::File,
@@ -12,16 +12,16 @@ use serde_json::Value;
 
 use super::{audit_policy::FILE, server::ApiServer};
 
-/// A moment in the life of an API server.
+/// A position in the audit log of an API server.
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
-    /// Where its log ended, in bytes.
+    /// End of the log, in bytes.
     offset: u64,
     at: Timestamp,
 }
 
 impl Mark {
-    /// Before any request.
+    /// Before the first request.
     pub const BEGIN: Self = Self {
         offset: 0,
         at: Timestamp::UNIX_EPOCH,
@@ -33,25 +33,26 @@ impl Mark {
 pub struct Entry {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
-    /// In the plural, e.g. `nodes`; empty for a path that is no resource.
+    /// Plural name, e.g. `nodes`; empty for a non-resource path.
     pub resource: String,
-    /// E.g. `status`, or empty.
+    /// E.g. `status`; may be empty.
     pub subresource: String,
-    /// Empty for what has none.
+    /// Empty for cluster-scoped resources.
     pub namespace: String,
     /// Empty for a collection.
     pub name: String,
     /// The user's name.
     pub user: String,
-    /// The answer's status code; from 500 on, and 0, nothing is said of whether it was done.
+    /// HTTP status code of the answer. With 0 or 500 and above, the request may or may not have
+    /// taken effect.
     pub code: u16,
-    /// What the client calls itself.
+    /// The client's User-Agent header.
     pub user_agent: String,
     /// Path and query.
     pub uri: String,
-    /// When it came, in microseconds.
+    /// Arrival time, with a resolution of microseconds.
     pub received: Timestamp,
-    /// What was sent, for patches and updates of Nodes; else null.
+    /// Request body of patches and updates of Nodes; else null.
     pub request: Value,
 }
 
@@ -92,13 +93,13 @@ struct Status {
 }
 
 impl ApiServer {
-    /// Every request so far, in the order of their answers; a watch counts when it begins. Restarts of the server go on in the
-    /// same log.
+    /// All requests so far, in the order of their answers; a watch is listed when it begins. The
+    /// log continues across restarts of the server.
     pub fn audit(&self) -> Result<Vec<Entry>> {
         self.audit_since(Mark::BEGIN)
     }
 
-    /// Now, for [`ApiServer::audit_since`].
+    /// The current position, for [`ApiServer::audit_since`].
     pub fn audit_mark(&self) -> Result<Mark> {
         let path = self.folder().join(FILE);
         let found = std::fs::metadata(&path).with_context(|| path.display().to_string())?;
@@ -108,8 +109,9 @@ impl ApiServer {
         })
     }
 
-    /// The requests that came and were answered after `mark`: a line is written after its answer and may come later than what
-    /// the request did, so that the end of the log alone parts nothing.
+    /// The requests that were received and answered after `mark`. A line is written after its
+    /// answer and may appear later than the request's effect, so the position in the log alone does
+    /// not separate the requests.
     pub fn audit_since(&self, mark: Mark) -> Result<Vec<Entry>> {
         let path = self.folder().join(FILE);
         let mut file = File::open(&path).with_context(|| path.display().to_string())?;
@@ -117,14 +119,15 @@ impl ApiServer {
         let mut reader = BufReader::new(file);
         let mut entries = Vec::new();
         let mut text = String::new();
-        // A last line without its end is still being written.
+        // A last line without a newline is still being written.
         while reader.read_line(&mut text)? > 0 && text.ends_with('\n') {
             let line: Line =
                 serde_json::from_str(&text).with_context(|| format!("{}: {text}", path.display()))?;
-            // A watch has two lines: at its start and at its end.
+            // A watch has two lines: one at its start and one at its end.
             let counts = match line.stage.as_str() {
                 "ResponseStarted" => line.verb == "watch",
-                // After a panic its client went away before it was answered; it may have been done all the same.
+                // After a panic the connection closes without an answer; the request may have taken
+                // effect.
                 "ResponseComplete" | "Panic" => line.verb != "watch",
                 _ => false,
             };

@@ -1,9 +1,9 @@
-//! What the API server writes into its audit log, and where.
+//! The audit policy of the API server and the path of its log.
 
 pub(super) const FILE: &str = "audit.log";
 
-/// Who asked for what; for changes of Nodes also what was sent and answered. Nothing of what the server asks itself and of
-/// what looks whether it lives.
+/// Logs every request; for changes of Nodes also the bodies of request and response. Requests of
+/// the server to itself and health probes are not logged.
 pub(super) const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]

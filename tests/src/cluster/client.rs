@@ -1,4 +1,4 @@
-//! A small blocking client of an API server's JSON.
+//! A small blocking JSON client for an API server.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -19,15 +19,16 @@ use ureq::{
 pub const MERGE_PATCH: &str = "application/merge-patch+json";
 /// RFC 6902.
 pub const JSON_PATCH: &str = "application/json-patch+json";
-/// Kubernetes' own, which merges lists by key; not for custom resources.
+/// Kubernetes' strategic merge, which merges lists by key; not for custom resources.
 pub const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
-/// How long one request may take: some wait for etcd, which the API server gives up on after a minute.
+/// Timeout of one request. Some requests wait for etcd, for which the API server times out after
+/// one minute.
 const DEADLINE: Duration = Duration::from_secs(70);
-/// An answer may be this large: lists of the largest fleet, with room.
+/// Maximum size of an answer in bytes: more than a list of the largest fleet.
 const LARGEST: u64 = 512 * 1024 * 1024;
 
-/// Asks one API server as one user. Cheap to clone, and usable by many threads at once.
+/// Client of one API server, as one user. Cheap to clone, and usable by many threads at once.
 #[derive(Debug, Clone)]
 pub struct Client {
     agent: Agent,
@@ -60,7 +61,8 @@ impl Answer {
 impl Client {
     pub(super) fn new(server: &str, ca_pem: &str, token: &str) -> Result<Self> {
         let ca = Certificate::from_pem(ca_pem.as_bytes()).context("the authority's certificate")?;
-        // ring by name: with two providers compiled in there is no default.
+        // The ring provider is named explicitly: with two providers compiled in there is no
+        // default.
         let tls = TlsConfig::builder()
             .unversioned_rustls_crypto_provider(Arc::new(ring::default_provider()))
             .root_certs(RootCerts::new_with_certs(&[ca]))
@@ -68,7 +70,7 @@ impl Client {
         let agent = Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
-            // A proxy could only reach its own loopback, not ours.
+            // A proxy could only reach its own loopback, not this machine's.
             .proxy(None)
             .user_agent("virtfleet-tests")
             .timeout_global(Some(DEADLINE))
@@ -91,7 +93,7 @@ impl Client {
         answer(path, request.call())
     }
 
-    /// The lines of an answer that does not end, e.g. of a watch.
+    /// The lines of a response that does not end, e.g. of a watch.
     pub(super) fn lines(
         &self,
         path: &str,
@@ -126,7 +128,7 @@ impl Client {
         self.send(path, request, content_type, body)
     }
 
-    /// Deletes an object at once (no grace period), or every object of a collection.
+    /// Deletes an object without a grace period, or every object of a collection.
     pub fn delete(&self, path: &str) -> Result<Answer> {
         let options = json!({ "kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0 });
         let request = self.agent.delete(self.url(path)).force_send_body();

@@ -1,5 +1,5 @@
-//! The programs of a control plane beside the API server: the controller manager and the scheduler, each with its own user and
-//! the rights that the API server grants that user by itself.
+//! The control plane beside the API server: the controller manager and the scheduler, each with its
+//! own user. The API server grants these users their rights itself.
 
 use std::{fs, path::Path};
 
@@ -17,14 +17,15 @@ use crate::{
     process::{Launch, Process},
 };
 
-/// The controllers that run: those that delete what nothing owns any more. Others need nodes with a kubelet: a Node without
-/// a Lease is tainted within a minute.
+/// The enabled controllers: those that delete unowned objects. Others require nodes with a kubelet:
+/// a Node without a Lease is tainted within a minute.
 const CONTROLLERS: &str = "garbage-collector-controller,namespace-controller,serviceaccount-controller";
 
-/// A running controller manager, with the controllers that delete: namespaces with what is in them, and dependents whose
-/// owners are gone; and the one that gives each namespace its default service account.
+/// A running controller manager. Its controllers delete namespaces with their contents, delete
+/// dependents of deleted owners, and create the default service account of each namespace.
 ///
-/// Start it after the CustomResourceDefinitions: the garbage collector learns new kinds only every 30 seconds.
+/// Start it after the CustomResourceDefinitions are installed: the garbage collector discovers new
+/// kinds only every 30 seconds.
 pub struct ControllerManager {
     _process: Process,
 }
@@ -34,7 +35,8 @@ impl ControllerManager {
     pub fn start(server: &ApiServer) -> Result<Self> {
         let arguments = [
             format!("--controllers={CONTROLLERS}"),
-            // Each controller is a service account of its own, with the role that the API server has for it.
+            // Each controller uses its own service account, with the role that the API server
+            // defines for it.
             "--use-service-account-credentials".to_owned(),
         ];
         start(server, "kube-controller-manager", CONTROLLER_MANAGER, &arguments)

@@ -1,4 +1,4 @@
-//! An etcd with one member, whose data need not survive a crash of the machine.
+//! A single-member etcd. Its data need not survive a crash of the machine.
 
 use std::{net::SocketAddr, path::Path};
 
@@ -17,7 +17,7 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts it and waits until it serves. It fails early when another program has taken its port.
+    /// Starts etcd and waits until it serves. Fails early if another program has taken its port.
     pub(super) fn start(program: &Path, folder: &Path) -> Result<Self> {
         let address = ports::free()?;
         let url = format!("http://{address}");
@@ -25,7 +25,7 @@ impl Etcd {
             .arg("--data-dir")
             .arg(folder.join("etcd"))
             .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
-            // Nobody dials a peer of one.
+            // A single member has no peers.
             .args(["--listen-peer-urls", "http://127.0.0.1:0"])
             .args(["--log-level", "warn", "--unsafe-no-fsync"])
             .tied()
@@ -49,9 +49,9 @@ impl Etcd {
         &self.process
     }
 
-    /// Forgets every revision but the newest.
+    /// Compacts all revisions except the newest.
     pub(super) fn compact(&self) -> Result<()> {
-        // A key of nobody's, so that there is a revision that was not compacted yet. Keys are base64.
+        // Writes an unused key, so that there is an uncompacted revision. Keys are base64.
         let put = self.ask("kv/put", &json!({ "key": "dmlydGZsZWV0", "value": "" }))?;
         let revision = &put["header"]["revision"];
         self.ask(
@@ -61,7 +61,7 @@ impl Etcd {
         Ok(())
     }
 
-    /// By its JSON gateway; numbers are text there.
+    /// Calls etcd's JSON gateway, which encodes numbers as strings.
     fn ask(&self, call: &str, body: &Value) -> Result<Value> {
         let url = format!("http://{}/v3/{call}", self.address);
         let mut response = agent()

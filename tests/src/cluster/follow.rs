@@ -1,4 +1,4 @@
-//! A watch of a collection that notes when each change came.
+//! A watch of a collection that records the time of each change.
 
 use std::{
     sync::mpsc::{Receiver, RecvTimeoutError, channel},
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Client;
 
-/// One change, as the API server told it.
+/// One change, as received from the API server.
 #[derive(Debug, Clone)]
 pub struct Change {
     /// When the line was read.
@@ -22,8 +22,8 @@ pub struct Change {
     pub object: Value,
 }
 
-/// The objects of a collection, by a watch that begins with all of them (a streaming list, `sendInitialEvents`). Fails with 422
-/// on a server that does not support it.
+/// The objects of a collection, read by a watch that begins with all of them (a streaming list,
+/// `sendInitialEvents`). Fails with 422 on a server that does not support it.
 pub fn streamed_list(client: &Client, collection: &str) -> Result<Vec<Value>> {
     let lines = client.lines(&format!(
         "{collection}?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true\
@@ -45,14 +45,14 @@ pub fn streamed_list(client: &Client, collection: &str) -> Result<Vec<Value>> {
     anyhow::bail!("{collection}: the watch has ended before the list")
 }
 
-/// A running watch. It ends when the API server or this value goes.
+/// A running watch. It ends when the API server stops or this value is dropped.
 #[derive(Debug)]
 pub struct Follow {
     changes: Receiver<Change>,
 }
 
 impl Follow {
-    /// Begins now: nothing that was there before is told.
+    /// Starts a watch. Objects that exist already are not reported.
     pub fn begin(client: &Client, collection: &str) -> Result<Self> {
         let list = client.get(&format!("{collection}?limit=1"))?.ok()?;
         let version = list["metadata"]["resourceVersion"]
@@ -82,7 +82,7 @@ impl Follow {
         Ok(Self { changes })
     }
 
-    /// The next change, or none within `patience`.
+    /// The next change, or `None` if there is none within `patience`.
     pub fn next(&self, patience: Duration) -> Result<Option<Change>> {
         match self.changes.recv_timeout(patience) {
             Ok(change) => Ok(Some(change)),

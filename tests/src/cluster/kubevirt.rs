@@ -1,5 +1,6 @@
-//! KubeVirt's kinds as CustomResourceDefinitions of its shapes: names, versions and subresources as KubeVirt 1.x declares them
-//! (`pkg/virt-operator/resource/generate/components/crds.go`), with a schema that keeps every field and checks none.
+//! CustomResourceDefinitions of KubeVirt's kinds: names, versions and subresources as in KubeVirt
+//! 1.x (`pkg/virt-operator/resource/generate/components/crds.go`), with a schema that keeps every
+//! field and validates none.
 
 use std::{fs, path::Path};
 
@@ -10,17 +11,18 @@ use virtfleet_wire::layered::parse_yaml;
 
 use super::ApiServer;
 
-/// The group of all of them.
+/// API group of all these kinds.
 pub const GROUP: &str = "kubevirt.io";
 
-/// Makes an API server serve VirtualMachines, VirtualMachineInstances and VirtualMachineInstanceMigrations.
+/// Installs the kinds VirtualMachine, VirtualMachineInstance and VirtualMachineInstanceMigration.
 pub fn install(server: &ApiServer) -> Result<()> {
     server.install(&definitions())
 }
 
-/// The same with the validation of a release of KubeVirt: `schemas` has `KIND.yaml` of each kind (`parts::kubevirt`).
+/// As [`install`], with the validation of a KubeVirt release: `schemas` contains `KIND.yaml` of
+/// each kind (`parts::kubevirt`).
 ///
-/// Replaces definitions that are there already.
+/// Replaces existing definitions.
 pub fn install_release(server: &ApiServer, schemas: &Path) -> Result<()> {
     let mut definitions = definitions();
     for definition in &mut definitions {
@@ -41,8 +43,8 @@ pub fn install_release(server: &ApiServer, schemas: &Path) -> Result<()> {
 
 /// The definitions.
 ///
-/// A VirtualMachineInstance has no status subresource: whoever may write it writes its status in the same request. The other
-/// two have one.
+/// A VirtualMachineInstance has no status subresource: its status is written with the object. The
+/// other two kinds have one.
 pub fn definitions() -> Vec<Value> {
     let column = |name: &str, path: &str| {
         let kind = if name == "Age" { "date" } else { "string" };

@@ -1,4 +1,5 @@
-//! A collector on real API servers: one infra cluster, and as many user clusters as a scenario wants.
+//! Collectors on real API servers: one infra cluster, and as many user clusters as a scenario
+//! needs.
 
 use std::{
     fs,
@@ -20,9 +21,10 @@ use crate::{
     wait,
 };
 
-/// How long anything may take before a test says that it does not happen.
+/// Maximum wait for any condition before a test fails.
 pub const PATIENCE: Duration = Duration::from_mins(1);
-/// Settings with which Nodes follow a changed label of an infra node at once: for tests of something else.
+/// Settings that make Nodes follow a changed label of an infra node at once: for tests of other
+/// features.
 pub const NO_CONFIRMATION: &str = "labels: { confirmChange: 0s }\n";
 
 /// A running collector.
@@ -33,12 +35,12 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Starts one whose `inventory:` is this YAML.
+    /// Starts a collector with this YAML as `inventory:`.
     pub fn start(folder: &Path, inventory: &str) -> Result<Self> {
         Self::start_with(folder, inventory, "")
     }
 
-    /// The same with further top-level settings, in YAML.
+    /// As [`Collector::start`], with further top-level settings in YAML.
     pub fn start_with(folder: &Path, inventory: &str, more: &str) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let authority = Authority::new("virtfleet test authority")?;
@@ -73,19 +75,19 @@ impl Collector {
         })
     }
 
-    /// What `/readyz` says while it is not ready.
+    /// The text of `/readyz` while the collector is not ready.
     pub fn waits_for(&self) -> Result<String> {
         let answer = self.get("/readyz")?;
         ensure!(answer.status == 503, "it is not unready: {}", answer.status);
         Ok(answer.text()?.to_owned())
     }
 
-    /// The answer of a path of its API.
+    /// The JSON response of an API path.
     pub fn json(&self, path: &str) -> Result<Value> {
         self.get(path)?.ok()?.json()
     }
 
-    /// What virtfleetctl prints.
+    /// The output of virtfleetctl.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
         Launch::new(bins::ctl()?)
             .env("VIRTFLEET_SERVER", format!("http://{}", self.api))
@@ -93,17 +95,18 @@ impl Collector {
             .text(PATIENCE)
     }
 
-    /// What it knows of every VM, as series.
+    /// The response of `/metrics/fleet`.
     pub fn fleet_metrics(&self) -> Result<String> {
         Ok(self.get("/metrics/fleet")?.ok()?.text()?.to_owned())
     }
 
-    /// Its own metrics.
+    /// The collector's own metrics.
     pub fn metrics(&self) -> Result<String> {
         Ok(self.get("/metrics")?.ok()?.text()?.to_owned())
     }
 
-    /// The value of one sample of its own metrics, which is given as it is written: `name` or `name{label="value"}`.
+    /// The value of one sample of the collector's own metrics. `series` is written as in the
+    /// exposition: `name` or `name{label="value"}`.
     pub fn sample(&self, series: &str) -> Result<f64> {
         sample(&self.metrics()?, series)
     }
@@ -118,7 +121,8 @@ impl Collector {
         })
     }
 
-    /// Whether it holds the Lease. One that does not answer at once is no leader that a test could wait for.
+    /// Whether the collector holds the Lease. A collector that does not answer at once does not
+    /// count as leader.
     pub fn leads(&self) -> Result<bool> {
         let page = Client::plain(self.api, Duration::from_secs(5))?
             .get("/metrics")?
@@ -126,7 +130,7 @@ impl Collector {
         Ok(sample(page.text()?, "virtfleet_collector_leader")? > 0.0)
     }
 
-    /// Waits for that.
+    /// Waits until the collector holds the Lease.
     pub fn until_leads(&self) -> Result<()> {
         wait::eventually(PATIENCE, "it leads", || {
             ensure!(self.leads()?, "it does not");
@@ -134,7 +138,7 @@ impl Collector {
         })
     }
 
-    /// Names of all VMs, as `namespace/name`, sorted.
+    /// Names of all VMs as `namespace/name`, sorted.
     pub fn vms(&self) -> Result<Vec<String>> {
         let list = self.json("/api/v1/vms")?;
         let items = list["items"].as_array().context("items")?;
@@ -145,7 +149,7 @@ impl Collector {
         Ok(items.iter().map(name).collect())
     }
 
-    /// Waits until these are all VMs, as `namespace/name`, sorted.
+    /// Waits until the VMs are exactly these, as `namespace/name`, sorted.
     pub fn until_vms(&self, expected: &[&str]) -> Result<()> {
         wait::eventually(PATIENCE, &format!("the VMs are {expected:?}"), || {
             let vms = self.vms()?;
@@ -163,7 +167,7 @@ impl Collector {
         })
     }
 
-    /// A user cluster, as the list has it.
+    /// A user cluster, as listed by the API.
     pub fn cluster(&self, name: &str) -> Result<Value> {
         let list = self.json("/api/v1/clusters")?;
         let items = list["items"].as_array().context("items")?;
@@ -180,7 +184,7 @@ impl Collector {
         })
     }
 
-    /// The message of the finding with this id whose message holds `word`.
+    /// The message of the finding with this id that contains `word`.
     pub fn finding(&self, id: &str, word: &str) -> Result<String> {
         let list = self.json("/api/v1/findings")?;
         let items = list["items"].as_array().context("items")?;
@@ -193,7 +197,7 @@ impl Collector {
             .with_context(|| format!("no {id} with {word:?} in {list:#}"))
     }
 
-    /// Waits for it.
+    /// Waits for such a finding; returns its message.
     pub fn until_finding(&self, id: &str, word: &str) -> Result<String> {
         wait::eventually(PATIENCE, &format!("a finding {id} with {word:?}"), || {
             self.finding(id, word)
@@ -201,14 +205,14 @@ impl Collector {
     }
 }
 
-/// An infra cluster with KubeVirt's kinds and ours.
+/// An infra cluster with the kinds of KubeVirt and virtfleet.
 pub fn infra(folder: &Path) -> Result<ApiServer> {
     let server = ApiServer::start(folder)?;
     install(&server)?;
     Ok(server)
 }
 
-/// Makes an API server serve KubeVirt's kinds and ours.
+/// Installs the kinds of KubeVirt and virtfleet.
 pub fn install(server: &ApiServer) -> Result<()> {
     kubevirt::install(server)?;
     let ours = Launch::new(bins::collector()?)
@@ -218,7 +222,8 @@ pub fn install(server: &ApiServer) -> Result<()> {
     server.install(ours["items"].as_array().context("items")?)
 }
 
-/// The collector's `inventory:` for a user of the infra cluster. Every API server of a test is on loopback.
+/// The collector's `inventory:` for a user of the infra cluster. All API servers of a test are on
+/// loopback.
 pub fn settings(folder: &Path, kubeconfig: &str, more: &str) -> Result<String> {
     let file: PathBuf = folder.join("infra.kubeconfig");
     fs::write(&file, kubeconfig)?;

@@ -1,20 +1,21 @@
-//! Real Kubernetes API servers for scenarios: each a kube-apiserver with an etcd of its own, on loopback ports, in a folder that
-//! goes with it.
+//! Real Kubernetes API servers for scenarios: each is a kube-apiserver with its own etcd, on
+//! loopback ports, in a temporary folder.
 //!
 //! ```text
-//! ApiServer ─┬─ etcd, server     the two processes; stop and start again, pause and resume, compact
-//!            ├─ user, rbac       who may ask: static tokens, service accounts, what they are allowed
-//!            ├─ client, apply    asking as one of them; making an object be as it is given
+//! ApiServer ─┬─ etcd, server     the two processes: stop, start, pause, resume, compact
+//!            ├─ user, rbac       users: static tokens, service accounts, and their rights
+//!            ├─ client, apply    requests as one user; creating and replacing objects
 //!            ├─ control          the controller manager and the scheduler, where a test needs them
 //!            ├─ follow           a watch, with the time of each change
-//!            └─ audit            who asked for what
+//!            └─ audit            requests, from the audit log
 //! kubevirt, object               KubeVirt's kinds; VMIs, VMs, migrations and Nodes as JSON
-//! live, scene                    a collector on them; an infra cluster with user clusters whose labels it keeps
+//! live, scene                    collectors; an infra cluster with user clusters whose labels they set
 //! proxy                          faults between a collector and an API server
 //! ```
 //!
-//! An API server runs alone: nothing deletes an owner's dependents, a deleted namespace stays Terminating, and a pod stays Pending,
-//! unless a test starts the controller manager or the scheduler. There is no kubelet.
+//! An API server runs alone. Unless a test starts the controller manager or the scheduler,
+//! dependents of a deleted owner stay, a deleted namespace stays Terminating, and a pod stays
+//! Pending. There is no kubelet.
 
 mod apply;
 mod audit;

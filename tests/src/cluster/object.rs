@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::sim::Guest;
 
-/// An object under construction; it derefs to its JSON, so it can be given to everything that wants a `&Value`, and indexed.
+/// Builder of an object. It derefs to its JSON, so it can be indexed and passed as a `&Value`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Object(pub Value);
 
@@ -32,7 +32,8 @@ impl Object {
         Self(object)
     }
 
-    /// Sets what stands at a JSON pointer of plain fields (`/status/phase`), with the objects on the way.
+    /// Sets the value at a JSON pointer of plain fields (`/status/phase`); creates missing objects
+    /// on the path.
     #[must_use]
     pub fn with(mut self, pointer: &str, value: impl Into<Value>) -> Self {
         let mut place = &mut self.0;
@@ -43,14 +44,14 @@ impl Object {
         self
     }
 
-    /// One more label.
+    /// Adds a label.
     #[must_use]
     pub fn label(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["labels"][key] = value.into();
         self
     }
 
-    /// More labels.
+    /// Adds labels.
     #[must_use]
     pub fn labels(self, labels: &[(&str, &str)]) -> Self {
         labels
@@ -58,27 +59,28 @@ impl Object {
             .fold(self, |object, (key, value)| object.label(key, value))
     }
 
-    /// One more annotation.
+    /// Adds an annotation.
     #[must_use]
     pub fn annotation(mut self, key: &str, value: &str) -> Self {
         self.0["metadata"]["annotations"][key] = value.into();
         self
     }
 
-    /// `status.phase`.
+    /// Sets `status.phase`.
     #[must_use]
     pub fn phase(self, phase: &str) -> Self {
         self.with("/status/phase", phase)
     }
 
-    /// A VMI stands on an infra node: `status.nodeName` and the label `kubevirt.io/nodeName`, which virt-handler writes together.
+    /// Places a VMI on an infra node: sets `status.nodeName` and the label `kubevirt.io/nodeName`,
+    /// which virt-handler writes together.
     #[must_use]
     pub fn on(self, node: &str) -> Self {
         self.with("/status/nodeName", node)
             .label("kubevirt.io/nodeName", node)
     }
 
-    /// One more of a VMI's interfaces, in spec and status.
+    /// Adds an interface to a VMI, in spec and status.
     #[must_use]
     pub fn interface(mut self, name: &str, mac: &str, addresses: &[&str]) -> Self {
         let status = json!({
@@ -101,13 +103,14 @@ impl Object {
         self
     }
 
-    /// A VMI's `status.migrationState`, e.g. `{"sourceNode": …, "targetNode": …, "completed": true}`.
+    /// Sets a VMI's `status.migrationState`, e.g. `{"sourceNode": …, "targetNode": …, "completed":
+    /// true}`.
     #[must_use]
     pub fn migration_state(self, state: Value) -> Self {
         self.with("/status/migrationState", state)
     }
 
-    /// One more condition in the status.
+    /// Adds a condition to the status.
     #[must_use]
     pub fn condition(mut self, kind: &str, status: &str, reason: &str) -> Self {
         let condition = json!({
@@ -117,7 +120,7 @@ impl Object {
         self
     }
 
-    /// Owned and controlled by an object that the server has given a UID.
+    /// Sets the controlling owner; `owner` must have a UID from the server.
     #[must_use]
     pub fn owned_by(mut self, owner: &Value) -> Self {
         let reference = json!({
@@ -145,7 +148,8 @@ pub fn vmi(namespace: &str, name: &str) -> Object {
         .label("kubevirt.io/vm", name)
 }
 
-/// The running VMI of a guest of a simulated fleet, in its cluster's namespace, on the infra node `host`.
+/// The running VMI of a guest of a simulated fleet: in the namespace of its cluster, on the infra
+/// node `host`.
 pub fn vmi_of(guest: &Guest, host: &str) -> Object {
     vmi(&guest.cluster, &guest.name)
         .labels(&[
@@ -159,7 +163,8 @@ pub fn vmi_of(guest: &Guest, host: &str) -> Object {
         .condition("Ready", "True", "")
 }
 
-/// The virt-launcher pod of a VMI that the server has given a UID, on its node, with these addresses.
+/// The virt-launcher pod of a VMI that has a UID from the server, on the VMI's node, with these
+/// addresses.
 pub fn launcher(vmi: &Value, addresses: &[&str]) -> Object {
     let text = |pointer: &str| vmi.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (namespace, name) = (text("/metadata/namespace"), text("/metadata/name"));
@@ -209,8 +214,8 @@ pub fn infra_node(name: &str, labels: &[(&str, &str)]) -> Object {
         .condition("Ready", "True", "KubeletReady")
 }
 
-/// A ready node of a user cluster, with `addresses` as its InternalIPs (two of them: dual-stack), e.g. with the provider id
-/// `kubevirt://worker-0`.
+/// A ready node of a user cluster, with `addresses` as its InternalIPs (two of them: dual-stack)
+/// and e.g. the provider id `kubevirt://worker-0`.
 pub fn user_node(name: &str, provider_id: &str, addresses: &[&str], labels: &[(&str, &str)]) -> Object {
     let internal = addresses
         .iter()

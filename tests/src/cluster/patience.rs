@@ -1,6 +1,6 @@
-//! How long a server is waited for.
+//! Timeout of a server's start.
 
 use std::time::Duration;
 
-/// How long a start may take on a machine that is busy with other tests.
+/// Timeout of a server's start on a machine that is busy with other tests.
 pub const PATIENCE: Duration = Duration::from_mins(2);

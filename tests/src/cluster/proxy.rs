@@ -1,4 +1,5 @@
-//! Faults between a collector and an API server: a proxy that lets requests through, answers them itself, or keeps them.
+//! Injects faults between a collector and an API server: a proxy that forwards requests, answers
+//! them itself, or holds them.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -19,20 +20,20 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 use super::{ApiServer, User};
 use crate::pki::Authority;
 
-/// What becomes of a request.
+/// Fault of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is answered with this status code and never reaches the API server.
+    /// The proxy answers with this status code; the request never reaches the API server.
     Answer(u16),
-    /// It is answered with this status code and a body that never ends.
+    /// The proxy answers with this status code and an endless body.
     Flood(u16),
-    /// It is kept until the faults change.
+    /// The proxy holds the request until the faults change.
     Hold,
 }
 
 type Faults = Arc<Vec<(String, Fault)>>;
 
-/// A running proxy; it ends with this value.
+/// A running proxy; it stops when dropped.
 pub struct Proxy {
     address: SocketAddr,
     ca: String,
@@ -47,7 +48,7 @@ struct Ways {
 }
 
 impl Proxy {
-    /// In front of `server`, without faults.
+    /// Starts a proxy for `server`, without faults.
     pub fn start(server: &ApiServer) -> Result<Self> {
         let authority = Authority::new("proxy")?;
         let runtime = Runtime::new().context("runtime")?;
@@ -76,7 +77,7 @@ impl Proxy {
         runtime.spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let (ways, rules) = (Arc::clone(&ways), rules.clone());
-                // Whatever breaks a connection is seen by its client.
+                // The client sees whatever breaks a connection.
                 tokio::spawn(async move { carry(client, &ways, rules).await.ok() });
             }
         });
@@ -88,13 +89,14 @@ impl Proxy {
         })
     }
 
-    /// The kubeconfig of a user who goes this way.
+    /// The kubeconfig of a user whose requests pass through the proxy.
     pub fn kubeconfig(&self, user: &User) -> String {
         user.kubeconfig(&format!("https://{}", self.address), &self.ca)
     }
 
-    /// From now on requests whose path and query contain a text have its fault; the first one counts. Unless there is none,
-    /// connections that are open are cut, so that no old watch goes on.
+    /// Sets the faults: a request whose path and query contain a text gets its fault; the first
+    /// match wins. If there is any fault, open connections are closed, so that no old watch
+    /// continues.
     pub fn set(&self, faults: &[(&str, Fault)]) {
         let faults = faults.iter().map(|(text, fault)| ((*text).to_owned(), *fault));
         self.faults.send_replace(Arc::new(faults.collect()));
@@ -145,7 +147,8 @@ async fn carry(client: TcpStream, ways: &Ways, mut rules: watch::Receiver<Faults
     }
 }
 
-/// The fault of a request whose first bytes these are. A body is never taken for a head: it is JSON.
+/// The fault of a request that begins with this chunk. A body is never mistaken for a header,
+/// because it is JSON.
 fn fault_of(chunk: &[u8], faults: &Faults) -> Option<Fault> {
     let line = chunk.split(|byte| *byte == b'\r').next()?;
     let line = std::str::from_utf8(line).ok()?;
@@ -154,7 +157,7 @@ fn fault_of(chunk: &[u8], faults: &Faults) -> Option<Fault> {
     found.map(|(_, fault)| *fault)
 }
 
-/// An answer that has no end.
+/// Sends an endless response.
 async fn flood(client: &mut (impl AsyncWrite + Unpin), code: u16) -> Result<()> {
     let head =
         format!("HTTP/1.1 {code} Flood\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n");

@@ -1,4 +1,4 @@
-//! What users may do, and users that come and go.
+//! Rights of users; service accounts.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -8,8 +8,9 @@ use super::{server::ApiServer, user::User};
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 impl ApiServer {
-    /// Grants a user these rules (as in a Role: `[{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]`), in one
-    /// namespace or in all and for what has none. A second grant with the same `name` replaces the first.
+    /// Grants a user these rules (as in a Role: `[{"apiGroups": [""], "resources": ["nodes"],
+    /// "verbs": ["get"]}]`), in one namespace, or cluster-wide. A second grant with the same `name`
+    /// replaces the first.
     pub fn grant(&self, name: &str, user: &User, namespace: Option<&str>, rules: &Value) -> Result<()> {
         let kind = if namespace.is_some() {
             "Role"
@@ -35,7 +36,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Takes a grant back. The server forgets it within moments.
+    /// Revokes a grant. The server applies this within moments.
     pub fn revoke(&self, name: &str, namespace: Option<&str>) -> Result<()> {
         let kind = if namespace.is_some() {
             "RoleBinding"
@@ -51,8 +52,9 @@ impl ApiServer {
         self.remove(&object)
     }
 
-    /// A new token of a service account, which is made when it is not there. Tokens become invalid, within ten seconds, when
-    /// the account is deleted ([`ApiServer::delete_service_account`]), also when it is then made again.
+    /// Creates a token of a service account, and the account if it does not exist. Tokens become
+    /// invalid within ten seconds after the account is deleted
+    /// ([`ApiServer::delete_service_account`]), even if it is created again.
     pub fn service_account(&self, namespace: &str, name: &str) -> Result<User> {
         let account = account(namespace, name);
         if self.fetch(&account)?.is_none() {
@@ -75,7 +77,7 @@ impl ApiServer {
         })
     }
 
-    /// Deletes a service account, and with it every token that it was given.
+    /// Deletes a service account, which invalidates all its tokens.
     pub fn delete_service_account(&self, namespace: &str, name: &str) -> Result<()> {
         self.remove(&account(namespace, name))
     }

@@ -1,4 +1,4 @@
-//! An infra cluster, user clusters, and collectors between them that may do there no more than they need.
+//! An infra cluster, user clusters, and collectors that have only the rights that they need.
 
 use std::{
     path::Path,
@@ -18,40 +18,40 @@ use super::{
 };
 use crate::wait;
 
-/// Who the collectors are on user clusters, and so in their audit logs.
+/// User name of the collectors on user clusters, and so in their audit logs.
 pub const COLLECTOR: &str = "virtfleet";
 /// The ownership annotation.
 pub const OWNED: &str = "virtfleet.io/owned-labels";
-/// The namespace of the kubeconfigs and of the Lease.
+/// Namespace of the kubeconfig Secrets and of the Lease.
 pub const SECRETS: &str = "secrets";
-/// A key that is nobody's but the user's, on every Node that [`Tenant::node`] makes.
+/// A label of the user's own on every Node that [`Tenant::node`] creates.
 pub const FOREIGN: &str = "foreign";
 const SINGLE: &str = "single-stack";
-/// The VMs of [`Scene::until_idle`] are named so; writes to their Nodes are not counted.
+/// Name prefix of the VMs of [`Scene::until_idle`]; writes to their Nodes are not counted.
 const MARKER: &str = "marker-";
 
-/// See the module.
+/// An infra cluster and user clusters.
 pub struct Scene {
     /// The infra cluster.
     pub infra: ApiServer,
-    /// The user clusters, as they were named.
+    /// The user clusters, in the order of their names in [`Scene::new`].
     pub tenants: Vec<Tenant>,
     folder: TempDir,
     markers: AtomicUsize,
 }
 
-/// A user cluster; its VMs are in the infra cluster's namespace of its name.
+/// A user cluster. Its VMs are in the infra cluster, in the namespace with the cluster's name.
 pub struct Tenant {
     /// Its name.
     pub name: String,
     /// Its API server.
     pub server: ApiServer,
-    /// What collectors are there.
+    /// The collectors' user on this cluster.
     pub user: User,
 }
 
 impl Scene {
-    /// Without hosts, VMs and policies.
+    /// Starts the API servers, without hosts, VMs and policies.
     pub fn new(tenants: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path();
@@ -82,11 +82,12 @@ impl Scene {
         })
     }
 
-    /// Waits until `collector` has done everything that follows from what has happened so far to VMIs, to infra nodes and to the
-    /// Nodes of a user cluster: adds a VM on `host` with its Node, waits for its label `key`, and for an empty queue. Watches
-    /// keep the order of changes, so all earlier ones are in the queue before this VM is.
+    /// Waits until `collector` has processed all earlier changes of VMIs, infra nodes and the Nodes
+    /// of a user cluster. Adds a VM on `host` with its Node, then waits for its label `key` and for
+    /// an empty queue. Watches keep the order of changes, so all earlier changes are queued before
+    /// this VM.
     ///
-    /// Not for a collector that reports drift: such a VM stays in the queue.
+    /// Not for a collector that reports drift: the VM would stay in its queue.
     pub fn until_idle(&self, collector: &Collector, tenant: &Tenant, host: &str, key: &str) -> Result<()> {
         let name = format!("{MARKER}{}", self.markers.fetch_add(1, Ordering::Relaxed));
         self.vmi(&tenant.name, &name, host)?;
@@ -97,7 +98,7 @@ impl Scene {
         collector.until_no_labels_queued(&tenant.name)
     }
 
-    /// Now, in the audit log of each user cluster.
+    /// The current position in the audit log of each user cluster.
     pub fn marks(&self) -> Result<Vec<Mark>> {
         self.tenants
             .iter()
@@ -105,33 +106,34 @@ impl Scene {
             .collect()
     }
 
-    /// A folder that goes with it.
+    /// A temporary folder, removed with the scene.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// An infra node with these labels, and no others that a policy may ask for.
+    /// Creates an infra node with these labels, and no others that a policy could propagate.
     pub fn host(&self, name: &str, labels: &[(&str, &str)]) -> Result<()> {
         self.infra.apply(&infra_node(name, labels)).map(drop)
     }
 
-    /// A `LabelPropagation` with these rules.
+    /// Creates a `LabelPropagation` with these rules.
     pub fn policy(&self, name: &str, rules: &Value) -> Result<()> {
         self.infra.apply(&policy(name, rules)).map(drop)
     }
 
-    /// A running VMI on a host, in the namespace of a user cluster.
+    /// Creates a running VMI on a host, in the namespace of a user cluster.
     pub fn vmi(&self, cluster: &str, name: &str, host: &str) -> Result<Value> {
         self.infra.apply(&vmi(cluster, name).phase("Running").on(host))
     }
 
-    /// Starts a collector in the folder `name`, with further settings in YAML, and with the shortest Lease that there is.
+    /// Starts a collector in the folder `name`, with further settings in YAML and the shortest
+    /// permitted Lease.
     pub fn collector(&self, name: &str, more: &str) -> Result<Collector> {
         let kubeconfig = self.infra.kubeconfig(self.infra.admin_user());
         self.collector_by(name, &kubeconfig, "", more)
     }
 
-    /// The same with another kubeconfig and more in `inventory.cluster`.
+    /// As [`Scene::collector`], with another kubeconfig and more settings in `inventory.cluster`.
     pub fn collector_by(
         &self,
         name: &str,
@@ -148,7 +150,7 @@ impl Scene {
         Collector::start_with(&folder, &inventory, &more)
     }
 
-    /// Notes of Events with this reason, of all namespaces.
+    /// Notes of all Events with this reason, in all namespaces.
     pub fn events(&self, reason: &str) -> Result<Vec<String>> {
         let list = self.infra.admin().get("/apis/events.k8s.io/v1/events")?.ok()?;
         let all = list["items"].as_array().context("items")?.iter();
@@ -158,7 +160,7 @@ impl Scene {
             .collect())
     }
 
-    /// Waits for an Event with this reason whose note has `word`.
+    /// Waits for an Event with this reason whose note contains `word`.
     pub fn until_event(&self, reason: &str, word: &str) -> Result<String> {
         wait::eventually(PATIENCE, &format!("an Event {reason} with {word:?}"), || {
             let all = self.events(reason)?;
@@ -189,7 +191,7 @@ impl Tenant {
         Ok(tenant)
     }
 
-    /// Grants collectors what they need, and nothing else.
+    /// Grants the collectors exactly the rights that they need.
     pub fn allow(&self) -> Result<()> {
         let rules = json!([
             { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"] },
@@ -199,20 +201,21 @@ impl Tenant {
         self.server.grant(COLLECTOR, &self.user, None, &rules)
     }
 
-    /// Takes all of that back.
+    /// Revokes these rights.
     pub fn forbid(&self) -> Result<()> {
         self.server.revoke(COLLECTOR, None)
     }
 
-    /// The dual-stack Node of a VM, with these labels beside [`FOREIGN`].
+    /// Creates the dual-stack Node of a VM, with these labels and [`FOREIGN`].
     pub fn node(&self, name: &str, labels: &[(&str, &str)]) -> Result<Value> {
         let provider = format!("kubevirt://{name}");
         let node = user_node(name, &provider, &["10.0.0.1", "fd00::1"], labels);
         self.server.apply(&node.label(FOREIGN, "kept"))
     }
 
-    /// The same with one address. Older API servers keep no `managedFields` of a Node with two addresses of one type, so only here
-    /// all of them record who has written a label.
+    /// As [`Tenant::node`], with one address. Older API servers keep no `managedFields` of a Node
+    /// with two addresses of one type, so only this Node records on all releases who has written a
+    /// label.
     pub fn single_stack_node(&self, name: &str, labels: &[(&str, &str)]) -> Result<Value> {
         let provider = format!("kubevirt://{name}");
         let node = user_node(name, &provider, &["10.0.0.1"], labels);
@@ -220,7 +223,7 @@ impl Tenant {
             .apply(&node.labels(&[(FOREIGN, "kept"), (SINGLE, "true")]))
     }
 
-    /// The Node as it is now; its addresses and the foreign label are still there.
+    /// The current Node; fails unless its addresses and the foreign label are unchanged.
     pub fn live(&self, name: &str) -> Result<Value> {
         let node = self.server.admin().get(&format!("/api/v1/nodes/{name}"))?.ok()?;
         let addresses = node["status"]["addresses"].as_array().context("addresses")?;
@@ -245,7 +248,7 @@ impl Tenant {
         Ok(node["metadata"]["labels"][key].as_str().map(str::to_owned))
     }
 
-    /// Waits until it has this value; returns how long that took.
+    /// Waits until the label has this value; returns how long that took.
     pub fn until_label(&self, name: &str, key: &str, value: Option<&str>) -> Result<Duration> {
         let begun = Instant::now();
         let what = format!("{key} of {name} in {} is {value:?}", self.name);
@@ -263,12 +266,13 @@ impl Tenant {
         self.server.admin().patch(&path, super::MERGE_PATCH, &body)?.ok()
     }
 
-    /// A watch of its Nodes from now on.
+    /// Starts a watch of the cluster's Nodes.
     pub fn follow(&self) -> Result<Follow> {
         Follow::begin(self.server.admin(), "/api/v1/nodes")
     }
 
-    /// Everything that collectors changed or tried to change since `mark`, whatever became of it.
+    /// All requests of collectors since `mark` that change or try to change objects, whatever the
+    /// result.
     pub fn writes(&self, mark: Mark) -> Result<Vec<Entry>> {
         let all = self.server.audit_since(mark)?.into_iter();
         let reads = ["get", "list", "watch"];
@@ -278,8 +282,8 @@ impl Tenant {
             .collect())
     }
 
-    /// Fails unless collectors asked for nothing since `mark` but patches of the Nodes' metadata that set these labels; nothing
-    /// is removed. Returns how many patches were accepted.
+    /// Fails unless all changes that collectors requested since `mark` are patches of Node metadata
+    /// that set these labels and remove none. Returns the number of accepted patches.
     pub fn only_sets(&self, mark: Mark, keys: &[&str]) -> Result<usize> {
         let writes = self.writes(mark)?;
         for write in &writes {
@@ -296,15 +300,16 @@ impl Tenant {
     }
 }
 
-/// The labels that a collector's write changes. Fails when it is anything but a patch of a Node's labels and of our annotation,
-/// meant for one Node and one version of it.
+/// The labels that a collector's write changes. Fails unless the write is a patch of one Node at
+/// one version that changes only labels and the ownership annotation.
 pub fn patched(write: &Entry) -> Result<&serde_json::Map<String, Value>> {
     let what = || format!("{write:?}");
     ensure!(
         write.verb == "patch" && write.resource == "nodes" && write.subresource.is_empty(),
         what()
     );
-    // A refusal before the body was read (403, a server that is going down) has none.
+    // A request that was refused before its body was read (403, a server that shuts down) has no
+    // body in the log.
     let empty = || EMPTY.get_or_init(serde_json::Map::new);
     if write.request.is_null() && write.code != 200 {
         return Ok(empty());
@@ -322,7 +327,7 @@ pub fn patched(write: &Entry) -> Result<&serde_json::Map<String, Value>> {
             .find(|field| !allowed.contains(&field.as_str()))
     };
     let metadata = &write.request["metadata"];
-    // What the API server adds to what it logs.
+    // Fields that the API server adds to the logged body.
     ensure!(
         extra(&write.request, &["metadata", "apiVersion", "kind"]).is_none(),
         what()

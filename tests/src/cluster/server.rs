@@ -26,12 +26,12 @@ use crate::{
 pub(super) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// The scheduler's user.
 pub(super) const SCHEDULER: &str = "system:kube-scheduler";
-/// How often a start is tried with new ports, in case another program took one in between.
+/// Maximum start attempts with new ports, in case another program has taken one meanwhile.
 const TRIES: usize = 3;
 
-/// A running API server with its etcd. Its drop ends both and removes their files.
+/// A running API server with its etcd. Dropping it ends both and removes their files.
 pub struct ApiServer {
-    // In the order of their drop: processes first, then what they use.
+    // In drop order: processes first, then what they use.
     process: Option<Process>,
     etcd: Etcd,
     pub(super) discovered: Mutex<BTreeMap<String, Discovered>>,
@@ -45,15 +45,16 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts both in a new folder below `folder` and waits until the API server is ready. Its one user is the admin.
+    /// Starts both in a new folder below `folder` and waits until the API server is ready. Its only
+    /// user is the admin.
     ///
-    /// Fails when they are not there (`parts::kube_assets`) or do not become ready.
+    /// Fails if the programs are missing (`parts::kube_assets`) or do not become ready.
     pub fn start(folder: &Path) -> Result<Self> {
         Self::start_with(folder, &[])
     }
 
-    /// The same from another folder with `kube-apiserver` and `etcd`, e.g. of the oldest release
-    /// (`parts::oldest_kube_assets`).
+    /// As [`ApiServer::start_with`], with `kube-apiserver` and `etcd` from another folder, e.g. of
+    /// the oldest supported release (`parts::oldest_kube_assets`).
     pub fn start_from(assets: &Path, folder: &Path, users: &[User]) -> Result<Self> {
         let mut last = None;
         for _ in 0..TRIES {
@@ -65,8 +66,8 @@ impl ApiServer {
         Err(last.context("no try")?).context("no free port")
     }
 
-    /// The same with further users, who may do nothing but what RBAC grants them. They cannot be changed later: for a token
-    /// that comes and goes there is [`ApiServer::service_account`].
+    /// As [`ApiServer::start`], with further users, whose rights are those that RBAC grants. The
+    /// users are fixed; for a token that can be revoked use [`ApiServer::service_account`].
     pub fn start_with(folder: &Path, users: &[User]) -> Result<Self> {
         Self::start_from(&parts::kube_assets()?, folder, users)
     }
@@ -77,7 +78,7 @@ impl ApiServer {
         let path = folder.path();
         let admin = User::new("admin", &["system:masters"])?;
         let mut users = users.to_vec();
-        // The API server itself grants these two their rights.
+        // The API server itself grants these two users their rights.
         for name in [CONTROLLER_MANAGER, SCHEDULER] {
             users.push(User::new(name, &[])?);
         }
@@ -131,14 +132,16 @@ impl ApiServer {
             .arg(file("service-account-key-file", "accounts.pem"))
             .args(["--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none"])
             .arg("--authorization-mode=Node,RBAC")
-            // What only controllers would undo: a default account, a taint on every new Node, finalizers on volumes.
+            // Disables admission plugins whose effects only controllers undo: a default account, a
+            // taint on every new Node, finalizers on volumes.
             .arg("--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,StorageObjectInUseProtection")
-            // Many clients of one user ask at once here, and no test is about fairness.
+            // Many clients send requests as one user here, and no test is about fairness.
             .args(["--enable-priority-and-fairness=false", "--max-requests-inflight=0"])
             .arg("--max-mutating-requests-inflight=0")
             .arg(file("audit-policy-file", "audit.yaml"))
             .arg(file("audit-log-path", audit_policy::FILE))
-            // A test that sees an answer sees its line; one file, never rotated.
+            // Blocking mode: when a test sees an answer, the log contains its line. One file, never
+            // rotated.
             .args(["--audit-log-mode=blocking", "--audit-log-maxsize=100000"])
             .tied()
             .start(folder)?;
@@ -152,20 +155,23 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Kills the API server, as a crash would; connections are reset, and then refused. etcd goes on.
+    /// Kills the API server: connections are reset, and new ones refused. etcd continues.
     pub fn stop(&mut self) {
         self.process = None;
     }
 
-    /// Starts it again at the same address with the same data, certificates and users, and waits until it is ready.
+    /// Starts the API server again with the same address, data, certificates and users, and waits
+    /// until it is ready.
     ///
-    /// It remembers no history: a watch that goes on from an older resource version is told 410 (Gone).
+    /// The new process has no watch history: a watch that resumes from an older resource version
+    /// gets 410 (Gone).
     pub fn start_again(&mut self) -> Result<()> {
         self.stop();
         self.launch()
     }
 
-    /// Halts the API server: connections are accepted and nothing is answered. Undone by [`ApiServer::resume`].
+    /// Stops the API server's process with SIGSTOP: connections are accepted and not answered.
+    /// [`ApiServer::resume`] undoes this.
     pub fn pause(&self) -> Result<()> {
         self.process
             .as_ref()
@@ -173,7 +179,7 @@ impl ApiServer {
             .signal(Signal::SIGSTOP)
     }
 
-    /// Lets it go on.
+    /// Resumes the API server.
     pub fn resume(&self) -> Result<()> {
         self.process
             .as_ref()
@@ -181,18 +187,20 @@ impl ApiServer {
             .signal(Signal::SIGCONT)
     }
 
-    /// Halts etcd: after a while the API server answers 500 or 504 to what its cache cannot answer.
+    /// Stops etcd's process with SIGSTOP: after a while the API server answers 500 or 504 to
+    /// requests that its cache cannot serve.
     pub fn pause_etcd(&self) -> Result<()> {
         self.etcd.process().signal(Signal::SIGSTOP)
     }
 
-    /// Lets etcd go on.
+    /// Resumes etcd.
     pub fn resume_etcd(&self) -> Result<()> {
         self.etcd.process().signal(Signal::SIGCONT)
     }
 
-    /// Makes etcd forget all but the newest state. The API server still serves watches from memory, and since 1.34 the pages of
-    /// a list that was begun earlier, too; only after [`ApiServer::start_again`] are both answered with 410 (Gone).
+    /// Compacts etcd's history. The API server still serves watches from memory and, since 1.34,
+    /// further pages of a list that was begun earlier. Only after [`ApiServer::start_again`] does
+    /// it answer both with 410 (Gone).
     pub fn etcd_compact(&self) -> Result<()> {
         self.etcd.compact()
     }
@@ -202,12 +210,13 @@ impl ApiServer {
         format!("https://{}", self.address)
     }
 
-    /// The certificate of the authority that its own is signed by, as PEM.
+    /// The CA certificate that signed the server's certificate, as PEM.
     pub fn ca_pem(&self) -> &str {
         &self.ca
     }
 
-    /// The minor release, e.g. 36, for what older ones do not have. 0 for one that does not know its release, as Debian's 1.20.
+    /// The minor release, e.g. 36, to skip features that older releases lack. 0 if the server does
+    /// not report its release, as Debian's 1.20.
     pub fn minor(&self) -> Result<u32> {
         let version = self.client.get("/version")?.ok()?;
         let release = version["gitVersion"].as_str().context("no gitVersion")?;
@@ -215,34 +224,34 @@ impl ApiServer {
         minor.parse().with_context(|| release.to_owned())
     }
 
-    /// The user in the group `system:masters`, who may do everything.
+    /// The user in the group `system:masters`, which has all rights.
     pub fn admin_user(&self) -> &User {
         &self.admin
     }
 
-    /// A user given to [`ApiServer::start_with`], `admin`, or one of a control plane's programs.
+    /// A user passed to [`ApiServer::start_with`], `admin`, or one of the control plane's programs.
     pub fn user(&self, name: &str) -> Result<&User> {
         let mut all = self.users.iter().chain([&self.admin]);
         all.find(|user| user.name == name)
             .with_context(|| format!("this API server was not started with a user {name}"))
     }
 
-    /// The kubeconfig (YAML, all data inside) of a user.
+    /// The kubeconfig (YAML, with all data inline) of a user.
     pub fn kubeconfig(&self, user: &User) -> String {
         user.kubeconfig(&self.url(), &self.ca)
     }
 
-    /// Asks as the admin.
+    /// The admin's client.
     pub fn admin(&self) -> &Client {
         &self.client
     }
 
-    /// Asks as a user.
+    /// A client for a user.
     pub fn client(&self, user: &User) -> Result<Client> {
         Client::new(&self.url(), &self.ca, &user.token)
     }
 
-    /// The API server's process id, for measuring; none while it is stopped.
+    /// The API server's process id, for measurements; `None` while it is stopped.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }

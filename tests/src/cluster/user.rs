@@ -1,4 +1,4 @@
-//! Who asks an API server.
+//! Users of an API server.
 
 use std::{fs::File, io::Read as _};
 
@@ -8,9 +8,9 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 /// A user with a bearer token.
 #[derive(Debug, Clone)]
 pub struct User {
-    /// As RBAC knows it.
+    /// The name, as used by RBAC.
     pub name: String,
-    /// The groups that come with the token; a service account's are implied.
+    /// Groups of the token; a service account's groups are implied.
     pub groups: Vec<String>,
     /// The token.
     pub token: String,
@@ -26,13 +26,13 @@ impl User {
         })
     }
 
-    /// The line of `--token-auth-file`.
+    /// The user's line in `--token-auth-file`.
     pub(super) fn line(&self) -> String {
         let Self { name, groups, token } = self;
         format!("{token},{name},{name},\"{}\"\n", groups.join(","))
     }
 
-    /// A kubeconfig with one cluster, one user and one context, all data inside.
+    /// A kubeconfig with one cluster, one user and one context, with all data inline.
     pub(super) fn kubeconfig(&self, server: &str, ca_pem: &str) -> String {
         let Self { name, token, .. } = self;
         let ca = STANDARD.encode(ca_pem);

@@ -1,4 +1,4 @@
-//! The folder of a stage, and what a killed test has left of its own.
+//! The folder of a stage, and cleanup after killed tests.
 
 use std::{fs, path::Path, process};
 
@@ -6,13 +6,14 @@ use anyhow::{Context as _, Result};
 
 use crate::swap;
 
-/// Folders of stages begin so, with the number of the test's process behind it.
+/// Prefix of the folder name of a stage; the process id of the test follows.
 const PREFIX: &str = "virtfleet-stage-";
 
-/// A new folder; before that, removes those of processes that are gone, and ends the swap on files in them.
+/// Creates a folder. Before that, removes the folders of dead processes, and turns off swap on
+/// files in them.
 ///
 /// # Errors
-/// The folder cannot be made, or swap cannot be ended.
+/// The folder cannot be created, or swap cannot be turned off.
 pub(super) fn new() -> Result<tempfile::TempDir> {
     let all = std::env::temp_dir();
     swap::end_where(|file| {
@@ -24,7 +25,7 @@ pub(super) fn new() -> Result<tempfile::TempDir> {
     })?;
     for entry in fs::read_dir(&all).into_iter().flatten().flatten() {
         if is_abandoned(&entry.file_name().to_string_lossy()) {
-            // Another test may do the same at this moment.
+            // Another test may remove the folder at the same time.
             drop(fs::remove_dir_all(entry.path()));
         }
     }
@@ -34,7 +35,7 @@ pub(super) fn new() -> Result<tempfile::TempDir> {
         .context("a folder for the stage")
 }
 
-/// Whether a name is that of a stage's folder whose process is gone.
+/// Whether a name is that of a stage folder whose process is dead.
 fn is_abandoned(name: &str) -> bool {
     let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-'));
     owner.is_some_and(|(owner, _)| owner.parse::<u32>().is_ok() && !Path::new("/proc").join(owner).exists())

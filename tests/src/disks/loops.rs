@@ -13,18 +13,19 @@ use crate::{loops::Loop, process::Launch};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// The disk; it goes away with its drop, or with this process, as soon as nobody has it mounted.
+/// The disk. The loop device is detached when this value is dropped or the process ends, as soon as
+/// nothing has it mounted.
 #[derive(Debug)]
 pub struct LoopDisk {
-    /// Its node, e.g. `/dev/loop3`.
+    /// The device node, e.g. `/dev/loop3`.
     pub node: String,
-    /// The file behind it, in a folder that goes away with the stage.
+    /// The file behind it, in a folder that is removed with the stage.
     pub file: PathBuf,
     _device: Loop,
 }
 
 impl LoopDisk {
-    /// A blank one of so many bytes, which take no space.
+    /// Creates a blank disk of so many bytes as a sparse file.
     pub fn new(folder: &Path, name: &str, bytes: u64) -> Result<Self> {
         let file = format!("{name}.img");
         let device = Loop::blank(folder, &file, bytes)?;
@@ -35,10 +36,10 @@ impl LoopDisk {
         })
     }
 
-    /// A disk with a partition table, from a script of sfdisk(8).
+    /// Creates a disk with a partition table, from an sfdisk(8) script.
     ///
-    /// partx(8) hands the partitions to the kernel, because a kernel without parsers of partition
-    /// tables finds none.
+    /// partx(8) adds the partitions to the kernel, because a kernel without partition table parsers
+    /// finds none.
     pub fn partitioned(folder: &Path, name: &str, bytes: u64, script: &str) -> Result<Self> {
         let path = folder.join(format!("{name}.img"));
         File::create(&path)?.set_len(bytes)?;
@@ -50,7 +51,7 @@ impl LoopDisk {
         Self::with_table(path)
     }
 
-    /// A disk from a file that has a partition table.
+    /// Creates a disk from a file that has a partition table.
     pub fn with_table(file: PathBuf) -> Result<Self> {
         let device = Loop::attach_with(&file, &["--partscan"])?;
         let disk = Self {
@@ -62,7 +63,7 @@ impl LoopDisk {
         Ok(disk)
     }
 
-    /// Has the kernel's partitions follow the table on the disk.
+    /// Updates the kernel's partitions from the table on the disk.
     pub fn read_table(&self) -> Result<()> {
         Launch::new("partx")
             .args(["--update", &self.node])
@@ -70,12 +71,12 @@ impl LoopDisk {
             .map(drop)
     }
 
-    /// The node of a partition.
+    /// The device node of a partition.
     pub fn part(&self, index: u32) -> String {
         format!("{}p{index}", self.node)
     }
 
-    /// Major and minor number, as udev's data has them in a file's name.
+    /// Major and minor number, as used in the file names of udev's database.
     pub fn number(&self) -> Result<String> {
         let number = fs::metadata(&self.node)?.rdev();
         Ok(format!(
@@ -85,7 +86,7 @@ impl LoopDisk {
         ))
     }
 
-    /// Makes it larger, as a hypervisor would.
+    /// Enlarges the disk, as a hypervisor would.
     pub fn grow(&self, bytes: u64) -> Result<()> {
         File::options()
             .write(true)

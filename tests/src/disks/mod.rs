@@ -1,11 +1,11 @@
-//! A stage for secondary disks: a root of its own in namespaces of its own, with loop devices as disks.
+//! A stage for secondary disks: a separate root in separate namespaces, with loop devices as disks.
 //!
 //! ```text
-//! test ── Stage ── unshare ─▶ disk-stage host (first process there, chroot) ── disk-stage pass (the engine; killed, and run again)
+//! test ── Stage ── unshare ─▶ disk-stage host (first process, chroot) ── disk-stage pass (the engine)
 //!           └ LoopDisk (losetup)
 //! ```
-//! Nothing leaks: mounts end with the namespace, processes with its first one, loop devices with their last user. Swap and
-//! the folder of a test that was killed are removed by the next stage.
+//! Nothing leaks: mounts end with the namespace, processes with its first process, loop devices
+//! with their last user. The next stage removes swap and folders of a test that was killed.
 
 mod folder;
 mod loops;

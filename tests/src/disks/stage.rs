@@ -1,4 +1,4 @@
-//! The stage as the tests see it.
+//! The stage, as used by the tests.
 
 use std::{
     fs,
@@ -22,10 +22,10 @@ use crate::{
 };
 
 const SOON: Duration = Duration::from_secs(30);
-/// Longer than any pass of the tests.
+/// Timeout of a reconcile run; longer than any run of the tests.
 const PASS: Duration = Duration::from_mins(5);
 
-/// Root, loop devices and the programs that the stage itself needs.
+/// Requires root, loop devices and the programs that the stage uses.
 pub fn needs(programs: &[&str]) -> Result<()> {
     skip::root()?;
     ensure!(
@@ -41,8 +41,8 @@ pub fn needs(programs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a mounted filesystem of that kind can be made larger here. The kernel lets nobody without `CAP_SYS_RESOURCE` grow an ext4, and root in a
-/// container may lack it.
+/// Requires that a mounted filesystem of this kind can be grown here. The kernel requires
+/// `CAP_SYS_RESOURCE` for ext4, and root in a container may lack it.
 pub fn grows(filesystem: &str) -> Result<()> {
     const SYS_RESOURCE: u64 = 1 << 24;
     let status = fs::read_to_string("/proc/self/status")?;
@@ -56,46 +56,46 @@ pub fn grows(filesystem: &str) -> Result<()> {
     Ok(())
 }
 
-/// What is to be done on the stage.
+/// An order to the stage: a reconcile run, or a script.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Order {
-    /// A shell script instead of a pass.
+    /// A shell script to run instead of a reconcile run.
     pub script: Option<String>,
     /// The declared disks.
     pub disks: Vec<DiskSettings>,
     /// The VM's UUID.
     pub vm: String,
-    /// Whether something stands for systemd ([`super::StagedSystemd`]); else there is none.
+    /// Whether systemd is simulated ([`super::StagedSystemd`]); otherwise there is none.
     pub systemd: bool,
-    /// It is the pass of a boot, and no later one.
+    /// The reconcile run of a boot, not a later one.
     pub boot: bool,
-    /// The number of the loop device that counts as the root disk.
+    /// The number of the loop device that is treated as the root disk.
     pub root_loop: Option<u32>,
-    /// Only the plan.
+    /// Only compute the plan.
     pub plan: bool,
-    /// A person's approval: name and evidence.
+    /// An approval by the user: disk name and evidence.
     pub approve: Option<(String, String)>,
-    /// SIGKILL at this point between two effects, from 1.
+    /// Kill the run with SIGKILL at this point between two effects, counted from 1.
     pub kill_at: Option<usize>,
-    /// SIGKILL after so many microseconds.
+    /// Kill the run with SIGKILL after so many microseconds.
     pub kill_after_us: Option<u64>,
-    /// Kill the pass alone; what it has started goes on.
+    /// Kill only the process of the run; its child processes continue.
     pub orphans: bool,
-    /// At the point that ends so, this shell script runs before the pass goes on.
+    /// Run this shell script at the point whose name has this suffix, before the run continues.
     pub script_at: Option<(String, String)>,
 }
 
-/// What came of it.
+/// Result of an order.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outcome {
-    /// It was killed.
+    /// The run was killed.
     pub killed: bool,
-    /// How it ended otherwise.
+    /// Exit code if it was not killed.
     pub code: i32,
-    /// What it printed, or why it failed.
+    /// Its output, or why it failed.
     pub text: String,
     /// The state of the disks (`disks.json`).
     pub state: Value,
@@ -103,14 +103,14 @@ pub struct Outcome {
     pub plan: Value,
     /// Whether anything was changed.
     pub changed: bool,
-    /// The points that were passed.
+    /// The points that the run reached.
     pub points: Vec<String>,
-    /// How long the pass took, in microseconds.
+    /// Duration of the run in microseconds.
     pub us: u64,
 }
 
 impl Outcome {
-    /// How a disk stands: `ready` and so on.
+    /// State of a disk: `ready` and so on.
     pub fn standing(&self, name: &str) -> String {
         let disks = self.state["disks"].as_array();
         let disk = disks.and_then(|disks| disks.iter().find(|disk| disk["name"] == name));
@@ -119,7 +119,7 @@ impl Outcome {
         })
     }
 
-    /// A disk's refusals, by kind.
+    /// Kinds of a disk's refusals.
     pub fn refusals(&self, name: &str) -> Vec<String> {
         let of = |list: &Value, key: &str| -> Vec<String> {
             list[key]
@@ -141,7 +141,7 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// Why a disk stands as it does: its error.
+    /// The error in a disk's state.
     pub fn error(&self, name: &str) -> String {
         let disks = self.state["disks"].as_array().into_iter().flatten();
         let mut errors = disks
@@ -155,18 +155,19 @@ impl Outcome {
     }
 }
 
-/// A root of its own, where the engine works on loop devices.
+/// A separate root in which the engine works on loop devices.
 pub struct Stage {
-    // In the order of their drop.
+    // In drop order.
     host: Option<Process>,
     folder: tempfile::TempDir,
     boots: u32,
-    /// Of its own: stages that run at the same time see each other's loop devices, and two filesystems of one UUID are refused.
+    /// Unique for each stage: stages that run at the same time see each other's loop devices, and
+    /// the engine refuses two filesystems with one UUID.
     vm: String,
 }
 
 impl Stage {
-    /// Builds the root and boots it.
+    /// Builds and boots the root.
     pub fn new() -> Result<Self> {
         let folder = folder::new()?;
         let mut stage = Self {
@@ -198,17 +199,18 @@ impl Stage {
         Ok(stage)
     }
 
-    /// The root, from outside.
+    /// The path of the root, from outside.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
 
-    /// Where files behind disks may be made.
+    /// A folder for the files behind disks.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Ends everything there, mounts included, and starts anew with another boot id; `/run` is empty then.
+    /// Ends everything in the stage, mounts included, and boots again with another boot id and an
+    /// empty `/run`.
     pub fn boot(&mut self) -> Result<()> {
         drop(self.host.take());
         self.boots += 1;
@@ -247,7 +249,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Gives a disk a serial, as udev's data have it.
+    /// Sets a disk's serial in udev's database.
     pub fn serial(&self, disk: &LoopDisk, serial: &str) -> Result<()> {
         let file = self
             .root()
@@ -256,7 +258,7 @@ impl Stage {
         fs::write(file, format!("E:ID_SERIAL_SHORT={serial}\n")).context("udev's data")
     }
 
-    /// Takes the serial away.
+    /// Removes a disk's serial.
     pub fn no_serial(&self, disk: &LoopDisk) -> Result<()> {
         let file = self
             .root()
@@ -265,7 +267,7 @@ impl Stage {
         fs::remove_file(file).context("udev's data")
     }
 
-    /// Has something done.
+    /// Executes an order.
     pub fn order(&self, order: &Order) -> Result<Outcome> {
         let mut order = order.clone();
         if order.vm.is_empty() {
@@ -281,7 +283,7 @@ impl Stage {
         serde_json::from_str(&line).with_context(|| format!("the stage says {line:?}"))
     }
 
-    /// A pass over these disks.
+    /// Makes a reconcile run with these disks.
     pub fn pass(&self, disks: &[DiskSettings]) -> Result<Outcome> {
         let outcome = self.order(&Order {
             disks: disks.to_vec(),
@@ -291,7 +293,8 @@ impl Stage {
         Ok(outcome)
     }
 
-    /// Passes until the disk stands so, for what is left of an interrupted one may be busy still; the last outcome.
+    /// Repeats reconcile runs until the disk reaches this state, because leftovers of an
+    /// interrupted run may still be busy. Returns the last outcome.
     pub fn pass_until(&self, disks: &[DiskSettings], name: &str, standing: &str) -> Result<Outcome> {
         eventually(SOON, &format!("disk {name} {standing}"), || {
             let outcome = self.pass(disks)?;
@@ -304,7 +307,7 @@ impl Stage {
         })
     }
 
-    /// The plan.
+    /// Computes the plan.
     pub fn plan(&self, disks: &[DiskSettings]) -> Result<Outcome> {
         let outcome = self.order(&Order {
             disks: disks.to_vec(),
@@ -315,7 +318,7 @@ impl Stage {
         Ok(outcome)
     }
 
-    /// What a shell script prints there; it must succeed.
+    /// Runs a shell script in the stage and returns its output; the script must succeed.
     pub fn sh(&self, script: &str) -> Result<String> {
         let outcome = self.order(&Order {
             script: Some(script.to_owned()),
@@ -325,7 +328,7 @@ impl Stage {
         Ok(outcome.text)
     }
 
-    /// What systemd was asked since this was last called, a line each.
+    /// The requests to systemd since the last call, one per line.
     pub fn asked(&self) -> Vec<String> {
         let file = self.root().join(systemd::ASKED.trim_start_matches('/'));
         let text = fs::read_to_string(&file).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What stands for systemd on the stage: it mounts units as it has last read them, and writes down what it was asked.
+//! Simulates systemd on the stage: mounts units as last reloaded, and records requests.
 
 use std::{
     fs::{self, File},
@@ -8,16 +8,16 @@ use std::{
 
 use virtfleet_agent_host::{CommandError, CommandOutput, Commands, SystemCommands, Tool};
 
-/// Where units are written.
+/// The unit folder.
 const UNITS: &str = "/etc/systemd/system";
-/// As they were when they were last read.
+/// Copy of the units as of the last reload.
 const READ: &str = "/run/read-units";
-/// A script of a test that is run whenever units are read.
+/// A test's script that is run at every reload.
 pub const ON_READ: &str = "/run/on-read";
-/// What was asked, a line each.
+/// The recorded requests, one per line.
 pub(super) const ASKED: &str = "/run/asked";
 
-/// `systemctl` and `udevadm` of a stage; everything else is run.
+/// Simulates `systemctl` and `udevadm` on a stage; runs all other programs.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct StagedSystemd;
 
@@ -72,7 +72,7 @@ fn note(what: &str) {
     drop(file.and_then(|mut file| file.write_all(format!("{what}\n").as_bytes())));
 }
 
-/// Starts a unit as systemd has read it.
+/// Starts a unit as of the last reload.
 fn start(unit: &str) -> Result<CommandOutput, CommandError> {
     let failed = |why: &str| {
         Ok(CommandOutput {
@@ -99,7 +99,7 @@ fn start(unit: &str) -> Result<CommandOutput, CommandError> {
     let (Some(what), Some(place)) = (value("What=/dev/disk/by-uuid/"), value("Where=")) else {
         return failed("it has neither What= nor Where=");
     };
-    // systemd makes it, too.
+    // systemd creates the mount point, too.
     if let Err(error) = fs::create_dir_all(place) {
         return failed(&error.to_string());
     }

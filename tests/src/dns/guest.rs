@@ -1,4 +1,4 @@
-//! A guest without a machine: a network namespace, mounts, processes and a root of its own.
+//! A guest without a VM: a network namespace, mounts, processes and a root of its own.
 
 use std::{
     fs,
@@ -17,8 +17,9 @@ use crate::{
 
 const SOON: Duration = Duration::from_secs(30);
 const LONG: Duration = Duration::from_mins(2);
-/// Builds the root (`$1`), binds programs (`name path`…) into `/opt`, changes into the root, says its id, and stays as the first process.
-/// The id comes from within the root: whoever entered the process before would have the machine's root, and its `/etc/resolv.conf`.
+/// Builds the root (`$1`), binds programs (`name path`…) into `/opt`, enters the root, prints its
+/// process id, and stays as the first process. The id is printed from inside the root: a process
+/// that entered earlier would have the machine's root and `/etc/resolv.conf`.
 const FIRST: &str = r#"set -e; r=$1; shift
 mount --bind "$r" "$r"
 for d in usr bin sbin lib lib64 dev; do
@@ -31,14 +32,15 @@ while [ $# -gt 0 ]; do : >"$r/opt/$1"; mount --bind "$2" "$r/opt/$1"; shift 2; d
 read -r id rest </proc/self/stat
 echo "$id" >"$r/run/first.new"
 exec chroot "$r" /bin/sh -c 'mv /run/first.new /run/first && exec sleep infinity'"#;
-/// Real lookups, one after the other, each of another name (`$1`, with `$2` attempts): `ok` or `failed`, the name, and when it began and ended (bash, seconds since 1970).
+/// Real lookups, one after the other, each of another name (`$1`, with `$2` attempts). Prints `ok`
+/// or `failed`, the name, and the start and end (bash, seconds since 1970).
 const LOOKUPS: &str = r#"i=0; while :; do i=$((i + 1)); printf -v name "$1" "$i"; begun=$EPOCHREALTIME
 if RES_OPTIONS="timeout:1 attempts:$2" getent ahostsv4 "$name" >/dev/null; then result=ok; else result=failed; fi
 echo "$result $name $begun $EPOCHREALTIME"; done"#;
 
-/// The guest. All of it ends with its drop.
+/// The guest. Dropping it ends all its processes.
 pub struct Guest {
-    // In the order of their drop.
+    // In drop order.
     first: Process,
     id: String,
     folder: tempfile::TempDir,
@@ -46,7 +48,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Boots it in the namespace, with these programs in `/opt` by these names.
+    /// Boots the guest in the namespace, with these programs in `/opt` under these names.
     pub fn new(namespace: &NetNs, programs: &[(&str, PathBuf)]) -> Result<Self> {
         let folder = tempfile::tempdir().context("a folder for the guest")?;
         let root = folder.path().join("root");
@@ -110,17 +112,17 @@ impl Guest {
         })
     }
 
-    /// Its root, from outside.
+    /// The path of its root, from outside.
     pub fn root(&self) -> PathBuf {
         self.folder.path().join("root")
     }
 
-    /// A file of it, by its path in the guest, as it is from outside.
+    /// The path of one of its files, from outside.
     pub fn path(&self, path: &str) -> PathBuf {
         self.root().join(path.trim_start_matches('/'))
     }
 
-    /// Writes a file of it, whatever was there, a link included.
+    /// Writes a file in the guest; replaces whatever is there, including a link.
     pub fn write(&self, path: &str, text: &str) -> Result<()> {
         let path = self.path(path);
         let folder = path.parent().context("a path with a folder")?;
@@ -131,7 +133,7 @@ impl Guest {
         fs::write(&path, text).with_context(|| path.display().to_string())
     }
 
-    /// Makes a link in the place of whatever is there.
+    /// Creates a symbolic link in the guest; replaces whatever is there.
     pub fn link(&self, path: &str, target: &str) -> Result<()> {
         let path = self.path(path);
         if fs::symlink_metadata(&path).is_ok() {
@@ -140,36 +142,36 @@ impl Guest {
         symlink(target, &path).with_context(|| path.display().to_string())
     }
 
-    /// What programs in it read as `/etc/resolv.conf`.
+    /// The content of `/etc/resolv.conf` in the guest.
     pub fn resolv_conf(&self) -> Result<String> {
         self.sh("cat /etc/resolv.conf")
     }
 
-    /// A program in it.
+    /// Prepares a program to run in the guest.
     pub fn launch(&self, program: &str) -> Launch {
         Launch::new("nsenter")
             .args([
                 "--target", &self.id, "--mount", "--pid", "--net", "--root",
             ])
-            // Its directory is outside of the new root until it changes into that.
+            // The working directory is outside the new root until it changes into it.
             .args(["--", "/usr/bin/env", "-C", "/", "-i"])
             .arg("PATH=/usr/sbin:/usr/bin:/sbin:/bin")
             .arg(program)
     }
 
-    /// A shell script in it: its exit code and what it printed.
+    /// Runs a shell script in the guest; returns its exit code and output.
     pub fn try_sh(&self, script: &str) -> Result<(i32, String)> {
         self.launch("/bin/sh").args(["-c", script]).said(LONG)
     }
 
-    /// The same, which must succeed.
+    /// As [`Guest::try_sh`], but the script must succeed.
     pub fn sh(&self, script: &str) -> Result<String> {
         let (code, text) = self.try_sh(script)?;
         ensure!(code == 0, "{script}: {code}: {text}");
         Ok(text)
     }
 
-    /// Looks a name up as programs do: glibc, with `/etc/resolv.conf`.
+    /// Resolves a name as programs do: through glibc and `/etc/resolv.conf`.
     pub fn lookup(&self, name: &str) -> Result<()> {
         let script = format!("RES_OPTIONS='timeout:2 attempts:2' getent ahostsv4 {name}");
         self.sh(&script)
@@ -177,12 +179,13 @@ impl Guest {
             .with_context(|| format!("with {:?}", self.resolv_conf()))
     }
 
-    /// Looks names up all along, made from a pattern of printf, e.g. `w%d.example`.
+    /// Starts continuous lookups of names made from a printf pattern, e.g. `w%d.example`.
     pub fn watch(&self, pattern: &str) -> Result<Watched> {
         Watched::start(self.launch("/bin/bash"), pattern, 1)
     }
 
-    /// An interface with that address, as NodeLocal DNS makes it: a dummy, or where the kernel has none one end of a cable that leads nowhere.
+    /// Adds an interface with that address, as NodeLocal DNSCache does: a dummy interface or, if
+    /// the kernel has none, one end of an unconnected veth pair.
     pub fn interface(&self, name: &str, address: &str) -> Result<()> {
         self.sh(&format!(
             "ip link add {name} type dummy 2>/dev/null || ip link add {name} type veth peer name nowhere\n\
@@ -191,7 +194,7 @@ impl Guest {
         .map(drop)
     }
 
-    /// Asks for a lease on `eth0`; dhclient stays and writes `/etc/resolv.conf`.
+    /// Requests a lease on `eth0`; dhclient stays and writes `/etc/resolv.conf`.
     pub fn dhclient(&self) -> Result<()> {
         self.sh(
             "dhclient -1 -cf /etc/dhcp/dhclient.conf -pf /run/dhclient.pid -lf /var/lib/dhcp/dhclient.eth0.leases eth0 && grep -q nameserver \
@@ -200,9 +203,9 @@ impl Guest {
         .map(drop)
     }
 
-    /// Ends it without giving the lease back, as a stop of its service does.
+    /// Ends dhclient without releasing the lease, as a stop of its service does.
     pub fn stop_dhclient(&self) -> Result<()> {
-        // Nobody reaps it here: ended is what has no memory any more.
+        // No process reaps it here: a process without memory has ended.
         self.sh("read -r id </run/dhclient.pid && kill \"$id\" && while grep -q VmSize \"/proc/$id/status\" 2>/dev/null; do sleep 0.05; done")
             .map(drop)
     }
@@ -212,20 +215,20 @@ impl Guest {
         &self.namespace
     }
 
-    /// Its first process, which ends all others with it.
+    /// Process id of the first process; when it ends, all others end.
     pub fn first(&self) -> u32 {
         self.first.id()
     }
 }
 
-/// Lookups under way.
+/// Continuous lookups.
 pub struct Watched {
     process: Process,
     _folder: tempfile::TempDir,
 }
 
 impl Watched {
-    /// With a shell of the guest's; each name is asked so often until it counts as failed.
+    /// Starts the lookups in a shell of the guest; a name fails after `attempts` attempts.
     pub(crate) fn start(shell: Launch, pattern: &str, attempts: u32) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let process = shell
@@ -246,7 +249,7 @@ impl Watched {
         lines.map(str::to_owned).collect()
     }
 
-    /// Waits for so many lookups more.
+    /// Waits for `count` more lookups.
     pub fn more(&self, count: usize) -> Result<()> {
         let all = || self.lines("ok ").len() + self.lines("failed ").len();
         let wanted = all() + count;
@@ -257,7 +260,7 @@ impl Watched {
         })
     }
 
-    /// How many succeeded so far, and those that failed.
+    /// Number of successful lookups so far, and the failed ones.
     pub fn so_far(&self) -> (usize, Vec<String>) {
         (self.lines("ok ").len(), self.lines("failed "))
     }

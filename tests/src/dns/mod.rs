@@ -1,11 +1,13 @@
-//! Networks for DNS: namespaces with real resolvers in them, in-test ones for what no real one can be made to do, and a guest with a root of its own.
+//! Networks for DNS tests: namespaces with real resolvers, in-test responders for behaviour that no
+//! real resolver can be configured to show, and a guest with its own root.
 //!
 //! ```text
 //! test ── Net ── veth ──┬─ servers: unbound, dnsmasq (Resolver), Responder (a thread of the test)
-//!                       └─ guest:   Guest (its own mounts and processes, chroot), the agent, dhclient, getent
+//!                       └─ guest:   Guest (its own mounts and processes, chroot), the agent, dhclient
 //! ```
-//! Nothing of the machine's is touched: links are made inside of namespaces, `/etc/resolv.conf` is that of the guest's root. Namespaces go with their
-//! value, and with a watcher that outlives even a killed test; processes are tied to the test.
+//! The machine itself is not changed: links are created inside namespaces, and `/etc/resolv.conf`
+//! is in the guest's root. Namespaces are removed when their value is dropped, or by a watcher
+//! process if the test is killed. Processes end with the test.
 
 mod guest;
 mod netns;
@@ -24,7 +26,7 @@ use anyhow::{Context as _, Result};
 
 use crate::skip;
 
-/// Root, network namespaces and the programs of these scenarios.
+/// Requires root, network namespaces and the programs of these scenarios.
 pub fn needs(programs: &[&str]) -> Result<()> {
     skip::root()?;
     for program in ["ip", "nsenter", "unshare", "getent"].iter().chain(programs) {

@@ -17,27 +17,28 @@ const DEADLINE: Duration = Duration::from_secs(20);
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// The namespace. It goes with its drop, and when this process has ended without one.
+/// The namespace. It is removed when dropped, or after this process has ended without a drop.
 #[derive(Debug)]
 pub struct NetNs {
     name: String,
     _end: Option<AtEnd>,
 }
 
-/// What a namespace has sent since it was made.
+/// Packets that a namespace has sent since it was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
-    /// Datagrams of UDP.
+    /// UDP datagrams.
     pub datagrams: u64,
-    /// Connections that were begun by TCP.
+    /// TCP connections opened.
     pub connections: u64,
 }
 
 impl NetNs {
-    /// Makes one with nothing but `lo`, which is up.
+    /// Creates a namespace with only `lo`, which is up.
     pub fn new() -> Result<Self> {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        // The maker's id, then what it is: whoever sweeps those of dead processes finds it by that, too.
+        // The name contains the process id of its creator first, so that the cleanup after dead
+        // processes finds it, too.
         let name = format!("virtfleet-{}-dns{number}", process::id());
         let end = AtEnd::new("ip netns del \"$1\"", [&name])?;
         let own = Self {
@@ -52,7 +53,7 @@ impl NetNs {
         Ok(own)
     }
 
-    /// One that somebody else makes and removes, e.g. that of a scene of real guests.
+    /// A namespace that other code creates and removes, e.g. that of a scene of real guests.
     pub fn of(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -65,14 +66,14 @@ impl NetNs {
         &self.name
     }
 
-    /// `ip` with these words, in it.
+    /// Runs `ip` with these arguments in the namespace.
     pub fn ip(&self, words: &str) -> Result<()> {
         let launch = Launch::new("ip").args(["-n", &self.name]);
         launch.args(words.split_ascii_whitespace()).text(DEADLINE)?;
         Ok(())
     }
 
-    /// Runs it on a thread of its own that is in the namespace; sockets that it makes stay there.
+    /// Runs `work` on a new thread in the namespace; sockets that it creates stay in the namespace.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = format!("/run/netns/{}", self.name);
         let file = File::open(&path).context(path)?;
@@ -87,7 +88,7 @@ impl NetNs {
         })
     }
 
-    /// What it has sent (`/proc/net/snmp`, `snmp6`; TCP is counted for both kinds together).
+    /// Packets sent so far (`/proc/net/snmp`, `snmp6`; TCP is counted for IPv4 and IPv6 together).
     pub fn sent(&self) -> Result<Sent> {
         let text = self.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))??;
         let value = |kind: &str, name: &str| {
@@ -109,7 +110,8 @@ impl NetNs {
     }
 }
 
-/// A cable between two namespaces; each end is the interface `name` with these addresses (`10.66.0.1/24`). It never shows up outside of them.
+/// Creates a veth pair between two namespaces; each end is the interface `name` with these
+/// addresses (`10.66.0.1/24`). It is never visible outside the two namespaces.
 pub fn veth(a: (&NetNs, &str, &[&str]), b: (&NetNs, &str, &[&str])) -> Result<()> {
     a.0.ip(&format!(
         "link add {} type veth peer name {} netns {}",
@@ -119,7 +121,7 @@ pub fn veth(a: (&NetNs, &str, &[&str]), b: (&NetNs, &str, &[&str])) -> Result<()
     ))?;
     for (namespace, name, addresses) in [a, b] {
         for address in addresses {
-            // Without waiting whether somebody else has the address: there is nobody.
+            // Without duplicate address detection, which is not needed here.
             let nodad = if address.contains(':') { " nodad" } else { "" };
             namespace.ip(&format!("address add {address} dev {name}{nodad}"))?;
         }

@@ -14,7 +14,7 @@ use crate::process::{Launch, Process};
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// A program by its name: resolvers lie where not every user's `PATH` looks.
+/// The path of a program: resolvers are in folders that may be missing in a user's `PATH`.
 pub(super) fn program(name: &str) -> Result<PathBuf> {
     ["/usr/sbin", "/usr/bin", "/sbin", "/bin"]
         .iter()
@@ -23,7 +23,7 @@ pub(super) fn program(name: &str) -> Result<PathBuf> {
         .with_context(|| format!("{name} is not installed; as root: tests/parts/setup.sh"))
 }
 
-/// A resolver that runs. Dropping it ends it.
+/// A running resolver. Dropping it ends it.
 #[derive(Debug)]
 pub struct Resolver {
     process: Process,
@@ -31,12 +31,12 @@ pub struct Resolver {
 }
 
 impl Resolver {
-    /// Its process.
+    /// Its process id.
     pub fn id(&self) -> u32 {
         self.process.id()
     }
 
-    /// What it printed.
+    /// Its output.
     pub fn log(&self) -> String {
         self.process.log()
     }
@@ -63,7 +63,7 @@ impl Resolver {
         })
     }
 
-    /// dnsmasq at an address, with these options.
+    /// Starts dnsmasq at an address, with these options.
     pub fn dnsmasq(namespace: &NetNs, address: &str, options: &[&str]) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let to: IpAddr = address.parse()?;
@@ -92,21 +92,21 @@ pub struct Unbound {
 }
 
 impl Unbound {
-    /// A line of its section `server`.
+    /// Adds a line to the section `server`.
     #[must_use]
     pub fn server(mut self, line: &str) -> Self {
         self.server.push(line.to_owned());
         self
     }
 
-    /// Whom it asks for what it does not know itself, with or without `@port`.
+    /// Adds an upstream server, with or without `@port`.
     #[must_use]
     pub fn forward(mut self, to: &str) -> Self {
         self.forward.push(to.to_owned());
         self
     }
 
-    /// One that has the zone of a cluster, and that only.
+    /// A configuration that serves only the zone of a cluster.
     pub fn cluster(addresses: usize) -> Self {
         let mut own = Self::default().server("local-zone: \"cluster.local.\" static");
         for last in 1..=addresses {
@@ -117,7 +117,7 @@ impl Unbound {
         own
     }
 
-    /// Its file.
+    /// The configuration file's text.
     pub fn text(&self, addresses: &[&str], folder: &str) -> String {
         let mut text = format!(
             "server:\n  chroot: \"\"\n  username: \"\"\n  directory: \"{folder}\"\n  pidfile: \"\"\n  use-syslog: no\n  num-threads: 1\n  \
@@ -152,7 +152,8 @@ impl Unbound {
     }
 }
 
-/// dnsmasq as the DHCP server of an interface: addresses from `first` to `last`, the router, and these nameservers (option 6), and these search domains (119).
+/// Starts dnsmasq as the DHCP server of an interface: addresses from `first` to `last`, the router,
+/// these nameservers (option 6) and these search domains (119).
 pub fn dhcp(
     namespace: &NetNs,
     interface: &str,
@@ -172,7 +173,8 @@ pub fn dhcp(
     )
 }
 
-/// The same with further options of dnsmasq's, e.g. `--dhcp-option=option:T1,5`, with which leases are renewed every 5 s.
+/// As [`dhcp`], with further options of dnsmasq, e.g. `--dhcp-option=option:T1,5`, which makes
+/// clients renew leases every 5 s.
 pub fn dhcp_with(
     namespace: &NetNs,
     interface: &str,
@@ -216,7 +218,8 @@ pub fn dhcp_with(
     })
 }
 
-/// Copies unbound and the libraries that it needs into a folder, for a guest that has no resolver: there `F/ld.so --library-path F F/unbound …`.
+/// Copies unbound and its libraries into a folder, for a guest that has no resolver. Run it as
+/// `F/ld.so --library-path F F/unbound …`.
 pub fn unbound_for_a_guest(folder: &Path) -> Result<()> {
     let unbound = program("unbound")?;
     let needed = Launch::new("ldd").arg(&unbound).text(SOON)?;
@@ -242,9 +245,9 @@ fn connects(to: IpAddr) -> bool {
     TcpStream::connect_timeout(&SocketAddr::new(to, 53), Duration::from_secs(1)).is_ok()
 }
 
-/// Whether anything comes back for a datagram.
+/// Whether the server answers a datagram.
 fn replies(to: IpAddr) -> bool {
-    // A question for the root's nameservers.
+    // A query for the root's nameservers.
     const QUESTION: &[u8] = b"\0\x01\x01\0\0\x01\0\0\0\0\0\0\0\0\x02\0\x01";
     let any = if to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
     let asked = || {

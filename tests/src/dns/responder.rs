@@ -1,4 +1,5 @@
-//! A resolver of the test's own, for what no real one can be made to do. It has the zone of a cluster.
+//! A DNS responder inside the test, for behaviour that no real resolver can be configured to show.
+//! It serves the zone of a cluster.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -19,22 +20,22 @@ const LOOK: Duration = Duration::from_millis(20);
 const NXDOMAIN: u8 = 3;
 const NAME: &[u8] = b"\x0akubernetes\x07default\x03svc";
 
-/// What is done with a question.
+/// Reaction to a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reply {
-    /// The true answer, after so long.
+    /// The correct answer, after this delay.
     Right(Duration),
-    /// Nothing, ever.
+    /// No answer.
     Silence,
-    /// Nothing but this code, e.g. 2 (SERVFAIL).
+    /// Only this response code, e.g. 2 (SERVFAIL).
     Code(u8),
-    /// An answer that says that it was cut off.
+    /// A truncated answer (TC flag).
     CutOff,
-    /// The question itself.
+    /// The query itself.
     Echo,
 }
 
-/// One that runs. Dropping it ends it.
+/// A running responder. Dropping it ends it.
 #[derive(Debug)]
 pub struct Responder {
     end: Arc<AtomicBool>,
@@ -43,7 +44,7 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// At an address of the namespace; without `tcp` nobody listens there.
+    /// Starts a responder at an address of the namespace; without `tcp` it does not listen on TCP.
     pub fn start(namespace: &NetNs, address: &str, udp: Reply, tcp: Option<Reply>) -> Result<Self> {
         let to: IpAddr = address.parse()?;
         let (datagrams, listener) = namespace.run(move || -> Result<_> {
@@ -75,7 +76,7 @@ impl Responder {
         Ok(own)
     }
 
-    /// How many questions came.
+    /// Number of queries received.
     pub fn heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
     }
@@ -101,10 +102,10 @@ fn by_udp(socket: &UdpSocket, reply: Reply, end: &AtomicBool, heard: &AtomicU64)
             };
             heard.fetch_add(1, Ordering::Relaxed);
             let question = buffer[..length].to_vec();
-            // Each by itself: questions that come together are delayed together.
+            // Each in its own thread: concurrent queries are delayed at the same time.
             scope.spawn(move || {
                 if let Some(bytes) = answer(&question, reply) {
-                    // Who has gone does not hear it.
+                    // The client may have gone.
                     socket.send_to(&bytes, from).ok();
                 }
             });
@@ -131,11 +132,11 @@ fn by_tcp(listener: &TcpListener, reply: Reply, end: &AtomicBool, heard: &Atomic
                                     let length = u16::try_from(bytes.len()).unwrap_or_default();
                                     stream.write_all(&[&length.to_be_bytes()[..], &bytes].concat())
                                 }
-                                // Open until the other side has had enough.
+                                // Open until the client closes the connection.
                                 None => stream.read(&mut [0]).map(drop),
                             }
                         };
-                        // Who has gone does not hear it.
+                        // The client may have gone.
                         talk().ok();
                     });
                 }
@@ -149,11 +150,11 @@ fn by_tcp(listener: &TcpListener, reply: Reply, end: &AtomicBool, heard: &Atomic
     });
 }
 
-/// The message that goes back; none for silence.
+/// The response; `None` for silence.
 fn answer(question: &[u8], reply: Reply) -> Option<Vec<u8>> {
     let (header, rest) = question.split_at_checked(12)?;
     let mut bytes = header.to_vec();
-    // An answer, recursion available; one question, nothing else.
+    // A response with recursion available; one question, nothing else.
     bytes[2] |= 0x80;
     bytes[3] = 0x80;
     bytes[6..].fill(0);
@@ -168,7 +169,7 @@ fn answer(question: &[u8], reply: Reply) -> Option<Vec<u8>> {
             thread::park_timeout(delay);
             if rest.starts_with(NAME) {
                 bytes[7] = 1;
-                // The question's name, A, IN, 30 s, four bytes.
+                // The queried name, A, IN, 30 s, four bytes.
                 bytes.extend_from_slice(b"\xc0\x0c\0\x01\0\x01\0\0\0\x1e\0\x04\x0a\x60\0\x01");
             } else {
                 bytes[3] |= NXDOMAIN;

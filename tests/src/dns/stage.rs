@@ -1,4 +1,4 @@
-//! One pass over a guest's DNS, as `dns-stage` does it in the guest.
+//! One DNS reconcile run by `dns-stage` in a guest.
 
 use std::{process::Output, time::Duration};
 
@@ -11,54 +11,55 @@ use crate::process::Launch;
 
 const PASS: Duration = Duration::from_mins(2);
 
-/// What is to be done.
+/// Input of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Order {
-    /// What is asked for.
+    /// The requested settings.
     pub dns: DnsSettings,
-    /// Only what the next boot does first: undo what a crash has left half done.
+    /// Only do the first step of the next boot: undo what a crash has left half done.
     pub recover_only: bool,
-    /// SIGKILL at this point between two effects, from 1.
+    /// Kill the run with SIGKILL at this point between two effects, counted from 1.
     pub kill_at: Option<usize>,
-    /// What somebody else does at a point.
+    /// A change by other software at a point.
     pub plays: Option<Plays>,
-    /// Services take up what is written and may configure links anew: wait for them as long as the agent does.
+    /// Services apply what is written and may reconfigure links: wait for them as long as the agent
+    /// does.
     pub services: bool,
 }
 
-/// A shell script at the first point that begins so.
+/// A shell script to run at the first point with this prefix.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Plays {
-    /// How the point begins, e.g. `after write /etc/resolv.conf`.
+    /// Prefix of the point, e.g. `after write /etc/resolv.conf`.
     pub at: String,
-    /// The script, which runs in the guest.
+    /// The script; it runs in the guest.
     pub script: String,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Outcome {
-    /// It was killed.
+    /// The run was killed.
     pub killed: bool,
-    /// The points that were passed.
+    /// The points that the run reached.
     pub points: Vec<String>,
-    /// How many steps the plan had.
+    /// Number of steps in the plan.
     pub steps: usize,
-    /// Why nothing was done, by kind.
+    /// Reasons why the run refused to change anything, by kind.
     pub refusals: Vec<String>,
-    /// What was undone of an earlier pass, in words.
+    /// Description of what was undone of an earlier run.
     pub recovered: Option<String>,
-    /// Why it failed.
+    /// The error, if it failed.
     pub error: Option<String>,
 }
 
 impl Outcome {
-    /// What `dns-stage` has left.
+    /// Parses the output of `dns-stage`.
     pub fn of(output: &Output) -> Result<Self> {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        // nsenter ends itself by the signal that ended what it has started.
+        // nsenter ends itself with the signal that ended its child.
         if output.status.code().is_none() {
             return Ok(Outcome {
                 killed: true,
@@ -78,13 +79,13 @@ impl Outcome {
 }
 
 impl Guest {
-    /// Runs a pass. The guest has `dns-stage` in `/opt`.
+    /// Makes one run. The guest must have `dns-stage` in `/opt`.
     pub fn stage(&self, order: &Order) -> Result<Outcome> {
         stage(self.launch("/opt/dns-stage"), order)
     }
 }
 
-/// The same by a program that enters a guest to start it.
+/// As [`Guest::stage`], with a program that enters a guest first.
 pub(crate) fn stage(program: Launch, order: &Order) -> Result<Outcome> {
     Outcome::of(&program.arg(serde_json::to_string(order)?).output(PASS)?)
 }

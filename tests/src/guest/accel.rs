@@ -1,4 +1,4 @@
-//! What executes the guest's instructions.
+//! Acceleration of the guest: KVM or emulation.
 
 use std::{
     env, fs,
@@ -13,10 +13,10 @@ use serde_json::json;
 use super::{image::Image, qmp::Qmp};
 use crate::{process::Launch, wait::eventually};
 
-/// The environment variable that chooses: `kvm` or `tcg`.
+/// The environment variable that selects the accelerator: `kvm` or `tcg`.
 pub const CHOICE: &str = "VIRTFLEET_GUEST_ACCEL";
 
-/// Hardware or software.
+/// Hardware or software execution.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accel {
     /// The host's KVM.
@@ -40,17 +40,19 @@ impl Accel {
             Self::Tcg => "qemu64",
         }
     }
-    /// What QEMU's `-cpu` has behind the model. A CPU with `svm` makes udev load `kvm_amd`, whose start takes a minute under
-    /// emulation, holds up `udevadm settle` and can end in a soft lockup.
+    /// Features appended to QEMU's `-cpu` model. A CPU with `svm` makes udev load `kvm_amd`, whose
+    /// start takes a minute under emulation, holds up `udevadm settle` and can end in a soft
+    /// lockup.
     pub(super) fn cpu_features(self) -> &'static str {
         match self {
             Self::Kvm => "",
             Self::Tcg => ",svm=off",
         }
     }
-    /// Words for the kernel. An emulated clock need not be checked against another. The tick is periodic, because under emulation
-    /// a single timer interrupt of a halted vCPU is lost now and then (seen with QEMU 10.0 and two vCPUs: a boot
-    /// stood still for minutes with `rcu_preempt kthread timer wakeup didn't happen`), and the next tick makes up for it.
+    /// Kernel parameters. An emulated clock need not be checked against another. The tick is
+    /// periodic because under emulation a single timer interrupt of a halted vCPU is sometimes
+    /// lost, and the next tick compensates. (Seen with QEMU 10.0 and two vCPUs: a boot hung for
+    /// minutes with `rcu_preempt kthread timer wakeup didn't happen`.)
     pub(super) fn kernel(self) -> &'static [&'static str] {
         match self {
             Self::Kvm => &[],
@@ -65,9 +67,9 @@ impl Accel {
         }
     }
 
-    /// KVM when it runs the image's kernel, the translator otherwise. That `/dev/kvm` opens is not enough: inside of some VMs it
-    /// does, and the guest stops at an instruction that KVM cannot emulate. So a kernel is started, once for each boot of the
-    /// host and version of QEMU, and the outcome is kept in the cache.
+    /// KVM if it runs the image's kernel, TCG otherwise. It is not enough that `/dev/kvm` opens: in
+    /// some VMs it does, and the guest stops at an instruction that KVM cannot emulate. So this
+    /// starts a kernel, once for each boot of the host and version of QEMU, and caches the result.
     pub fn of_this_machine(image: &Image) -> Result<Self> {
         match env::var(CHOICE).as_deref() {
             Ok("kvm") => return Ok(Self::Kvm),
@@ -104,7 +106,7 @@ impl Accel {
     }
 }
 
-/// What `qemu-system-x86_64 --version` says first.
+/// The first line of `qemu-system-x86_64 --version`.
 pub(super) fn qemu_version() -> Result<String> {
     let text = Launch::new("qemu-system-x86_64")
         .arg("--version")
@@ -113,7 +115,7 @@ pub(super) fn qemu_version() -> Result<String> {
     Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
-/// Starts the image's kernel with KVM and waits until it has written something.
+/// Starts the image's kernel with KVM and waits for output.
 fn probe(image: &Image) -> Result<()> {
     let folder = tempfile::tempdir().context("a folder for a trial of KVM")?;
     let path = |name: &str| folder.path().join(name);

@@ -1,7 +1,8 @@
-//! The QEMU guest agent, by which commands run in the guest.
+//! The QEMU guest agent, which runs commands in the guest.
 //!
-//! Nobody reads its port before it runs, and after a restore or a time-out half a message may be under way. So every
-//! conversation that went wrong begins anew with a byte that resets its parser and a number that it must give back.
+//! Its port is not read before it runs, and after a restore or a timeout half a message may be in
+//! transit. After any failure the client therefore resynchronises: it sends a byte that resets the
+//! agent's parser, and a number that the agent must return.
 
 use std::{
     path::Path,
@@ -16,10 +17,10 @@ use serde_json::{Value, json};
 
 use super::wire::{Lines, RESYNC};
 
-/// How long one question whether it is there may stay without an answer. Few are asked: its port holds a minute of them.
+/// Timeout of one ping. Pings are few, because the agent's port buffers a minute of them.
 const KNOCK: Duration = Duration::from_secs(1);
 
-/// What a command did, as bytes.
+/// Result of a command, as bytes.
 #[derive(Debug, Clone)]
 pub(super) struct Done {
     pub(super) code: i32,
@@ -37,7 +38,7 @@ pub(super) struct Agent {
 static NUMBER: AtomicU64 = AtomicU64::new(1);
 
 impl Agent {
-    /// Connects to its port, whether it runs or not.
+    /// Connects to the agent's port, whether the agent runs or not.
     pub(super) fn connect(path: &Path) -> Result<Self> {
         Ok(Self {
             lines: Lines::connect(path, Duration::from_secs(20))?,
@@ -45,7 +46,7 @@ impl Agent {
         })
     }
 
-    /// Waits until it answers.
+    /// Waits until the agent answers.
     pub(super) fn wait(&mut self, deadline: Instant) -> Result<()> {
         let begun = Instant::now();
         loop {
@@ -63,7 +64,7 @@ impl Agent {
     }
 
     fn knock(&mut self, deadline: Instant) -> Result<()> {
-        // Unlike any that another process asked before.
+        // Unique, also among the numbers of other processes.
         let number = (u64::from(process::id()) << 20) | NUMBER.fetch_add(1, Ordering::Relaxed);
         let message = json!({"execute": "guest-sync", "arguments": {"id": number}});
         let mut bytes = vec![RESYNC];
@@ -77,7 +78,7 @@ impl Agent {
         }
     }
 
-    /// One command and its answer.
+    /// Sends one command and returns its answer.
     fn call(&mut self, command: &str, arguments: &Value, deadline: Instant) -> Result<Value> {
         if !self.in_step {
             self.wait(deadline)?;
@@ -96,7 +97,7 @@ impl Agent {
         }
     }
 
-    /// Runs a script with `/bin/sh`, at most until the deadline; `input` is its standard input.
+    /// Runs a script with `/bin/sh` until the deadline; `input` is its standard input.
     pub(super) fn execute(&mut self, script: &str, input: Option<&[u8]>, deadline: Instant) -> Result<Done> {
         let mut arguments = json!({"path": "/bin/sh", "arg": ["-c", script], "capture-output": true});
         if let Some(input) = input {
@@ -122,7 +123,8 @@ impl Agent {
                 });
             }
             anyhow::ensure!(Instant::now() < deadline, "it still runs");
-            // Nothing tells that it has ended, and each look costs the guest time.
+            // There is no event for the end of a command, and each status query costs CPU time of
+            // the guest.
             std::thread::park_timeout(pause);
             pause = (pause * 3 / 2).min(Duration::from_millis(500));
         }

@@ -1,4 +1,4 @@
-//! Makes the files that are a guest's disks. Nothing is mounted.
+//! Creates the files behind a guest's disks, without mounting anything.
 
 use std::{
     fs::{self, File},
@@ -17,19 +17,19 @@ use super::{
 };
 use crate::process::Launch;
 
-/// For one tool.
+/// Timeout of one tool.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// Every seed has this size: a snapshot goes on with another one behind the same device.
+/// Size of every seed in bytes: a snapshot is restored with another seed behind the same device.
 const SEED_SIZE: u64 = 4 * MIB;
 
-/// A file of so many bytes, all holes.
+/// Creates a sparse file of so many bytes.
 pub(super) fn blank(path: &Path, bytes: u64) -> Result<()> {
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
     file.set_len(bytes)
         .with_context(|| format!("{bytes} bytes of {}", path.display()))
 }
 
-/// Where a disk's content lies: in `own`, unless others have it, too.
+/// The file with a disk's content: `own`, unless other guests share it.
 pub(super) fn file<'a>(content: &'a Content, own: &'a Path) -> &'a Path {
     match content {
         Content::Shared(image) => image,
@@ -37,7 +37,7 @@ pub(super) fn file<'a>(content: &'a Content, own: &'a Path) -> &'a Path {
     }
 }
 
-/// What a disk holds, in a raw file.
+/// Writes a disk's content to a raw file.
 pub(super) fn disk(content: &Content, path: &Path) -> Result<()> {
     match content {
         Content::Blank(bytes) => blank(path, *bytes),
@@ -64,7 +64,7 @@ pub(super) fn disk(content: &Content, path: &Path) -> Result<()> {
     }
 }
 
-/// A folder as an ext4 filesystem, with a quarter more room than it takes.
+/// Creates an ext4 filesystem from a folder, a quarter larger than the content.
 fn folder(from: &Path, label: &str, path: &Path) -> Result<()> {
     let size = taken(from)?;
     blank(path, (size + size / 4 + 16 * MIB).next_multiple_of(MIB))?;
@@ -75,7 +75,7 @@ fn folder(from: &Path, label: &str, path: &Path) -> Result<()> {
         .map(drop)
 }
 
-/// What a folder's files take, each in blocks of 4 KiB.
+/// Size of a folder's files in bytes, each rounded up to blocks of 4 KiB.
 fn taken(folder: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
@@ -90,7 +90,7 @@ fn taken(folder: &Path) -> Result<u64> {
     Ok(sum)
 }
 
-/// A seed; `scratch` is a folder for what is in between.
+/// Creates a seed; `scratch` is a folder for intermediate files.
 pub(super) fn seed(seed: &Seed, path: &Path, scratch: &Path) -> Result<()> {
     let tree = scratch.join("seed.tree");
     for (name, text) in seed.files() {
@@ -129,7 +129,7 @@ fn vfat(seed: &Seed, path: &Path, tree: &Path) -> Result<()> {
     copy.arg("::/").text(DEADLINE).map(drop)
 }
 
-/// A disk of a guest's own over one that is not written to.
+/// Creates a guest's own writable layer over a read-only image.
 pub(super) fn overlay(path: &Path, base: &Path, format: &str) -> Result<()> {
     Launch::new("qemu-img")
         .args(["create", "-q", "-f", "qcow2", "-F", format, "-b"])

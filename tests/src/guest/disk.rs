@@ -1,8 +1,8 @@
-//! A disk of a VM: what it holds, what it is attached to, and what the guest may learn of it.
+//! Disks of a VM: content, bus, and the identifiers that the guest sees.
 
 use std::path::{Path, PathBuf};
 
-/// What a disk is attached to.
+/// Bus of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bus {
     /// virtio-blk: `/dev/vd*`.
@@ -11,39 +11,41 @@ pub enum Bus {
     Scsi,
 }
 
-/// What a disk holds.
+/// Content of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Content {
-    /// Nothing: so many bytes.
+    /// Blank, of so many bytes.
     Blank(u64),
-    /// A folder of the host as an ext4 filesystem with this label, with room to spare.
+    /// A folder of the host as an ext4 filesystem with this label and free space.
     Folder {
-        /// What is copied.
+        /// The source folder.
         from: PathBuf,
         /// At most 16 bytes.
         label: String,
     },
-    /// What a raw image holds; the file itself is not written to.
+    /// A copy of a raw image.
     Raw(PathBuf),
-    /// A raw image itself, which other guests may have attached at the same time (KubeVirt's `shareable: true`).
+    /// A raw image itself, which several guests may attach at the same time (KubeVirt's `shareable:
+    /// true`).
     Shared(PathBuf),
-    /// KubeVirt's downward metrics as a vhostmd disk of 256 KiB: this XML behind a header.
+    /// KubeVirt's downward metrics as a vhostmd disk of 256 KiB: a header and this XML.
     DownwardMetrics(String),
 }
 
-/// How the guest may know a disk.
+/// Identifier by which the guest can find a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Known {
-    /// By the serial of the VMI's disk.
+    /// The serial of the VMI's disk.
     Serial(String),
-    /// By the volume's name only: libvirt's alias, which on SCSI shows as `drive-ua-<name>` and on virtio-blk not at all.
+    /// Only the volume's name: libvirt's alias, which the guest sees as `drive-ua-<name>` on SCSI
+    /// and not at all on virtio-blk.
     Alias,
-    /// Not at all.
+    /// None.
     Nothing,
 }
 
-/// A disk, from [`Disk::blank`] and its siblings and the methods that change it. On virtio-blk and known by its alias, unless
-/// said otherwise.
+/// A disk; created with [`Disk::blank`] and similar functions. Default: on virtio-blk, identified
+/// by its alias.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
     pub(super) name: String,
@@ -63,7 +65,7 @@ impl Disk {
             read_only: false,
         }
     }
-    /// An empty disk of so many bytes.
+    /// A blank disk of so many bytes.
     pub fn blank(name: impl Into<String>, bytes: u64) -> Self {
         Self::new(name, Content::Blank(bytes))
     }
@@ -82,33 +84,34 @@ impl Disk {
     pub fn raw(name: impl Into<String>, image: impl AsRef<Path>) -> Self {
         Self::new(name, Content::Raw(image.as_ref().to_owned()))
     }
-    /// A raw image that several guests may have attached at once, without the host's page cache (`shareable: true`).
+    /// A raw image that several guests may attach at once, without the host's page cache
+    /// (`shareable: true`).
     pub fn shared(name: impl Into<String>, image: impl AsRef<Path>) -> Self {
         Self::new(name, Content::Shared(image.as_ref().to_owned()))
     }
-    /// The disk that KubeVirt makes for `disk: {}` of a `downwardMetrics` volume.
+    /// The disk that KubeVirt creates for `disk: {}` of a `downwardMetrics` volume.
     pub fn downward_metrics(xml: impl Into<String>) -> Self {
         Self::new("downwardmetrics", Content::DownwardMetrics(xml.into())).read_only()
     }
-    /// On the virtio-scsi controller.
+    /// Attaches the disk to the virtio-scsi controller.
     #[must_use]
     pub fn scsi(mut self) -> Self {
         self.bus = Bus::Scsi;
         self
     }
-    /// With the serial that the VMI gives it.
+    /// Sets the serial of the VMI's disk.
     #[must_use]
     pub fn serial(mut self, serial: impl Into<String>) -> Self {
         self.known = Known::Serial(serial.into());
         self
     }
-    /// Without anything by which the guest may know it.
+    /// Removes all identifiers.
     #[must_use]
     pub fn unknown(mut self) -> Self {
         self.known = Known::Nothing;
         self
     }
-    /// Not to be written to.
+    /// Makes the disk read-only.
     #[must_use]
     pub fn read_only(mut self) -> Self {
         self.read_only = true;

@@ -1,4 +1,4 @@
-//! Commands in a guest, and files.
+//! Commands and files in a guest.
 
 use std::{
     path::Path,
@@ -9,22 +9,22 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{agent::Done, disk::Disk, running::Guest, say};
 
-/// For a command, unless said otherwise.
+/// Default timeout of a command.
 const DEADLINE: Duration = Duration::from_mins(2);
-/// A command that takes this long is named in the test's output with its time.
+/// A command that takes longer is printed in the test's output with its duration.
 const SLOW: Duration = Duration::from_secs(1);
-/// What goes into a file or comes out of one at once, in bytes: the port carries some 2 MB a second. More comes in by
-/// [`Guest::copy_in`].
+/// Maximum size in bytes of a file that is written or read through the agent: the port transfers
+/// about 2 MB/s. Use [`Guest::copy_in`] for more.
 const BOUND: usize = 4 << 20;
 
-/// What a command did.
+/// Result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
-    /// Its exit code; 128 and more when a signal ended it.
+    /// Its exit code; 128 and more if a signal ended it.
     pub code: i32,
-    /// Its standard output, as text.
+    /// Its standard output.
     pub stdout: String,
-    /// Its standard error, as text.
+    /// Its standard error.
     pub stderr: String,
 }
 
@@ -41,12 +41,12 @@ impl Guest {
             .map_err(|error| error.context(self.tail()))
     }
 
-    /// Runs a script with `/bin/sh` as root, for at most two minutes, whatever its exit code.
+    /// Runs a script with `/bin/sh` as root, for at most two minutes; any exit code is accepted.
     pub fn sh(&self, script: &str) -> Result<Output> {
         self.sh_within(script, DEADLINE)
     }
 
-    /// The same, for at most `deadline`. The script goes on after that.
+    /// As [`Guest::sh`], for at most `deadline`. After that the script continues to run.
     pub fn sh_within(&self, script: &str, deadline: Duration) -> Result<Output> {
         let done = self.execute(script, None, deadline)?;
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -57,13 +57,13 @@ impl Guest {
         })
     }
 
-    /// Runs a script and gives its standard output without the last newline; any other exit code than 0 is an error that
-    /// quotes both streams.
+    /// Runs a script and returns its standard output without the last newline. A non-zero exit code
+    /// is an error that quotes both streams.
     pub fn run(&self, script: &str) -> Result<String> {
         self.run_within(script, DEADLINE)
     }
 
-    /// The same, for at most `deadline`.
+    /// As [`Guest::run`], for at most `deadline`.
     pub fn run_within(&self, script: &str, deadline: Duration) -> Result<String> {
         let output = self.sh_within(script, deadline)?;
         ensure!(
@@ -76,7 +76,8 @@ impl Guest {
         Ok(output.stdout.trim_end_matches('\n').to_owned())
     }
 
-    /// Writes a file of at most 4 MiB, with its folders, and brings it to the disk. `mode` is octal, as of `chmod`.
+    /// Writes and syncs a file of at most 4 MiB; creates its folders. `mode` is octal, as for
+    /// `chmod`.
     pub fn write_file(&self, path: &str, bytes: &[u8], mode: &str) -> Result<()> {
         ensure!(
             bytes.len() <= BOUND,
@@ -104,7 +105,8 @@ impl Guest {
         Ok(done.stdout)
     }
 
-    /// Copies a folder's content into the guest's folder `to`, with modes and owners, by a disk that is plugged in for it.
+    /// Copies a folder's content into the guest's folder `to`, with modes and owners, through a
+    /// disk that is hot-plugged for the copy.
     pub fn copy_in(&self, folder: &Path, to: &str) -> Result<()> {
         let number = self.count();
         let (name, label) = (format!("copy{number}"), format!("copy{number}"));
@@ -127,7 +129,7 @@ impl Guest {
     }
 }
 
-/// A word of a shell, whatever is in it.
+/// Quotes a word for the shell.
 fn quote(word: &str) -> String {
     format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -1,4 +1,4 @@
-//! Disks that fail and disks that are slow, while a guest runs.
+//! Failing and slow disks in a running guest.
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -8,14 +8,14 @@ use super::{
     running::{Guest, State},
 };
 
-/// What can be made to fail.
+/// Operations that can fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Io {
     /// Reads.
     Read,
     /// Writes.
     Write,
-    /// Flushes of the disk's cache: what `fsync` ends with.
+    /// Cache flushes, at the end of `fsync`.
     Flush,
 }
 
@@ -30,13 +30,13 @@ impl Io {
 }
 
 impl Guest {
-    /// From now on these operations of a disk fail with EIO, all of them. What failed before is forgotten.
+    /// Makes all these operations of a disk fail with EIO from now on. Replaces earlier faults.
     pub fn fail(&self, name: &str, what: &[Io]) -> Result<()> {
         self.inject(name, what, None)
     }
 
-    /// From now on these operations of a disk fail with EIO when they touch this sector of 512 bytes: a bad spot. What failed
-    /// before is forgotten.
+    /// Makes these operations of a disk fail with EIO when they touch this sector of 512 bytes (a
+    /// bad sector). Replaces earlier faults.
     pub fn fail_at(&self, name: &str, what: &[Io], sector: u64) -> Result<()> {
         self.inject(name, what, Some(sector))
     }
@@ -59,17 +59,18 @@ impl Guest {
         drive(&mut state, name, &filter)
     }
 
-    /// A disk's operations succeed again.
+    /// Removes a disk's faults.
     pub fn heal(&self, name: &str) -> Result<()> {
         drive(&mut self.state(), name, &part::node_id(name))
     }
 
-    /// From now on a disk does so many reads a second at the most, and so many writes; 0 is no limit.
+    /// Limits a disk to so many reads and writes per second; 0 removes the limit.
     pub fn slow(&self, name: &str, reads: u32, writes: u32) -> Result<()> {
         self.throttle(name, json!({"bps": 0, "iops_rd": reads, "iops_wr": writes}))
     }
 
-    /// From now on a disk answers nothing within hours, until `slow(name, 0, 0)`. The first operation may still be answered.
+    /// Makes a disk stop answering for hours, until `slow(name, 0, 0)`. The first operation may
+    /// still be answered.
     pub fn hang(&self, name: &str) -> Result<()> {
         self.throttle(name, json!({"bps": 1, "iops_rd": 0, "iops_wr": 0}))
     }
@@ -79,7 +80,7 @@ impl Guest {
         let id = part::disk_id(name);
         let part = state.parts.iter().find(|part| part.id == id);
         let part = part.with_context(|| format!("{} has no disk {name}", self.vm().name))?;
-        // What has the disk is inside of the PCI device.
+        // The device with the disk is a child of the PCI device.
         limit["id"] = match part.port {
             Some(_) => json!(format!("/machine/peripheral/{id}/virtio-backend")),
             None => json!(id),
@@ -92,7 +93,7 @@ impl Guest {
     }
 }
 
-/// Puts a disk's device on top of another block node, while it runs, and removes filters that nothing stands on any more.
+/// Puts a disk's device on another block node while it runs, and removes unused filters.
 fn drive(state: &mut State, name: &str, node: &str) -> Result<()> {
     let prefix = format!("fault-{name}-");
     let qmp = state.qmp()?;

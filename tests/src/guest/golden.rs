@@ -1,7 +1,9 @@
-//! Snapshots: a guest is booted once for each shape of a VM, and tests go on from its memory in half a second.
+//! Snapshots: a guest is booted once for each VM shape, and tests resume from its memory in half a
+//! second.
 //!
-//! A snapshot lies beside its image, so a changed image has none, under a name that carries a hash of all that it depends on:
-//! the kind, QEMU's version and the VM's shape, and for a booted one the seed's text. The text itself lies in it and is compared.
+//! A snapshot is stored next to its image, so a changed image has none. Its name contains a hash of
+//! everything that it depends on: the kind, QEMU's version, the VM's shape and, for a booted guest,
+//! the seed's text. This text is also stored in the snapshot and compared.
 
 use std::{
     collections::hash_map::DefaultHasher,
@@ -26,39 +28,41 @@ use super::{
 };
 use crate::wait::eventually;
 
-/// So many snapshots an image may have; those that were used last stay. Each takes some 250 MB.
+/// Maximum number of snapshots of an image; the most recently used are kept. Each takes about 250
+/// MB.
 const MOST: usize = 12;
-/// What the console shows when cloud-init must be given up.
+/// Console output that means that cloud-init has failed.
 const FAILURES: &[&str] = &["FAILED.*[Cc]loud-init", "Kernel panic"];
 
-/// Where a guest begins.
+/// Start point of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
-    /// At its firmware, as a boot without any snapshot does. Nothing is waited for.
+    /// At the firmware, as in a boot without snapshots. The start waits for nothing.
     Cold,
-    /// Booted, cloud-init done with the VM's own seed. The guest agent answers.
+    /// Booted, and cloud-init has finished with the VM's own seed. The guest agent answers.
     Booted,
-    /// At the first boot, right before cloud-init's first stage, which runs when the start is done.
+    /// In the first boot, just before cloud-init's first stage, which runs as soon as the start
+    /// returns.
     BeforeCloudInit,
 }
 
-/// What is done to a booted guest once, so that tests go on from there.
+/// A preparation of a booted guest that is made once and from which tests resume.
 pub struct Prepared<'a> {
-    /// What the guest is then, for messages.
+    /// Name of the prepared guest, for messages.
     pub name: &'a str,
-    /// A text that changes whenever the steps would do something else.
+    /// A text that changes whenever the steps would have another result.
     pub inputs: String,
-    /// What is done. It leaves no disk plugged in.
+    /// The preparation. It must leave no disk plugged in.
     pub steps: &'a dyn Fn(&Guest) -> Result<()>,
 }
 
-/// A snapshot that exists.
+/// An existing snapshot.
 #[derive(Debug, Clone)]
 pub struct Golden {
     folder: PathBuf,
 }
 
-/// The snapshots of an image, those used last first.
+/// The snapshots of an image, most recently used first.
 pub fn goldens(image: &Image) -> Result<Vec<Golden>> {
     let folder = image.goldens();
     if !folder.exists() {
@@ -89,7 +93,7 @@ impl Golden {
             .and_then(|about| about.modified())
             .unwrap_or(SystemTime::UNIX_EPOCH)
     }
-    /// What it takes on the disk, in bytes.
+    /// Its size on the disk, in bytes.
     pub fn size(&self) -> u64 {
         use std::os::unix::fs::MetadataExt as _;
         let files = fs::read_dir(&self.folder).into_iter().flatten().flatten();
@@ -117,7 +121,7 @@ impl Golden {
         fs::write(&path, "").with_context(|| format!("write {}", path.display()))
     }
 
-    /// The snapshot for `vm`; `None` when it is not there.
+    /// The snapshot for `vm`; `None` if it does not exist.
     pub(super) fn find(
         image: &Image,
         vm: &Vm,
@@ -132,8 +136,9 @@ impl Golden {
         Self::named(image, kind, key(vm, accel, start)?)
     }
 
-    /// The snapshot of a guest that went on from this one and was `prepared`; `None` when it is not there. Its root disk lies over
-    /// this one's, so it counts only as long as this is the very snapshot that it was made from.
+    /// The snapshot of a guest that was restored from this one and `prepared`; `None` if it does
+    /// not exist. Its root disk is a layer over this one's, so it is valid only with the snapshot
+    /// from which it was made.
     pub(super) fn find_prepared(
         &self,
         image: &Image,
@@ -166,7 +171,8 @@ impl Golden {
         Ok((folder, text, golden))
     }
 
-    /// Takes a guest that has been started cold, with root disk and seed in `new`, to the point of the snapshot and makes it.
+    /// Takes a guest that was started cold, with root disk and seed in `new`, to the start point
+    /// and creates the snapshot.
     pub(super) fn make(
         image: &Image,
         guest: &Guest,
@@ -193,7 +199,7 @@ impl Golden {
         Self::keep(image, guest, new, place, begun)
     }
 
-    /// The same for a guest that went on from this snapshot: prepares it.
+    /// As [`Golden::make`], for a guest restored from this snapshot: prepares it first.
     pub(super) fn make_prepared(
         &self,
         image: &Image,
@@ -240,7 +246,7 @@ impl Golden {
         Ok(golden)
     }
 
-    /// Lets `guest`, whose root disk lies on the snapshot's, go on from it.
+    /// Resumes `guest`, whose root disk is a layer over the snapshot's, from the snapshot.
     pub(super) fn restore(&self, guest: &Guest, start: Start) -> Result<()> {
         guest.launch(guest.vm(), true, true)?;
         let restored = guest.state().qmp()?.restore(&self.state());
@@ -255,7 +261,7 @@ impl Golden {
             let hold = guest.places().file("hold.sock");
             let mut line =
                 UnixStream::connect(&hold).with_context(|| format!("connect to {}", hold.display()))?;
-            // Again and again: what arrives before the guest has opened the line is lost.
+            // Repeated, because input that arrives before the guest has opened the line is lost.
             return eventually(Duration::from_mins(1), "TESTGO on the console", || {
                 line.write_all(b"go\n").context("let the boot go on")?;
                 ensure!(guest.console().contains("TESTGO"), "not yet");
@@ -275,12 +281,12 @@ impl Golden {
     }
 }
 
-/// All that a snapshot depends on, beside its image.
+/// Everything that a snapshot depends on, except its image.
 fn key(vm: &Vm, accel: Accel, start: Start) -> Result<String> {
     let seed = match (&vm.seed, start) {
         (None, _) => "no seed".to_owned(),
         (Some(seed), Start::Booted) => format!("{seed:?}"),
-        // What it holds is read later; where and how it is looked for, earlier.
+        // The seed's content is read later; its source and format are detected before the snapshot.
         (Some(seed), _) => format!("{:?} {:?}", seed.source, seed.format),
     };
     Ok(format!(
@@ -290,7 +296,7 @@ fn key(vm: &Vm, accel: Accel, start: Start) -> Result<String> {
     ))
 }
 
-/// An empty folder for a snapshot in the making.
+/// Creates an empty folder for a new snapshot.
 fn fresh(new: &Path) -> Result<()> {
     if new.exists() {
         fs::remove_dir_all(new).with_context(|| format!("remove {}", new.display()))?;
@@ -298,7 +304,8 @@ fn fresh(new: &Path) -> Result<()> {
     fs::create_dir_all(new).with_context(|| format!("create {}", new.display()))
 }
 
-/// The files of a snapshot in the making over another: a root disk over that one's, and its seed.
+/// Creates the files of a new snapshot based on another one: a root disk layer, and a copy of its
+/// seed.
 pub(super) fn prepare_over(base: &Golden, vm: &Vm, new: &Path) -> Result<()> {
     fresh(new)?;
     content::overlay(&new.join("root.qcow2"), &base.root(), "qcow2")?;
@@ -308,7 +315,7 @@ pub(super) fn prepare_over(base: &Golden, vm: &Vm, new: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The files of a snapshot in the making: a root disk over the image's, and the seed.
+/// Creates the files of a new snapshot: a root disk layer over the image's, and the seed.
 pub(super) fn prepare(image: &Image, vm: &Vm, new: &Path) -> Result<()> {
     fresh(new)?;
     content::overlay(&new.join("root.qcow2"), &image.file("root.img"), "raw")?;

@@ -1,4 +1,4 @@
-//! The images that `tests/guests/image.sh` makes, and the cache that they and their snapshots lie in.
+//! The images that `tests/guests/image.sh` builds, and the cache of images and snapshots.
 
 use std::{
     fs,
@@ -18,7 +18,7 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of this checkout. An error says how to make it.
+    /// The image of this checkout. The error says how to build it.
     pub fn find(suite: Suite) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guests/image.sh");
         let path = Launch::new(script)
@@ -37,7 +37,7 @@ impl Image {
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
-    /// What the image says of itself: `KERNEL`, `CLOUD_INIT`, `KEY`.
+    /// A value from the image's description: `KERNEL`, `CLOUD_INIT`, `KEY`.
     pub fn fact(&self, key: &str) -> Result<String> {
         let path = self.file("facts");
         let text = fs::read_to_string(&path).with_context(|| format!("read {}", path.display()))?;

@@ -1,7 +1,8 @@
-//! From a [`Vm`] to QEMU's arguments. Pure: what is where is told by [`Places`].
+//! Converts a [`Vm`] to QEMU's arguments. Pure: [`Places`] contains all paths.
 //!
-//! The machine without its secondary disks is one thing, each disk a [part](super::part::Part) that is attached to a spare PCIe port, at the
-//! start or while it runs. So all VMs of a shape share a snapshot, and a restored guest gets its disks by hot-plug.
+//! The machine without its secondary disks is fixed. Each secondary disk is a
+//! [part](super::part::Part) on a spare PCIe port, attached at the start or while the guest runs.
+//! So all VMs of a shape share a snapshot, and a restored guest gets its disks by hot-plug.
 
 use std::path::Path;
 
@@ -15,11 +16,11 @@ use super::{
     vm::{MIB, Vm},
 };
 
-/// The machine without its secondary disks.
+/// Arguments of the machine without its secondary disks.
 pub(super) fn machine(vm: &Vm, places: &Places, accel: Accel) -> Vec<String> {
     let mut line = Line(Vec::new(), 0);
     line.add("-name", &vm.name);
-    // Nothing is attached to the chipset's SATA ports, which take the guest's kernel seconds to probe.
+    // The chipset's SATA ports are unused, and the guest's kernel takes seconds to probe them.
     line.add("-machine", "q35,sata=off");
     line.add("-accel", accel.option());
     line.add("-cpu", format!("{}{}", accel.cpu(), accel.cpu_features()));
@@ -66,12 +67,12 @@ pub(super) fn machine(vm: &Vm, places: &Places, accel: Accel) -> Vec<String> {
     line.0
 }
 
-/// A comma ends a value of QEMU's unless it is doubled.
+/// Doubles commas, because a single comma ends a value in QEMU's options.
 fn comma(text: &str) -> String {
     text.replace(',', ",,")
 }
 
-/// The arguments so far, and how many PCIe ports are in them.
+/// The arguments so far, and the number of PCIe ports in them.
 struct Line(Vec<String>, u32);
 
 impl Line {
@@ -103,7 +104,8 @@ impl Line {
         );
     }
 
-    /// What KubeVirt's converter writes: its own name, no product, the VMI's firmware and chassis.
+    /// SMBIOS values as KubeVirt's converter writes them: its own name, no product, the VMI's
+    /// firmware and chassis.
     fn smbios(&mut self, vm: &Vm) {
         self.add("-uuid", &vm.uuid);
         let optional = |key: &str, value: &Option<String>| {
@@ -148,7 +150,7 @@ impl Line {
         self.add("-append", words.join(" "));
     }
 
-    /// ttyS0 is the console, ttyS1 the line of the hold point.
+    /// ttyS0 is the console; ttyS1 is used to hold the guest before cloud-init.
     fn serials(&mut self, places: &Places) {
         self.socket(
             "console",
@@ -223,14 +225,15 @@ impl Line {
             let path = comma(&places.file(tpm::SOCKET).to_string_lossy());
             self.add("-chardev", format!("socket,id=tpm,path={path}"));
             self.add("-tpmdev", "emulator,id=tpm0,chardev=tpm");
-            // The model of KubeVirt's persistent one.
+            // The model that KubeVirt uses for a persistent TPM.
             self.device(json!({"driver": "tpm-crb", "id": "tpm-crb0", "tpmdev": "tpm0"}));
         }
     }
 }
 
-/// What two VMs must have in common to share a snapshot: everything that the guest's memory and devices depend on. Names,
-/// paths, secondary disks, forwards and mirrors are not in it; the kind of snapshot and the seed's text are the caller's.
+/// The values that VMs must have in common to share a snapshot: everything on which the guest's
+/// memory and devices depend. Names, paths, secondary disks, forwards and mirrors are not included;
+/// the caller adds the kind of snapshot and the seed's text.
 pub(super) fn shape(vm: &Vm, accel: Accel) -> String {
     let mut plain = vm.clone();
     "vm".clone_into(&mut plain.name);

@@ -1,4 +1,5 @@
-//! Downward metrics as KubeVirt gives them to a guest: a disk in the format of vhostmd, and a virtio-serial port.
+//! KubeVirt's downward metrics in a guest: a disk in the format of vhostmd, and a virtio-serial
+//! port.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -12,13 +13,13 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::wait::eventually;
 
-/// The size of the disk in bytes.
+/// Size of the disk in bytes.
 pub(super) const DISK_SIZE: u64 = 256 * 1024;
-/// What KubeVirt leaves for the XML: 24 bytes less.
+/// Space that KubeVirt leaves for the XML: 24 bytes less than the disk.
 const BODY: usize = 256 * 1024 - 24;
 
-/// The disk's first bytes: `mvbd`, a flag that is 0 when nobody is writing, the sum of the text's bytes and its length (each 4
-/// bytes, big endian), then the text.
+/// The disk's first bytes: `mvbd`, a flag that is 0 when no write is in progress, the sum of the
+/// text's bytes and its length (4 bytes each, big endian), then the text.
 pub(super) fn disk(xml: &str) -> Result<Vec<u8>> {
     ensure!(
         xml.len() <= BODY,
@@ -37,8 +38,8 @@ pub(super) fn disk(xml: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Answers at the host's end of the port until QEMU closes it: `GET /metrics/XML` and an empty line bring the text and an empty
-/// line, anything else `INVALID REQUEST`.
+/// Serves the host's end of the port until QEMU closes it. `GET /metrics/XML` and an empty line
+/// return the text and an empty line, anything else returns `INVALID REQUEST`.
 pub(super) fn serve(socket: &Path, xml: String) -> Result<()> {
     let stream = eventually(Duration::from_secs(20), "the port of downward metrics", || {
         UnixStream::connect(socket).with_context(|| format!("connect to {}", socket.display()))

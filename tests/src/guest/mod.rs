@@ -1,10 +1,10 @@
-//! Real guests: VMs as KubeVirt makes them, under QEMU, and what can be done to them.
+//! Real guests: VMs as KubeVirt creates them, under QEMU, and operations on them.
 //!
 //! ```text
-//! scene ─▶ golden ─▶ guest ─▶ layout, part ─▶ QEMU  a test's scene; snapshots; a guest; a VM's arguments
-//!            │         ├─ exec, plug, fault, power   commands and files; hot-plug; broken disks; cuts and migrations
-//!            │         └─ qmp, agent ─▶ wire         how QEMU and the guest are spoken to
-//!            └─ image, content, turn, accel          what there is; disks; whose turn it is; KVM or not
+//! scene ─▶ golden ─▶ guest ─▶ layout, part ─▶ QEMU  scene of a test; snapshots; a guest; QEMU's arguments
+//!            │         ├─ exec, plug, fault, power   commands and files; hot-plug; disk faults; power
+//!            │         └─ qmp, agent ─▶ wire         connections to QEMU and to the guest agent
+//!            └─ image, content, turn, accel          images; disks; the lock of guests; KVM or TCG
 //! ```
 //!
 //! `docs/contributing/guests.md` shows how to use it.
@@ -45,7 +45,7 @@ pub use scene::{Scene, needs, play};
 pub use seed::{Format, Seed, Source};
 pub use vm::{GIB, METRICS_PORT, MIB, Network, Nic, Port, Suite, UUID, Vm};
 
-/// One line of progress, on standard error: in tests it is seen when they fail.
+/// Prints a line of progress to standard error; test runners show it for failed tests.
 fn say(text: &str) {
     eprintln!("guest: {text}");
 }

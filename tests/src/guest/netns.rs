@@ -1,4 +1,4 @@
-//! A network namespace of a scene: what is in it reaches itself and nothing else.
+//! An isolated network namespace of a scene.
 
 use std::{
     fs, process,
@@ -11,10 +11,11 @@ use anyhow::{Context as _, Result};
 use crate::process::Launch;
 
 const DEADLINE: Duration = Duration::from_secs(20);
-/// Names say who made them, so that what a dead process left is known.
+/// Name prefix; the creator's process id follows, so that namespaces of dead processes can be
+/// found.
 pub(super) const PREFIX: &str = "virtfleet-";
 
-/// The namespace. It goes with its drop.
+/// The namespace. Dropping it removes it.
 #[derive(Debug)]
 pub struct Namespace {
     name: String,
@@ -27,7 +28,7 @@ fn ip<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<()> {
 }
 
 impl Namespace {
-    /// Makes one with nothing but `lo`.
+    /// Creates a namespace with only `lo`.
     pub(super) fn new() -> Result<Self> {
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("{PREFIX}{}-{number}", process::id());
@@ -42,7 +43,8 @@ impl Namespace {
         &self.name
     }
 
-    /// Makes a tap device, with several queues or one, whose host's end is `10.0.<net>.2/24`.
+    /// Creates a tap device, with one or several queues; the host's end has the address
+    /// `10.0.<net>.2/24`.
     pub(super) fn tap(&self, tap: &str, net: usize, several: bool) -> Result<()> {
         let name = self.name.as_str();
         let queues = several.then_some("multi_queue");
@@ -67,7 +69,7 @@ impl Drop for Namespace {
     }
 }
 
-/// Removes those of processes that have ended.
+/// Removes the namespaces of processes that have ended.
 pub(super) fn sweep() {
     let Ok(names) = fs::read_dir("/run/netns") else {
         return;

@@ -1,4 +1,4 @@
-//! The devices of a VM, each with what is behind it.
+//! Devices of a VM, each with its backend.
 
 use std::path::Path;
 
@@ -10,23 +10,24 @@ use super::{
     vm::{Network, Nic, Vm},
 };
 
-/// A device with what is behind it, in the words of QMP, which `-blockdev`, `-netdev` and `-device` understand too.
+/// A device with its backend, as QMP objects, which `-blockdev`, `-netdev` and `-device` accept
+/// too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Part {
     /// The device's id.
     pub(super) id: String,
-    /// Block nodes, those below first.
+    /// Block nodes, lowest first.
     pub(super) nodes: Vec<Value>,
     /// The network backend.
     pub(super) network: Option<Value>,
     /// The device.
     pub(super) device: Value,
-    /// The spare port that it takes.
+    /// The spare PCIe port that it occupies.
     pub(super) port: Option<u32>,
 }
 
 impl Part {
-    /// As arguments, for a machine that starts with it.
+    /// Command-line arguments, for a machine that starts with it.
     pub(super) fn arguments(&self) -> Vec<String> {
         let nodes = self
             .nodes
@@ -46,7 +47,7 @@ pub(super) fn disk_id(name: &str) -> String {
     format!("ua-{name}")
 }
 
-/// The block node that a disk's device has when nothing is injected.
+/// The block node of a disk's device without injected faults.
 pub(super) fn node_id(name: &str) -> String {
     format!("disk-{name}")
 }
@@ -56,7 +57,7 @@ pub(super) fn spare(port: u32) -> String {
     format!("spare{port}")
 }
 
-/// A disk whose content lies in `file` (raw).
+/// A disk with its content in `file` (raw).
 pub(super) fn disk(vm: &Vm, disk: &Disk, file: &Path, port: u32) -> Part {
     let (id, node) = (disk_id(&disk.name), node_id(&disk.name));
     let shared = matches!(disk.content, Content::Shared(_));
@@ -87,7 +88,7 @@ pub(super) fn disk(vm: &Vm, disk: &Disk, file: &Path, port: u32) -> Part {
             device["serial"] = json!(serial);
             device["device_id"] = json!(serial);
         }
-        // What libvirt writes for a SCSI disk without a serial.
+        // As libvirt writes for a SCSI disk without a serial.
         (Known::Alias, Bus::Scsi) => device["device_id"] = json!(format!("drive-{id}")),
         (Known::Alias, Bus::Virtio) | (Known::Nothing, _) => {}
     }
@@ -100,14 +101,15 @@ pub(super) fn disk(vm: &Vm, disk: &Disk, file: &Path, port: u32) -> Part {
     }
 }
 
-/// A NIC at the PCIe port `bus`; the guest's `index`-th.
+/// The guest's `index`-th NIC, at the PCIe port `bus`.
 pub(super) fn nic(vm: &Vm, index: usize, nic: &Nic, tap: Option<&String>, bus: &str) -> Part {
     let backend = format!("net{index}");
     let mut device = json!({"driver": "virtio-net-pci", "id": format!("nic{index}"), "netdev": backend, "mac": nic.mac,
                             "bus": bus});
     if nic.queues > 1 {
         device["mq"] = json!(true);
-        // One for each queue of a pair, one for the configuration, one for the control queue.
+        // One vector for each queue of a pair, one for the configuration, one for the control
+        // queue.
         device["vectors"] = json!(2 * nic.queues + 2);
     }
     let network = match (vm.network, tap) {
@@ -156,7 +158,7 @@ fn user(vm: &Vm, index: usize, backend: &str) -> Value {
     network
 }
 
-/// One more vCPU in the `socket`-th socket.
+/// An additional vCPU in the `socket`-th socket.
 pub(super) fn cpu(accel: Accel, socket: u32) -> Part {
     let id = format!("cpu{socket}");
     let driver = format!("{}-x86_64-cpu", accel.cpu());

@@ -1,8 +1,8 @@
-//! Where the files of a guest are.
+//! Paths of a guest's files.
 
 use std::path::PathBuf;
 
-/// Where the files of a guest are.
+/// Paths of a guest's files.
 #[derive(Debug, Clone)]
 pub(super) struct Places {
     /// Kernel and initrd.
@@ -13,7 +13,7 @@ pub(super) struct Places {
     pub(super) root: PathBuf,
     /// The seed (raw).
     pub(super) seed: PathBuf,
-    /// A tap device for each NIC, when the VM has those.
+    /// A tap device for each NIC, if the VM uses them.
     pub(super) taps: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Devices that come, grow and go while a guest runs.
+//! Hot-plug, resize and unplug of devices in a running guest.
 
 use std::{path::Path, time::Duration};
 
@@ -14,11 +14,11 @@ use super::{
 };
 use crate::wait::eventually;
 
-/// Until a guest has noticed a device.
+/// Timeout until the guest has detected a device.
 const SEEN: Duration = Duration::from_mins(1);
 
 impl Guest {
-    /// A number that this guest has not given before.
+    /// A number that is unique for this guest.
     pub(super) fn count(&self) -> u32 {
         let mut state = self.state();
         state.count += 1;
@@ -47,13 +47,13 @@ impl Guest {
         self.run("udevadm settle").map(drop)
     }
 
-    /// Plugs in what is laid out already and waits until the guest's kernel has read from it.
+    /// Plugs in a prepared part and waits until the guest's kernel has read from it.
     pub(super) fn plug_disk_part(&self, part: &Part) -> Result<()> {
         self.plug(part)?;
         self.state().parts.push(part.clone());
         eventually(SEEN, &format!("the guest to read from {}", part.id), || {
             let stats = self.state().qmp()?.call("query-blockstats", json!({}))?;
-            // A device is named by its id, a device inside of one by its path.
+            // A device is identified by its id, a child of a device by its path.
             let inside = format!("/machine/peripheral/{}/", part.id);
             let of_part = |stat: &&Value| {
                 stat["qdev"]
@@ -91,7 +91,7 @@ impl Guest {
             })
     }
 
-    /// Unplugs a disk and waits until the guest has let go of it. Its content is gone with it.
+    /// Unplugs a disk and waits until the guest has released it. Deletes its content.
     pub fn unplug_disk(&self, name: &str) -> Result<()> {
         self.heal(name)?;
         self.unplug(&part::disk_id(name))
@@ -106,7 +106,7 @@ impl Guest {
             .with_context(|| format!("{} has no {id} that could be unplugged", self.vm().name))?;
         let qmp = state.qmp()?;
         qmp.call("device_del", json!({"id": id}))?;
-        // QEMU tells of a vCPU's end only by that of its interrupt controller.
+        // QEMU reports the removal of a vCPU only by that of its interrupt controller.
         let controller = format!("/machine/peripheral/{id}/lapic");
         let gone = |data: &Value| data["device"] == id || data["path"] == *controller;
         qmp.wait_event("DEVICE_DELETED", SEEN, gone)
@@ -121,7 +121,7 @@ impl Guest {
         }
         for node in &part.nodes {
             let file = node["filename"].as_str().map(Path::new);
-            // What others have, too, is not ours to remove.
+            // Content shared with other guests is not removed.
             if let Some(file) = file.filter(|file| file.starts_with(self.folder())) {
                 std::fs::remove_file(file).with_context(|| format!("remove {}", file.display()))?;
             }
@@ -129,7 +129,7 @@ impl Guest {
         Ok(())
     }
 
-    /// Changes a disk's size to so many bytes; the guest is told. The root disk is called `root`.
+    /// Changes a disk's size in bytes and notifies the guest. The name of the root disk is `root`.
     pub fn resize(&self, name: &str, bytes: u64) -> Result<()> {
         let arguments = json!({"node-name": part::node_id(name), "size": bytes});
         self.state()
@@ -139,7 +139,8 @@ impl Guest {
             .with_context(|| format!("resize {name} to {bytes} bytes"))
     }
 
-    /// Plugs in a NIC with so many queue pairs and gives its MAC address. On [`Network::Tap`] that cannot be had.
+    /// Plugs in a NIC with so many queue pairs and returns its MAC address. Not available on
+    /// [`Network::Tap`].
     pub fn plug_nic(&self, queues: u32) -> Result<String> {
         ensure!(
             self.vm().network != Network::Tap,
@@ -162,7 +163,7 @@ impl Guest {
         Ok(nic.mac)
     }
 
-    /// Unplugs the NIC with this MAC address that was plugged in.
+    /// Unplugs the NIC with this MAC address, which must have been plugged in.
     pub fn unplug_nic(&self, mac: &str) -> Result<()> {
         let id = self
             .state()
@@ -173,7 +174,7 @@ impl Guest {
         self.unplug(&id.with_context(|| format!("no NIC with {mac} was plugged in"))?)
     }
 
-    /// Plugs in one more vCPU, brings it online and gives its number.
+    /// Plugs in one more vCPU, brings it online and returns its number.
     pub fn plug_cpu(&self) -> Result<u32> {
         let socket = {
             let state = self.state();
@@ -209,7 +210,8 @@ impl Guest {
         Ok(socket)
     }
 
-    /// Unplugs the vCPU that was plugged in last. Afterwards QEMU 10 under emulation can neither save nor migrate the guest.
+    /// Unplugs the vCPU that was plugged in last. Afterwards QEMU 10 under emulation can neither
+    /// save nor migrate the guest.
     pub fn unplug_cpu(&self) -> Result<()> {
         let id = self
             .state()
@@ -220,18 +222,20 @@ impl Guest {
         self.unplug(&id.context("no vCPU was plugged in")?)
     }
 
-    /// Changes what the balloon leaves to the guest, in bytes.
+    /// Sets the memory that the balloon leaves to the guest, in bytes.
     pub fn balloon(&self, bytes: u64) -> Result<()> {
         let arguments = json!({"value": bytes});
         self.state().qmp()?.call("balloon", arguments).map(drop)
     }
 
-    /// Waits in the guest until `test`, a command, succeeds; for a minute of the guest's own.
+    /// Waits in the guest until the command `test` succeeds; for up to a minute of the guest's
+    /// clock.
     pub fn run_until(&self, test: &str, what: &str) -> Result<()> {
         self.run_until_within(test, what, SEEN)
     }
 
-    /// The same for longer. The guest looks: each look from outside costs one that is emulated more than what is waited for.
+    /// As [`Guest::run_until`], with a timeout. The loop runs in the guest: each probe from outside
+    /// costs an emulated guest more than the condition that it waits for.
     pub fn run_until_within(&self, test: &str, what: &str, patience: Duration) -> Result<()> {
         let tries = patience.as_secs() * 5;
         let script =

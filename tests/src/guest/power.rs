@@ -1,4 +1,4 @@
-//! The ends and pauses of a guest: power off, power cut, pause, and going on in another QEMU.
+//! Power operations of a guest: power off, power cut, pause, and migration to another QEMU.
 
 use std::{fs, time::Duration};
 
@@ -8,23 +8,24 @@ use serde_json::json;
 use super::running::{BOOT, Guest};
 use crate::wait::{self, eventually};
 
-/// For the guest to shut down.
+/// Timeout of a shutdown.
 const SHUTDOWN: Duration = Duration::from_mins(2);
-/// The power button is lost while nobody in the guest listens for it.
+/// Interval between presses of the power button: a press is lost while nothing in the guest listens
+/// for it.
 const AGAIN: Duration = Duration::from_secs(3);
 
 impl Guest {
-    /// Cuts the power: QEMU is killed. What the guest had not written is lost.
+    /// Cuts the power: kills QEMU. Unwritten data of the guest is lost.
     pub fn cut_power(&self) {
         self.state().kill();
     }
 
-    /// Boots a guest that does not run, from the disks as they are.
+    /// Boots a guest that is not running, from its current disks.
     pub fn boot(&self) -> Result<()> {
         self.launch(self.vm(), false, false)
     }
 
-    /// Boots it with further words on the kernel's command line, as a person does at the boot loader's prompt.
+    /// Boots it with further kernel parameters, as a user adds them in the boot loader.
     pub fn boot_with(&self, words: &[&str]) -> Result<()> {
         let vm = words.iter().fold(self.vm().clone(), |vm, word| vm.kernel(*word));
         self.launch(&vm, false, false)
@@ -36,7 +37,7 @@ impl Guest {
         self.wait_agent(BOOT)
     }
 
-    /// Presses the power button until the guest has shut down.
+    /// Presses the power button repeatedly until the guest has shut down.
     pub fn power_off(&self) -> Result<()> {
         let mut presses = 0_u32;
         let begun = std::time::Instant::now();
@@ -46,7 +47,7 @@ impl Guest {
             }
             if begun.elapsed() >= AGAIN * presses {
                 presses += 1;
-                // It may end between the look and the press.
+                // QEMU may end between the check and the press.
                 drop(self.state().qmp()?.call("system_powerdown", json!({})));
             }
             anyhow::bail!("it runs")
@@ -61,17 +62,18 @@ impl Guest {
         self.state().qmp()?.call("stop", json!({})).map(drop)
     }
 
-    /// Lets the vCPUs go on.
+    /// Resumes the vCPUs.
     pub fn cont(&self) -> Result<()> {
         self.state().qmp()?.call("cont", json!({})).map(drop)
     }
 
-    /// Resets the machine, without asking the guest.
+    /// Resets the machine without notifying the guest.
     pub fn reset(&self) -> Result<()> {
         self.state().qmp()?.call("system_reset", json!({})).map(drop)
     }
 
-    /// A migration: memory and devices are saved, QEMU ends, and after `wait` another one goes on from there.
+    /// Simulates a migration: saves memory and devices, ends QEMU, and after `wait` resumes in
+    /// another QEMU.
     pub fn migrate(&self, wait: Duration) -> Result<()> {
         let file = self.folder().join("saved");
         self.state().qmp()?.save(&file)?;
@@ -83,7 +85,7 @@ impl Guest {
         fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))
     }
 
-    /// Sets the guest's clock from its hardware clock, which is right: after a snapshot was restored its own is stale.
+    /// Sets the guest's clock from its hardware clock: after a restore the system clock is stale.
     pub fn set_clock(&self) -> Result<()> {
         self.run("date -s \"@$(cat /sys/class/rtc/rtc0/since_epoch)\"")
             .map(drop)

@@ -1,4 +1,4 @@
-//! QEMU's own monitor.
+//! QMP, QEMU's monitor protocol.
 
 use std::{
     path::Path,
@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use super::wire::Lines;
 use crate::wait::eventually;
 
-/// For one command. Those that take longer are begun by one command and looked at by another.
+/// Timeout of one command. Operations that take longer are started by one command and polled by
+/// another.
 const DEADLINE: Duration = Duration::from_mins(1);
 
 /// A connection to the monitor.
@@ -22,7 +23,7 @@ pub(super) struct Qmp {
 }
 
 impl Qmp {
-    /// Connects and agrees on nothing but the protocol.
+    /// Connects and negotiates the protocol without optional capabilities.
     pub(super) fn connect(path: &Path) -> Result<Self> {
         let mut lines = Lines::connect(path, DEADLINE)?;
         let greeting = lines.next(Instant::now() + DEADLINE).context("QMP's greeting")?;
@@ -35,7 +36,8 @@ impl Qmp {
         Ok(own)
     }
 
-    /// One command and its answer. Events on the way are kept for [`Qmp::wait_event`].
+    /// Sends one command and returns its answer. Keeps events that arrive meanwhile for
+    /// [`Qmp::wait_event`].
     pub(super) fn call(&mut self, command: &str, arguments: Value) -> Result<Value> {
         let deadline = Instant::now() + DEADLINE;
         let message = json!({"execute": command, "arguments": arguments});
@@ -57,7 +59,7 @@ impl Qmp {
         }
     }
 
-    /// Waits for an event whose data `is` the one looked for, and forgets those before it.
+    /// Waits for an event whose data satisfies `is`, and discards the events before it.
     pub(super) fn wait_event(
         &mut self,
         name: &str,
@@ -82,8 +84,8 @@ impl Qmp {
         }
     }
 
-    /// Writes memory and devices to `file`, which another QEMU of the same arguments can go on from. The guest stands still
-    /// from here on.
+    /// Saves memory and devices to `file`, from which another QEMU with the same arguments can
+    /// resume. The guest is stopped afterwards.
     pub(super) fn save(&mut self, file: &Path) -> Result<()> {
         self.call("stop", json!({}))?;
         self.mapped_ram()?;
@@ -92,7 +94,7 @@ impl Qmp {
         self.migrated().context("save the guest")
     }
 
-    /// Reads them from `file` into a QEMU that waits for it.
+    /// Restores them from `file` into a QEMU that waits for an incoming migration.
     pub(super) fn restore(&mut self, file: &Path) -> Result<()> {
         self.mapped_ram()?;
         self.call(
@@ -108,7 +110,7 @@ impl Qmp {
         self.call("cont", json!({})).map(drop)
     }
 
-    /// Every page has its place in the file, and several threads write and read them.
+    /// Enables the format with a fixed offset for every page, written and read by several threads.
     fn mapped_ram(&mut self) -> Result<()> {
         let on = |name| json!({"capability": name, "state": true});
         let capabilities = json!({"capabilities": [on("mapped-ram"), on("multifd")]});

@@ -1,4 +1,4 @@
-//! A guest: its VM, its files, and QEMU while it runs.
+//! A guest: its VM, its files, and the QEMU process while it runs.
 
 use std::{
     fs,
@@ -17,10 +17,10 @@ use crate::{
     wait::eventually,
 };
 
-/// How long a boot may take, busy machine included.
+/// Timeout of a boot on a busy machine.
 pub(super) const BOOT: Duration = Duration::from_mins(5);
 
-/// A guest of a scene. A clone is the same guest; the scene ends it.
+/// A guest of a scene. Clones refer to the same guest; the scene ends it.
 #[derive(Debug, Clone)]
 pub struct Guest(Arc<Shared>);
 
@@ -33,16 +33,17 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// What changes.
+/// Mutable state.
 #[derive(Debug)]
 pub(super) struct State {
-    /// Devices beside the machine's own: with these it starts, from these it goes on elsewhere.
+    /// Devices beside the machine's own. A boot starts with them, and a migration resumes with
+    /// them.
     pub(super) parts: Vec<Part>,
-    /// While QEMU runs.
+    /// Set while QEMU runs.
     running: Option<Running>,
-    /// Where this start's console begins in the log.
+    /// Offset of the current start's console output in the log.
     console_from: usize,
-    /// For names that are used once.
+    /// Counter for unique names.
     pub(super) count: u32,
 }
 
@@ -50,25 +51,25 @@ pub(super) struct State {
 struct Running {
     qmp: Qmp,
     agent: Agent,
-    // Behind those, so that it ends when nobody speaks to it any more.
+    // Dropped after the connections, so that QEMU ends when no connection is left.
     process: Process,
     _tpm: Option<Process>,
 }
 
 impl State {
-    /// QEMU's monitor.
+    /// The connection to QEMU's monitor.
     pub(super) fn qmp(&mut self) -> Result<&mut Qmp> {
         Ok(&mut self.running()?.qmp)
     }
-    /// The guest agent.
+    /// The connection to the guest agent.
     pub(super) fn agent(&mut self) -> Result<&mut Agent> {
         Ok(&mut self.running()?.agent)
     }
-    /// QEMU.
+    /// The QEMU process.
     pub(super) fn process(&mut self) -> Result<&mut Process> {
         Ok(&mut self.running()?.process)
     }
-    /// Ends QEMU at once (SIGKILL), if it runs.
+    /// Kills QEMU (SIGKILL), if it runs.
     pub(super) fn kill(&mut self) {
         self.running = None;
     }
@@ -78,7 +79,7 @@ impl State {
 }
 
 impl Guest {
-    /// A guest that does not run yet. Its disks' files exist.
+    /// Creates a guest that does not run yet. The files of its disks must exist.
     pub(super) fn new(
         vm: Vm,
         accel: Accel,
@@ -100,31 +101,32 @@ impl Guest {
         }))
     }
 
-    /// Takes the TPM's state from a guest that does not run: its next start has a new TPM, as every start of a VM has whose
-    /// TPM is not persistent.
+    /// Removes the TPM's state from a guest that does not run: its next start has a new TPM, as
+    /// each start of a VM with a non-persistent TPM.
     pub fn lose_tpm(&self) -> Result<()> {
         let state = self.places().file(tpm::STATE);
         ensure!(self.qemu().is_err(), "{} runs: its TPM is in use", self.vm().name);
         fs::remove_dir_all(&state).with_context(|| format!("remove {}", state.display()))
     }
 
-    /// What it was made from.
+    /// The VM definition.
     pub fn vm(&self) -> &Vm {
         &self.0.vm
     }
-    /// What executes it.
+    /// The accelerator.
     pub fn accel(&self) -> Accel {
         self.0.accel
     }
-    /// Its folder of sockets and logs.
+    /// The folder of sockets and logs.
     pub fn folder(&self) -> &Path {
         &self.0.places.folder
     }
-    /// The host's end of the VM's `index`-th further virtio-serial port (see [`Vm::port`]): a socket to connect to.
+    /// The socket of the host's end of the VM's `index`-th additional virtio-serial port (see
+    /// [`Vm::port`]).
     pub fn port(&self, index: usize) -> PathBuf {
         self.0.places.file(&format!("port{index}.sock"))
     }
-    /// The serial console: a socket to connect to.
+    /// The socket of the serial console.
     pub fn console_socket(&self) -> PathBuf {
         self.0.places.file("console.sock")
     }
@@ -135,8 +137,8 @@ impl Guest {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts QEMU: a boot, or, with `incoming`, one that waits for a saved guest. Its parts are there from the start unless
-    /// `bare`.
+    /// Starts QEMU: a boot or, with `incoming`, a process that waits for a saved guest. Parts are
+    /// attached from the start unless `bare`.
     pub(super) fn launch(&self, vm: &Vm, incoming: bool, bare: bool) -> Result<()> {
         let places = &self.0.places;
         let mut state = self.state();
@@ -150,7 +152,8 @@ impl Guest {
         for (index, (_, text)) in vm.firmware.iter().enumerate() {
             fs::write(places.file(&format!("fw{index}")), text)?;
         }
-        // A socket that an earlier QEMU left would be connected to before the new one is there.
+        // Removes sockets of an earlier QEMU, so that no client connects to them before the new
+        // ones exist.
         for entry in fs::read_dir(&places.folder)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "sock") {
@@ -161,7 +164,8 @@ impl Guest {
         let tpm = vm.tpm.then(|| tpm::start(places)).transpose()?;
         let mut launch = Launch::new("qemu-system-x86_64")
             .args(layout::machine(vm, places, self.0.accel))
-            // The lane of guests takes longest, and what a guest waits for is its own CPU.
+            // Guest tests take the longest of all tests and are limited by the guest's CPU, so QEMU
+            // gets priority.
             .first()
             .tied();
         if let Some(namespace) = &self.0.namespace {
@@ -193,15 +197,15 @@ impl Guest {
         Ok(())
     }
 
-    /// What the serial console has shown since QEMU was started last.
+    /// Output of the serial console since the last start of QEMU.
     pub fn console(&self) -> String {
         let from = self.state().console_from;
         let mut text = console(&self.0.places);
         text.split_off(from.min(text.len()))
     }
 
-    /// Waits until the console shows `wanted`, a regular expression, and gives the line. Fails at once when it shows one of
-    /// `failures`, or when QEMU ends.
+    /// Waits until the console shows `wanted`, a regular expression, and returns the line. Fails at
+    /// once if it shows one of `failures`, or if QEMU ends.
     pub fn wait_console(&self, wanted: &str, failures: &[&str], deadline: Duration) -> Result<String> {
         let wanted = Regex::new(wanted).context("what to wait for")?;
         let failures: Vec<Regex> = failures
@@ -228,7 +232,7 @@ impl Guest {
         found.and_then(|inner| inner).with_context(|| self.tail())
     }
 
-    /// Waits until cloud-init has done all of its stages, and fails at once when one of its units fails.
+    /// Waits until all stages of cloud-init have finished; fails at once if one of its units fails.
     pub fn wait_cloud_init(&self) -> Result<()> {
         self.wait_console("finished at", &["FAILED.*[Cc]loud-init"], BOOT)
             .map(drop)
@@ -242,12 +246,12 @@ impl Guest {
         answered.with_context(|| self.tail())
     }
 
-    /// What QEMU has cost so far: CPU time of all its threads.
+    /// CPU time of all QEMU threads so far.
     pub fn cost(&self) -> Result<Duration> {
         usage::cpu(self.state().process()?.id())
     }
 
-    /// QEMU's memory that is resident now, in bytes.
+    /// Resident memory of QEMU in bytes.
     pub fn resident(&self) -> Result<u64> {
         usage::resident(self.state().process()?.id())
     }
@@ -257,7 +261,7 @@ impl Guest {
         Ok(self.state().process()?.id())
     }
 
-    /// The ends of what QEMU and the console have written, for errors.
+    /// The last output of QEMU and the console, for errors.
     pub(super) fn tail(&self) -> String {
         let log = |name: &str| fs::read(self.0.places.file(name)).unwrap_or_default();
         let last = |bytes: Vec<u8>| {

@@ -1,4 +1,5 @@
-//! What a test's body gets: a folder, guests, and the certainty that all of it is gone when it ends, however it ends.
+//! A test's environment: a folder and guests, all of which are removed when the test ends, however
+//! it ends.
 
 use std::{
     cell::{OnceCell, RefCell},
@@ -29,22 +30,26 @@ use super::{
 };
 use crate::{process::AtEnd, skip};
 
-/// Real guests are tier 4.
+/// Tests with real guests are tier 4.
 const TIER: u8 = 4;
 
-/// What is done when the process of a scene is killed: QEMU dies with it, files and namespaces are removed. QEMU may write
-/// for a moment longer.
+/// Cleanup after a scene's process was killed: QEMU dies with it, files and namespaces are removed.
+/// QEMU may write for a moment longer.
 const CLEAN: &str = "n=0; while [ -e \"$1\" ] && [ $n -lt 20 ]; do rm -rf -- \"$1\" || sleep 0.1; n=$((n + 1)); done; \
                      for name in /run/netns/\"$2\"*; do [ ! -e \"$name\" ] || ip netns del \"${name##*/}\"; done";
 
-/// What a scene needs of the machine: QEMU, and an image of the suite.
+/// Requires QEMU and an image of the suite.
 pub fn needs(suite: Suite) -> Result<()> {
     qemu_version()?;
     Image::find(suite).map(drop)
 }
 
-/// Runs a test's body on a scene of its own. Skips, as [`skip::need`] says, when the machine has no QEMU or no image of Debian
-/// 13. Panics with what the body says, and with where the guests' logs were kept.
+/// Runs a test's body in a new scene. If the machine has no QEMU or no image of Debian 13, the test
+/// is skipped as described at [`skip::need`].
+///
+/// # Panics
+///
+/// With the error of the body and the folder to which the guests' logs were copied.
 pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
     let there = match skip::need(TIER, test, needs(Suite::Trixie)) {
         Ok(there) => there,
@@ -77,7 +82,7 @@ pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
     }
 }
 
-/// A scene.
+/// A scene: the folder and guests of a test.
 #[derive(Debug)]
 pub struct Scene {
     test: String,
@@ -85,12 +90,12 @@ pub struct Scene {
     namespace: OnceCell<Namespace>,
     folder: TempDir,
     _at_end: AtEnd,
-    // The last, so that nobody else begins before all of it is gone.
+    // Dropped last, so that no other process starts guests before everything is removed.
     turn: Arc<Turn>,
 }
 
 impl Scene {
-    /// Waits for this process's turn and makes a scene. [`play`] does it for a test.
+    /// Waits for the lock of guests and creates a scene. [`play`] does this for a test.
     pub fn open(test: &str) -> Result<Self> {
         let image = Image::find(Suite::Trixie).or_else(|_| Image::find(Suite::Bookworm))?;
         let turn = Turn::take(image.cache()?)?;
@@ -110,12 +115,12 @@ impl Scene {
         })
     }
 
-    /// A folder for whatever the test writes.
+    /// A folder for files of the test.
     pub fn path(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The scene's network namespace, with nothing but `lo` and the taps of its guests.
+    /// The scene's network namespace, with only `lo` and the taps of its guests.
     pub fn namespace(&self) -> Result<&Namespace> {
         if let Some(namespace) = self.namespace.get() {
             return Ok(namespace);
@@ -136,7 +141,8 @@ impl Scene {
         self.start_from(vm, &image, accel, golden.as_ref(), start, begun)
     }
 
-    /// Starts a guest that is booted and prepared. The preparation is done once for VMs of a shape, and kept as a snapshot.
+    /// Starts a guest that is booted and prepared. The preparation is made once for VMs of a shape,
+    /// and kept as a snapshot.
     pub fn start_prepared(&self, vm: &Vm, prepared: &Prepared) -> Result<Guest> {
         let begun = Instant::now();
         let image = Image::find(vm.suite)?;
@@ -170,7 +176,7 @@ impl Scene {
             None => content::overlay(&places.root, &image.file("root.img"), "raw")?,
         }
         match (&vm.seed, golden) {
-            // The very file: the guest may have read a part of it.
+            // The same file, not a copy: the guest may have read a part of it.
             (Some(_), Some(golden)) if start == Start::Booted => {
                 fs::copy(golden.seed(), &places.seed).context("copy the seed")?;
             }
@@ -195,7 +201,7 @@ impl Scene {
         Ok(guest)
     }
 
-    /// The snapshot for a VM, made if it is not there.
+    /// The snapshot for a VM; created if it does not exist.
     fn golden(&self, image: &Image, vm: &Vm, accel: Accel, start: Start) -> Result<Golden> {
         let (folder, text, found) = Golden::find(image, vm, accel, start)?;
         if let Some(golden) = found {
@@ -214,7 +220,8 @@ impl Scene {
         })
     }
 
-    /// Makes a snapshot: `run` gets the VM without what is its own, and a folder for the snapshot's files.
+    /// Creates a snapshot: `run` gets the VM without its individual values, and a folder for the
+    /// snapshot's files.
     fn make(
         &self,
         image: &Image,
@@ -244,7 +251,7 @@ impl Scene {
         Ok(made)
     }
 
-    /// A guest whose root disk and seed lie in `new`.
+    /// A guest whose root disk and seed are in `new`.
     fn in_the_making(&self, image: &Image, vm: &Vm, accel: Accel, new: &Path) -> Result<Guest> {
         let mut places = self.places(image, vm)?;
         (places.root, places.seed) = (new.join("root.qcow2"), new.join("seed.img"));
@@ -302,8 +309,9 @@ impl Scene {
         Ok(guest)
     }
 
-    /// Keeps what helps to understand a failure, in `target/guests/<test>/<guest>/`, and gives that folder: the console, QEMU's
-    /// output and command line, and, from a guest that still answers, its journal.
+    /// Copies the console, QEMU's output and command line and, if the guest still answers, its
+    /// journal to `target/guests/<test>/<guest>/`, and returns that folder. For the analysis of
+    /// failures.
     pub fn keep(&self) -> Result<PathBuf> {
         let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
             || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target"),
@@ -322,7 +330,7 @@ impl Scene {
                     fs::copy(&from, folder.join(log)).with_context(|| format!("copy {}", from.display()))?;
                 }
             }
-            // A guest that hangs or is off has no more to say.
+            // A guest that hangs or is off has no journal to copy.
             drop(guest.cont());
             let answers = guest.qemu().is_ok() && guest.wait_agent(Duration::from_secs(5)).is_ok();
             let journal =
@@ -334,7 +342,7 @@ impl Scene {
         Ok(kept)
     }
 
-    /// Whether others of this process share the turn, for tests of the stage itself.
+    /// Whether other scenes of this process share the lock, for tests of the harness itself.
     pub fn shares_its_turn(&self) -> bool {
         Arc::strong_count(&self.turn) > 1
     }
@@ -342,7 +350,7 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        // Clones may be around still; QEMU is not.
+        // Clones may still exist; QEMU must not.
         for guest in self.guests.borrow().iter() {
             guest.cut_power();
         }

@@ -1,8 +1,9 @@
-//! What cloud-init finds on its disk.
+//! cloud-init's seed disks.
 
 use serde_json::json;
 
-/// Which of cloud-init's sources a seed is for. KubeVirt makes both: `cloudInitNoCloud` and `cloudInitConfigDrive`.
+/// Data source of cloud-init for which the seed is made. KubeVirt supports both: `cloudInitNoCloud`
+/// and `cloudInitConfigDrive`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A filesystem labelled `cidata`.
@@ -11,12 +12,12 @@ pub enum Source {
     ConfigDrive,
 }
 
-/// How a seed is written.
+/// Filesystem of a seed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// A FAT filesystem: made in no time.
+    /// A FAT filesystem: fast to create.
     Vfat,
-    /// ISO 9660, as KubeVirt makes it.
+    /// ISO 9660, as KubeVirt creates it.
     Iso,
 }
 
@@ -31,7 +32,7 @@ pub struct Seed {
 }
 
 impl Seed {
-    /// A NoCloud seed with this instance id, which is its host name too, and a user-data that asks for nothing.
+    /// A NoCloud seed with this instance id, which is also the host name, and empty user-data.
     pub fn no_cloud(instance: &str) -> Self {
         Self {
             source: Source::NoCloud,
@@ -41,7 +42,7 @@ impl Seed {
             network: None,
         }
     }
-    /// The same as a ConfigDrive.
+    /// As [`Seed::no_cloud`], as a ConfigDrive.
     pub fn config_drive(instance: &str) -> Self {
         Self {
             source: Source::ConfigDrive,
@@ -49,25 +50,27 @@ impl Seed {
             ..Self::no_cloud(instance)
         }
     }
-    /// The user-data, first line included. An Ignition configuration goes here too, on a ConfigDrive.
+    /// Sets the user-data, first line included; on a ConfigDrive this can also be an Ignition
+    /// configuration.
     #[must_use]
     pub fn user_data(mut self, text: impl Into<String>) -> Self {
         self.user_data = text.into();
         self
     }
-    /// The meta-data: YAML for NoCloud, JSON for ConfigDrive.
+    /// Sets the meta-data: YAML for NoCloud, JSON for ConfigDrive.
     #[must_use]
     pub fn meta_data(mut self, text: impl Into<String>) -> Self {
         self.meta_data = text.into();
         self
     }
-    /// The network configuration: `network-config` for NoCloud, `network_data.json` for ConfigDrive.
+    /// Sets the network configuration: `network-config` for NoCloud, `network_data.json` for
+    /// ConfigDrive.
     #[must_use]
     pub fn network(mut self, text: impl Into<String>) -> Self {
         self.network = Some(text.into());
         self
     }
-    /// As ISO 9660 instead of FAT.
+    /// Uses ISO 9660 instead of FAT.
     #[must_use]
     pub fn iso(mut self) -> Self {
         self.format = Format::Iso;

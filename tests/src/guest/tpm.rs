@@ -1,4 +1,4 @@
-//! A guest's TPM 2.0: swtpm, which runs as long as QEMU and keeps its state in the guest's folder.
+//! A guest's TPM 2.0: swtpm, which runs as long as QEMU and stores its state in the guest's folder.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -7,12 +7,12 @@ use anyhow::{Context as _, Result};
 use super::places::Places;
 use crate::process::{Launch, Process};
 
-/// The socket by which QEMU commands it.
+/// The control socket for QEMU.
 pub(super) const SOCKET: &str = "tpm.sock";
-/// The folder of its state.
+/// The state folder.
 pub(super) const STATE: &str = "tpm";
 
-/// Starts it. It ends with QEMU's connection, and at the latest when it is dropped.
+/// Starts swtpm. It ends when QEMU disconnects, and at the latest when dropped.
 pub(super) fn start(places: &Places) -> Result<Process> {
     let (state, socket) = (places.file(STATE), places.file(SOCKET));
     fs::create_dir_all(&state).with_context(|| format!("create {}", state.display()))?;

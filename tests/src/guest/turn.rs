@@ -1,5 +1,5 @@
-//! One test process at a time runs guests on this machine: two would only take each other's time. Within the process that has
-//! the turn, scenes share it.
+//! The machine-wide lock of guests: one test process at a time runs guests, because two would
+//! compete for the CPU. Scenes of the process that holds the lock share it.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::{netns, say};
 
-/// The turn, as long as somebody holds it.
+/// The lock; held as long as a clone of it exists.
 #[derive(Debug)]
 pub(super) struct Turn {
     _lock: Flock<File>,
@@ -23,11 +23,11 @@ pub(super) struct Turn {
 
 static MINE: Mutex<Weak<Turn>> = Mutex::new(Weak::new());
 
-/// How the folders of scenes begin.
+/// Prefix of the folders of scenes.
 pub(super) const FOLDERS: &str = "virtfleet-guests-";
 
 impl Turn {
-    /// Waits for it. Who gets it removes what dead holders left.
+    /// Waits for the lock, then removes what dead holders left.
     pub(super) fn take(cache: &Path) -> Result<Arc<Self>> {
         let mut mine = MINE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turn) = mine.upgrade() {
@@ -64,8 +64,8 @@ impl Turn {
     }
 }
 
-/// Ends QEMUs and removes folders of scenes whose process is gone. QEMU ends with its process; this is for those between the
-/// start and the moment when that was arranged.
+/// Ends QEMUs and removes folders of scenes whose process is dead. QEMU normally ends with its
+/// process; this handles those that were started just before that was arranged.
 fn sweep() -> Result<()> {
     netns::sweep();
     let temporary = env::temp_dir();
@@ -91,7 +91,8 @@ fn sweep() -> Result<()> {
     Ok(())
 }
 
-/// Kills what is named by a process id file of QEMU's in `folder`, if its command line names this folder.
+/// Kills the process named by a QEMU pid file in `folder`, if its command line contains this
+/// folder.
 fn end_qemus(folder: &Path) {
     let guests: Vec<PathBuf> = fs::read_dir(folder)
         .map(|entries| entries.flatten().map(|entry| entry.path()).collect())

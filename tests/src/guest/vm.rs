@@ -1,4 +1,4 @@
-//! What a VM is, in the terms of KubeVirt's converter: everything that a test may choose about its guest.
+//! Definition of a VM in the terms of KubeVirt's converter: everything that a test may choose.
 
 use std::net::SocketAddr;
 
@@ -8,10 +8,10 @@ use super::{disk::Disk, seed::Seed};
 pub const MIB: u64 = 1 << 20;
 /// Bytes of a gibibyte.
 pub const GIB: u64 = 1 << 30;
-/// The firmware UUID of a VM that chooses none. One for all, so that they share their snapshots.
+/// The default firmware UUID. The same for all VMs, so that they share snapshots.
 pub const UUID: &str = "6f1d5c5e-3f0e-5c6a-9a56-5716e7f1ee70";
 
-/// A Debian release of which there is a root image.
+/// A Debian release with a root image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Suite {
     /// Debian 12.
@@ -21,7 +21,7 @@ pub enum Suite {
 }
 
 impl Suite {
-    /// Its name in Debian's archive.
+    /// Its code name in Debian's archive.
     pub fn name(self) -> &'static str {
         match self {
             Self::Bookworm => "bookworm",
@@ -30,17 +30,20 @@ impl Suite {
     }
 }
 
-/// What reaches the guest, and what it reaches.
+/// Network of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Network {
-    /// QEMU's user network, which lets nothing out. DHCP names neither a router nor a DNS server. The host reaches the guest
-    /// by [`Vm::forward`], the guest the host by [`Vm::mirror`] alone.
+    /// QEMU's user network without access to the outside. DHCP offers neither a router nor a DNS
+    /// server. The host reaches the guest only through [`Vm::forward`], the guest the host only
+    /// through [`Vm::mirror`].
     Restricted,
-    /// QEMU's user network in a network namespace of the scene that has only `lo`: the guest sees a router and a DNS server
-    /// (10.0.2.2 and 10.0.2.3), reaches what listens on the namespace's loopback at 10.0.2.2, and nothing else.
+    /// QEMU's user network in a network namespace of the scene that has only `lo`. The guest sees a
+    /// router and a DNS server (10.0.2.2 and 10.0.2.3), reaches servers on the namespace's loopback
+    /// at 10.0.2.2, and nothing else.
     Enclosed,
-    /// A tap device with as many queues as the NIC, in a network namespace of the scene whose end of it is `tap0`, 10.0.2.2/24. There
-    /// is no DHCP but what a test starts there: else the seed's network configuration names an address.
+    /// A tap device with as many queues as the NIC, in a network namespace of the scene; the
+    /// namespace's end is `tap0`, 10.0.2.2/24. DHCP is available only if a test starts a server;
+    /// otherwise the seed's network configuration sets an address.
     Tap,
 }
 
@@ -49,23 +52,23 @@ pub enum Network {
 pub struct Nic {
     /// Its MAC address.
     pub mac: String,
-    /// Pairs of queues; the user network has one whatever is asked for.
+    /// Queue pairs; the user network always has one.
     pub queues: u32,
 }
 
-/// A virtio-serial port beside the guest agent's.
+/// An additional virtio-serial port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Port {
     /// Its name in the guest: `/dev/virtio-ports/<name>`.
     pub name: String,
-    /// For the port of downward metrics: the XML that is answered to `GET /metrics/XML`.
+    /// For the port of downward metrics: the XML that answers `GET /metrics/XML`.
     pub metrics: Option<String>,
 }
 
-/// The name under which KubeVirt offers downward metrics on a virtio-serial port.
+/// Name of KubeVirt's virtio-serial port for downward metrics.
 pub const METRICS_PORT: &str = "org.github.vhostmd.1";
 
-/// A VM, from [`Vm::new`] and the methods that change it.
+/// A VM; created with [`Vm::new`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
     pub(super) name: String,
@@ -94,9 +97,10 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// Debian 13, 2 of at most 4 vCPUs, 1 GiB of at most 4 GiB, a NoCloud seed that asks for nothing, one NIC on
-    /// [`Network::Restricted`], a balloon, the guest agent's port, a SCSI controller, 8 free PCIe ports. VMs that differ in no
-    /// more than name, disks, forwards and mirrors share one snapshot.
+    /// Debian 13, 2 of at most 4 vCPUs, 1 GiB of at most 4 GiB, a NoCloud seed without requests,
+    /// one NIC on [`Network::Restricted`], a balloon, the guest agent's port, a SCSI controller, 8
+    /// free PCIe ports. VMs that differ only in name, disks, forwards and mirrors share one
+    /// snapshot.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -125,62 +129,62 @@ impl Vm {
         }
     }
 
-    /// Which Debian.
+    /// Sets the Debian release.
     #[must_use]
     pub fn suite(mut self, suite: Suite) -> Self {
         self.suite = suite;
         self
     }
-    /// The firmware's UUID (SMBIOS type 1), in lower case.
+    /// Sets the firmware's UUID (SMBIOS type 1), in lower case.
     #[must_use]
     pub fn uuid(mut self, uuid: impl Into<String>) -> Self {
         self.uuid = uuid.into();
         self
     }
-    /// The firmware's serial number (SMBIOS type 1).
+    /// Sets the firmware's serial number (SMBIOS type 1).
     #[must_use]
     pub fn serial(mut self, serial: impl Into<String>) -> Self {
         self.serial = Some(serial.into());
         self
     }
-    /// The chassis' asset tag and SKU (SMBIOS type 3).
+    /// Sets the chassis' asset tag and SKU (SMBIOS type 3).
     #[must_use]
     pub fn chassis(mut self, asset: impl Into<String>, sku: impl Into<String>) -> Self {
         self.chassis_asset = Some(asset.into());
         self.chassis_sku = Some(sku.into());
         self
     }
-    /// How many vCPUs it starts with and how many it may have, each a socket of its own.
+    /// Sets the initial and the maximum number of vCPUs, each a separate socket.
     #[must_use]
     pub fn cpus(mut self, now: u32, most: u32) -> Self {
         (self.cpus, self.max_cpus) = (now, most.max(now));
         self
     }
-    /// How many bytes of memory it starts with and how many it may have.
+    /// Sets the initial and the maximum memory in bytes.
     #[must_use]
     pub fn memory(mut self, now: u64, most: u64) -> Self {
         (self.memory, self.max_memory) = (now, most.max(now));
         self
     }
-    /// What cloud-init finds.
+    /// Sets cloud-init's seed.
     #[must_use]
     pub fn seed(mut self, seed: Seed) -> Self {
         self.seed = Some(seed);
         self
     }
-    /// Without a seed cloud-init does not run.
+    /// Removes the seed; cloud-init does not run then.
     #[must_use]
     pub fn no_seed(mut self) -> Self {
         self.seed = None;
         self
     }
-    /// One more disk, behind the root disk and the seed.
+    /// Adds a disk after the root disk and the seed.
     #[must_use]
     pub fn disk(mut self, disk: Disk) -> Self {
         self.disks.push(disk);
         self
     }
-    /// The queue pairs of the first NIC.
+    /// Sets the queue pairs of the first NIC.
     #[must_use]
     pub fn nic_queues(mut self, queues: u32) -> Self {
         if let Some(first) = self.nics.first_mut() {
@@ -188,39 +192,39 @@ impl Vm {
         }
         self
     }
-    /// One more NIC, on a network of its own: 10.0.3.0/24 for the second, and so on.
+    /// Adds a NIC on a separate network: 10.0.3.0/24 for the second NIC, and so on.
     #[must_use]
     pub fn nic(mut self, queues: u32) -> Self {
         self.nics.push(nic(self.nics.len(), queues));
         self
     }
-    /// What its NICs are on.
+    /// Sets the network of the NICs.
     #[must_use]
     pub fn network(mut self, network: Network) -> Self {
         self.network = network;
         self
     }
-    /// Connections to `from`, a loopback address of the host (of the scene's namespace, if the VM is in it), arrive at the
-    /// guest's TCP port `to`. Not on [`Network::Tap`].
+    /// Forwards connections to `from`, a loopback address of the host (of the scene's namespace, if
+    /// the VM is in it), to the guest's TCP port `to`. Not on [`Network::Tap`].
     #[must_use]
     pub fn forward(mut self, from: SocketAddr, to: u16) -> Self {
         self.forwards.push((from, to));
         self
     }
-    /// The guest's connections to 10.0.2.100 at `port` arrive at `to`, a loopback address of the host. Not on
-    /// [`Network::Tap`].
+    /// Forwards the guest's connections to 10.0.2.100 at `port` to `to`, a loopback address of the
+    /// host. Not on [`Network::Tap`].
     #[must_use]
     pub fn mirror(mut self, port: u16, to: SocketAddr) -> Self {
         self.mirrors.push((port, to));
         self
     }
-    /// Takes the memory balloon out (`autoattachMemBalloon: false`).
+    /// Removes the memory balloon (`autoattachMemBalloon: false`).
     #[must_use]
     pub fn no_balloon(mut self) -> Self {
         self.balloon = false;
         self
     }
-    /// A virtio-serial port, whose other end is a socket: [`super::Guest::port`].
+    /// Adds a virtio-serial port, whose other end is a socket: [`super::Guest::port`].
     #[must_use]
     pub fn port(mut self, name: impl Into<String>) -> Self {
         self.ports.push(Port {
@@ -229,7 +233,7 @@ impl Vm {
         });
         self
     }
-    /// The virtio-serial port of downward metrics, which answers this XML.
+    /// Adds the virtio-serial port of downward metrics, which serves this XML.
     #[must_use]
     pub fn metrics_port(mut self, xml: impl Into<String>) -> Self {
         self.ports.push(Port {
@@ -238,31 +242,32 @@ impl Vm {
         });
         self
     }
-    /// A vsock with this context id (3 or more). Needs `/dev/vhost-vsock`.
+    /// Adds a vsock with this context id (3 or more). Requires `/dev/vhost-vsock`.
     #[must_use]
     pub fn vsock(mut self, cid: u32) -> Self {
         self.vsock = Some(cid);
         self
     }
-    /// A TPM 2.0 (`devices.tpm`), whose state outlives power cuts as a persistent one's does, until [`super::Guest::lose_tpm`].
+    /// Adds a TPM 2.0 (`devices.tpm`). Its state survives power cuts, as that of a persistent TPM,
+    /// until [`super::Guest::lose_tpm`].
     #[must_use]
     pub fn tpm(mut self) -> Self {
         self.tpm = true;
         self
     }
-    /// PCIe ports that are free for hot-plug.
+    /// Sets the number of PCIe ports for hot-plug.
     #[must_use]
     pub fn spare_ports(mut self, count: u32) -> Self {
         self.spare_ports = count;
         self
     }
-    /// One more word for the kernel's command line.
+    /// Adds a kernel parameter.
     #[must_use]
     pub fn kernel(mut self, word: impl Into<String>) -> Self {
         self.kernel.push(word.into());
         self
     }
-    /// A fw_cfg entry, `opt/…` by convention, as Ignition reads `opt/com.coreos/config`.
+    /// Adds a fw_cfg entry, by convention `opt/…`; Ignition reads `opt/com.coreos/config`.
     #[must_use]
     pub fn firmware(mut self, name: impl Into<String>, text: impl Into<String>) -> Self {
         self.firmware.push((name.into(), text.into()));

@@ -1,4 +1,4 @@
-//! JSON, a line a message, over a unix socket: what QMP and the guest agent have in common.
+//! Newline-delimited JSON over a unix socket, as used by QMP and the guest agent.
 
 use std::{
     io::{ErrorKind, Read as _, Write as _},
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::wait::eventually;
 
-/// The byte that makes the guest agent's parser forget what it has read so far. It is no part of any UTF-8 text.
+/// The byte that resets the guest agent's parser. It cannot occur in UTF-8 text.
 pub(super) const RESYNC: u8 = 0xff;
 
 /// The connection.
@@ -23,7 +23,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Connects to a socket that may not be there yet.
+    /// Connects to a socket that may not exist yet.
     pub(super) fn connect(path: &Path, deadline: Duration) -> Result<Self> {
         let what = format!("a connection to {}", path.display());
         let socket = eventually(deadline, &what, || {
@@ -35,7 +35,7 @@ impl Lines {
         })
     }
 
-    /// Writes all of it by the deadline. After a failure a part of it may have been written.
+    /// Writes all bytes before the deadline. After a failure a part may have been written.
     pub(super) fn send(&mut self, bytes: &[u8], deadline: Instant) -> Result<()> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -51,7 +51,8 @@ impl Lines {
         Ok(())
     }
 
-    /// The next message, if one comes by the deadline. What is not JSON is left out: after a resync there may be half a line.
+    /// The next message before the deadline. Skips lines that are not JSON: after a resync there
+    /// may be half a line.
     pub(super) fn next(&mut self, deadline: Instant) -> Result<Value> {
         loop {
             while let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
@@ -76,7 +77,7 @@ impl Lines {
     }
 }
 
-/// What is left until the deadline. A socket's time limit cannot be zero.
+/// Time until the deadline; never zero, because a socket timeout cannot be zero.
 fn left(deadline: Instant) -> Result<Duration> {
     deadline
         .checked_duration_since(Instant::now())

@@ -1,4 +1,5 @@
-//! The agent as its package leaves it: what `packaging/deb/build.sh` stages and its `postinst` enables.
+//! The agent as installed by its package: the files that `packaging/deb/build.sh` stages and the
+//! units that its `postinst` enables.
 
 use std::{
     fs,
@@ -18,7 +19,7 @@ fn text(path: &Path) -> Result<String> {
     fs::read_to_string(path).with_context(|| path.display().to_string())
 }
 
-/// The package's files, its program and the units that it enables.
+/// Adds the package's files, its program and the units that it enables.
 pub(super) fn install(mut options: Options) -> Result<Options> {
     let from = packaging();
     let units = from.join("systemd");

@@ -1,11 +1,13 @@
-//! A Debian that boots: systemd as the first process of a container, with resolved, networkd and whatever else its root has.
+//! A Debian that boots in a container, with systemd as its first process, resolved, networkd and
+//! everything else in its root.
 //!
 //! ```text
-//! Root (unpacked once, never written to) ─┐
-//! Options (files, programs, units) ───────┼─▶ Machine ── systemd-nspawn, in a PID, mount and control group namespace of its own
-//! NetNs (crate::dns) ─────────────────────┘              sh, reboot, kill
+//! Root (unpacked once, read-only) ──────┐
+//! Options (files, programs, units) ─────┼─▶ Machine ── systemd-nspawn, in its own PID, mount
+//! NetNs (crate::dns) ───────────────────┘              and control group namespaces: sh, reboot, kill
 //! ```
-//! What is written lies in an overlay that goes with the machine. `/sys` is read-only, so there is no udev and no device of the host's.
+//! All writes go to an overlay that is removed with the machine. `/sys` is read-only, so there is
+//! no udev and no device of the host.
 
 mod agent;
 mod names;
@@ -27,7 +29,7 @@ use crate::{bins, guest::Suite, skip};
 
 const TIER: u8 = 2;
 
-/// Root, `systemd-nspawn` and the root filesystem of a suite, for [`skip::need`].
+/// Requires root, `systemd-nspawn` and the root filesystem of a suite; for [`skip::need`].
 pub fn needs(suite: Suite) -> Result<Root> {
     crate::dns::needs(&[])?;
     for tool in [
@@ -50,8 +52,9 @@ pub fn needs(suite: Suite) -> Result<Root> {
     Root::debian(suite)
 }
 
-/// Plays a scenario of tier 2 on the root of a suite, with what all of them start: the agent, one pass of it that can be killed, real nameservers, DHCP.
-/// Where one is missing it is recorded why the test is skipped.
+/// Runs a scenario of tier 2 on the root of a suite, with the programs that all of them use: the
+/// agent, `dns-stage`, real nameservers, DHCP. If one is missing, records the reason and skips the
+/// test.
 pub fn play(test: &str, suite: Suite, scenario: impl FnOnce(&Root) -> Result<()>) -> Result<()> {
     let needed = || {
         bins::agent()?;

@@ -1,4 +1,4 @@
-//! Names, and passes over DNS, in a machine.
+//! Name lookups and DNS reconcile runs in a machine.
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use crate::{
     wait::eventually,
 };
 
-/// How much later than it happens the journal may say something, in seconds.
+/// Maximum delay between an event and its journal entry, in seconds.
 const SLACK: f64 = 0.5;
 
-/// From when to when a service reloaded or restarted, by its journal (`short-unix`).
+/// Start and end of each reload or restart of a service, from its journal (`short-unix`).
 fn interruptions(journal: &str) -> Vec<(f64, f64)> {
     let mut windows: Vec<(f64, f64)> = Vec::new();
     for line in journal.lines() {
@@ -39,7 +39,7 @@ fn interruptions(journal: &str) -> Vec<(f64, f64)> {
 }
 
 impl Machine {
-    /// Looks a name up as programs do: glibc, with `/etc/resolv.conf`.
+    /// Resolves a name as programs do: through glibc and `/etc/resolv.conf`.
     pub fn lookup(&self, name: &str) -> Result<()> {
         self.sh(&format!(
             "RES_OPTIONS='timeout:2 attempts:2' getent ahostsv4 {name}"
@@ -48,14 +48,16 @@ impl Machine {
         .with_context(|| self.names())
     }
 
-    /// Looks names up all along, made from a pattern of printf, e.g. `w%d.example`. Each twice at most, as programs do: systemd-resolved answers SERVFAIL to what it is
-    /// just asking when it reloads.
+    /// Starts continuous lookups of names made from a printf pattern, e.g. `w%d.example`. Each name
+    /// is tried at most twice, as programs do: during a reload systemd-resolved answers pending
+    /// queries with SERVFAIL.
     pub fn watch(&self, pattern: &str) -> Result<Watched> {
         Watched::start(self.launch("/bin/bash")?, pattern, 2)
     }
 
-    /// Of lookups that failed, those that systemd-resolved's reloads and restarts do not explain. It closes its stub for as long as one takes: milliseconds for a reload,
-    /// longer on a busy machine, and whoever asks meanwhile is refused at once.
+    /// The failed lookups that are not explained by a reload or restart of systemd-resolved. It
+    /// closes its stub listener meanwhile: for milliseconds during a reload, longer on a busy
+    /// machine. Queries in that time are refused at once.
     pub fn unexplained(&self, failed: &[String]) -> Result<Vec<String>> {
         let journal = self.sh(
             "journalctl --sync; journalctl --no-pager --boot --output=short-unix --unit=systemd-resolved",
@@ -76,7 +78,8 @@ impl Machine {
         Ok(failed.iter().filter(|line| !explained(line)).cloned().collect())
     }
 
-    /// The process of systemd-resolved, and whether it can reload: then the agent never restarts it while programs use it.
+    /// The process id of systemd-resolved, and whether it can reload; in that case the agent never
+    /// restarts it while programs use it.
     pub fn resolved(&self) -> Result<(String, bool)> {
         let text = self.sh("systemctl show --property=MainPID --property=CanReload systemd-resolved")?;
         let process = text
@@ -86,7 +89,7 @@ impl Machine {
         Ok((process.to_owned(), text.contains("CanReload=yes")))
     }
 
-    /// How names are resolved, for messages.
+    /// The state of name resolution, for messages.
     pub fn names(&self) -> String {
         let script = "cat /etc/resolv.conf; resolvectl --no-pager status; tail -n +1 /etc/systemd/resolved.conf.d/* \
                       /etc/systemd/network/*.d/* 2>/dev/null";
@@ -94,7 +97,7 @@ impl Machine {
             .map_or_else(|error| format!("{error:#}"), |(_, text)| text)
     }
 
-    /// One pass by `dns-stage`, which must be among the machine's programs.
+    /// Makes one reconcile run with `dns-stage`, which must be among the machine's programs.
     pub fn stage(&self, order: &Order) -> Result<Outcome> {
         let order = Order {
             services: true,
@@ -103,18 +106,18 @@ impl Machine {
         stage(self.launch("/usr/bin/dns-stage")?, &order)
     }
 
-    /// `virtfleet-agent` with these words, whatever its exit code, and what it printed on standard output.
+    /// Runs `virtfleet-agent` with these arguments; returns its exit code and standard output.
     pub fn agent(&self, words: &str) -> Result<(i32, String)> {
         self.try_sh(&format!("virtfleet-agent {words} 2>/dev/null"))
     }
 
-    /// What the last pass over DNS has found.
+    /// The status of the last DNS reconcile run.
     pub fn dns(&self) -> Result<Value> {
         let (_, text) = self.agent("dns -o json")?;
         serde_json::from_str(&text).with_context(|| format!("{text:?}"))
     }
 
-    /// Waits until the last pass over DNS has found what is looked for.
+    /// Waits until the status of the last DNS reconcile run satisfies `holds`.
     pub fn until_dns(&self, deadline: Duration, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
         let wait = eventually(deadline, what, || {
             let state = self.dns()?;
@@ -124,7 +127,7 @@ impl Machine {
         wait.with_context(|| self.story())
     }
 
-    /// How names are resolved and what the agent's units logged, for messages.
+    /// The state of name resolution and the logs of the agent's units, for messages.
     pub fn story(&self) -> String {
         let journal = "journalctl --no-pager --boot --output=short-monotonic --unit='virtfleet-*' --unit=systemd-resolved";
         let journal = self
@@ -133,7 +136,7 @@ impl Machine {
         format!("{}\n{journal}", self.names())
     }
 
-    /// The ids of the findings of that pass, each with its subject.
+    /// The ids of the findings of the last run, each with its subject.
     pub fn dns_findings(&self) -> Result<Vec<String>> {
         let state = self.dns()?;
         let all = state["findings"].as_array().context("findings")?;
@@ -144,13 +147,14 @@ impl Machine {
         Ok(each.collect())
     }
 
-    /// What is planned for DNS now.
+    /// The current DNS plan.
     pub fn dns_plan(&self) -> Result<Value> {
         let (code, text) = self.agent("plan dns -o json")?;
         serde_json::from_str(&text).with_context(|| format!("{code}: {text:?}"))
     }
 
-    /// An interface with that address, as NodeLocal DNS makes it: a dummy, or where the kernel has none one end of a cable that leads nowhere.
+    /// Adds an interface with that address, as NodeLocal DNSCache does: a dummy interface or, if
+    /// the kernel has none, one end of an unconnected veth pair.
     pub fn interface(&self, name: &str, address: &str) -> Result<()> {
         self.sh(&format!(
             "ip link add {name} type dummy 2>/dev/null || ip link add {name} type veth peer name nowhere\n\

@@ -1,13 +1,13 @@
-//! What a machine has beside its root.
+//! Additions to a machine's root.
 
 use std::path::PathBuf;
 
-/// Units that no scenario looks at, or that a container cannot have.
+/// Units that no scenario needs, or that cannot run in a container.
 const MASKED: &str = "apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer xfs_scrub_all.timer \
      dpkg-db-backup.timer systemd-pstore.service console-getty.service getty@tty1.service ldconfig.service systemd-hwdb-update.service \
      systemd-journal-catalog-update.service systemd-update-done.service";
 
-/// What a machine has beside its root, from before its first boot on.
+/// Additions to a machine's root, present from its first boot on.
 #[derive(Debug, Clone)]
 pub struct Options {
     pub(super) files: Vec<(String, String)>,
@@ -30,40 +30,41 @@ impl Default for Options {
 }
 
 impl Options {
-    /// A file with this text, in the place of whatever the root has there. Mode 0644, root's.
+    /// Adds a file with this text; replaces the root's file. Mode 0644, owned by root.
     #[must_use]
     pub fn file(mut self, path: &str, text: &str) -> Self {
         self.files.push((path.to_owned(), text.to_owned()));
         self
     }
 
-    /// A program of this machine as `/usr/bin/<name>`.
+    /// Adds a program of this machine as `/usr/bin/<name>`.
     #[must_use]
     pub fn program(mut self, name: &str, path: impl Into<PathBuf>) -> Self {
         self.programs.push((name.to_owned(), path.into()));
         self
     }
 
-    /// A unit is enabled, as `systemctl enable` does it.
+    /// Enables a unit, as `systemctl enable` does.
     #[must_use]
     pub fn enable(mut self, unit: &str) -> Self {
         self.enabled.push(unit.to_owned());
         self
     }
 
-    /// A unit is masked: it does not start, whoever asks for it.
+    /// Masks a unit: it cannot be started.
     #[must_use]
     pub fn mask(mut self, unit: &str) -> Self {
         self.masked.push(unit.to_owned());
         self
     }
 
-    /// The agent, installed and enabled as its package does it, with these settings in `/etc/virtfleet/agent.d/50-test.yaml` (everything below
-    /// `kind`; nothing for none). It serves on loopback, port 10911, without certificates.
+    /// Installs and enables the agent as its package does, with these settings in
+    /// `/etc/virtfleet/agent.d/50-test.yaml` (everything below `kind`; no file if empty). It serves
+    /// on loopback, port 10911, without certificates.
     #[must_use]
     pub fn agent(mut self, settings: &str) -> Self {
         self.agent = true;
-        // Without certificates it serves on loopback alone.
+        // Without certificates the agent may only serve on loopback.
         let server = "server: {listeners: [{name: default, address: \"127.0.0.1:10911\", plain: true}]}";
         let own = self.file(
             "/etc/virtfleet/agent.d/40-server.yaml",
@@ -78,7 +79,8 @@ impl Options {
         )
     }
 
-    /// systemd-networkd and systemd-resolved, with `eth0` by DHCP: nameservers and search domains (IPv4 only, so that nobody waits for a router).
+    /// Enables systemd-networkd and systemd-resolved, with nameservers and search domains by DHCP
+    /// on `eth0` (IPv4 only, so that the boot does not wait for a router).
     #[must_use]
     pub fn networkd(self) -> Self {
         self.file(

@@ -1,7 +1,8 @@
-//! The shell script that starts the container, and the one that leaves nothing of it.
+//! The shell scripts that start the container and clean up after it.
 
-/// `$1` the folder of the machine, `$2` the root, `$3` its control group's name, `$4` the network namespace's path, `$5` `first` before the
-/// first boot, `$6` units to enable, `$7` units to mask; then arguments of systemd-nspawn. It runs in a PID and a mount namespace of its own.
+/// `$1` the folder of the machine, `$2` the root, `$3` its control group's name, `$4` the network
+/// namespace's path, `$5` `first` before the first boot, `$6` units to enable, `$7` units to mask;
+/// then arguments of systemd-nspawn. It runs in its own PID and mount namespaces.
 pub(super) const BOOT: &str = r#"set -e
 folder=$1 root=$2 group=$3 network=$4 boot=$5 enabled=$6 masked=$7; shift 7
 # Two containers in one control group would take each other's services for theirs.
@@ -20,7 +21,7 @@ export SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1
 systemd-nspawn --quiet --directory="$folder/root" --boot --register=no --keep-unit --network-namespace-path="$network" \
     --machine="$group" --hostname=machine --console=pipe --capability=all --link-journal=no --resolv-conf=off --timezone=off "$@" </dev/null"#;
 
-/// `$1` the control group's name, `$2` the folder: ends what is left, then removes both.
+/// `$1` the control group's name, `$2` the folder: ends the remaining processes, then removes both.
 pub(super) const END: &str = r#"for top in /sys/fs/cgroup/unified /sys/fs/cgroup; do
     [ -d "$top/$1" ] || continue
     echo 1 >"$top/$1/cgroup.kill" 2>/dev/null

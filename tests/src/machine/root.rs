@@ -1,4 +1,4 @@
-//! Root filesystems that machines boot from.
+//! Root filesystems of machines.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,12 +9,12 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{guest::Suite, process::Launch};
 
-/// An unpacked root filesystem. Machines read it and never write to it.
+/// An unpacked root filesystem, read-only for machines.
 #[derive(Debug, Clone)]
 pub struct Root(PathBuf);
 
 impl Root {
-    /// The guests' Debian, unpacked into the cache when it is not there yet. An error says how to make it.
+    /// The guests' Debian, unpacked into the cache if necessary. The error says how to build it.
     pub fn debian(suite: Suite) -> Result<Self> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("parts/machine-root.sh");
         let path = Launch::new(script)
@@ -24,7 +24,7 @@ impl Root {
         Self::at(path.trim())
     }
 
-    /// One that somebody else has made.
+    /// A root filesystem that other code has created.
     pub fn at(folder: impl Into<PathBuf>) -> Result<Self> {
         let folder = folder.into();
         let init = folder.join("usr/lib/systemd/systemd");

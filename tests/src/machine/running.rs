@@ -1,4 +1,4 @@
-//! A machine that runs.
+//! A running machine.
 
 use std::{
     fs,
@@ -20,39 +20,39 @@ use crate::{
     wait::{eventually, until},
 };
 
-/// For a boot, on a machine that does much else.
+/// Timeout of a boot on a busy machine.
 const BOOTED: Duration = Duration::from_mins(3);
-/// For a command in it.
+/// Timeout of a command.
 const COMMAND: Duration = Duration::from_mins(3);
 const SOON: Duration = Duration::from_secs(30);
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// The machine. All of it ends with its drop, and when this process has ended without one.
+/// The machine. Everything ends when it is dropped, and when this process ends without a drop.
 pub struct Machine {
-    // In the order of their drop.
+    // In drop order.
     container: Option<Container>,
     _end: AtEnd,
     folder: PathBuf,
     root: Root,
     group: String,
     network: String,
-    /// The links that its network has without it.
+    /// The links of its network namespace before the machine starts.
     links: Vec<String>,
     options: Options,
 }
 
-/// Its processes, from one boot to the next.
+/// The processes of one boot.
 struct Container {
     process: Process,
-    /// The container's first process, as this process sees it.
+    /// The container's first process, as seen from this process.
     first: u32,
-    /// The first process of the namespace around systemd-nspawn: when it is gone, all are.
+    /// The first process of the namespace around systemd-nspawn: when it ends, all others end.
     outer: u32,
 }
 
 impl Machine {
-    /// Boots it for the first time and waits until systemd says that it is done.
+    /// Boots the machine for the first time and waits until systemd has finished the boot.
     pub fn boot(root: &Root, network: &NetNs, options: Options) -> Result<Self> {
         let mut own = Self::prepare(root, network, options)?;
         own.start(true)?;
@@ -60,7 +60,7 @@ impl Machine {
         Ok(own)
     }
 
-    /// The same without waiting for more than its first process.
+    /// As [`Machine::boot`], but waits only for the first process.
     pub fn start_boot(root: &Root, network: &NetNs, options: Options) -> Result<Self> {
         let mut own = Self::prepare(root, network, options)?;
         own.start(true)?;
@@ -96,7 +96,7 @@ impl Machine {
         Ok(own)
     }
 
-    /// What is there before the first boot, in the overlay's own part.
+    /// Writes the files of the options into the upper layer of the overlay.
     fn write_upper(&self) -> Result<()> {
         let upper = self.folder.join("upper");
         let write = |path: &str, text: &str| {
@@ -104,12 +104,13 @@ impl Machine {
             fs::create_dir_all(file.parent().unwrap_or(&upper))?;
             fs::write(&file, text).with_context(|| file.display().to_string())
         };
-        // Not a first boot, in which systemd enables whatever there is and asks on the console.
+        // With a machine id this is not a first boot, in which systemd enables all units and
+        // prompts on the console.
         write("/etc/machine-id", &format!("{:032x}\n", fastrand::u128(1..)))?;
         write("/etc/hostname", "machine\n")?;
         write("/etc/cloud/cloud-init.disabled", "")?;
         write("/etc/fstab", "")?;
-        // Readable from outside until the machine goes, and not lost with a power cut.
+        // A persistent journal is readable from outside and survives a power cut.
         write(
             "/etc/systemd/journald.conf.d/50-test.conf",
             "[Journal]\nStorage=persistent\nSyncIntervalSec=1s\nRateLimitIntervalSec=0\n",
@@ -144,7 +145,8 @@ impl Machine {
             let path = fs::canonicalize(path).with_context(|| path.display().to_string())?;
             launch = launch.arg(format!("--bind-ro={}:/usr/bin/{name}", path.display()));
         }
-        // In its network from the start: sysfs shows the links of the namespace in which it is mounted.
+        // Started in the network namespace, because sysfs shows the links of the namespace in which
+        // it is mounted.
         let mut process = launch.in_namespace(&self.network).tied().start(&self.folder)?;
         let id = process.id();
         let (outer, first) = process.wait_for(BOOTED, "the container's first process", |_| {
@@ -163,7 +165,7 @@ impl Machine {
         self.container.as_ref().context("the machine is off")
     }
 
-    /// Waits until systemd says that it is done, with or without failed units.
+    /// Waits until systemd has finished the boot, with or without failed units.
     pub fn booted(&self) -> Result<()> {
         let state = eventually(BOOTED, "the end of the boot", || {
             let output = self.launch("systemctl")?.args(["is-system-running", "--wait"]);
@@ -181,24 +183,24 @@ impl Machine {
         }
     }
 
-    /// Where its files lie from outside.
+    /// The folder of its files, from outside.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// What systemd-nspawn and the console printed since the start.
+    /// Output of systemd-nspawn and the console since the start.
     pub fn console(&self) -> String {
         self.container
             .as_ref()
             .map_or_else(String::new, |container| container.process.log())
     }
 
-    /// The id of its first process, outside.
+    /// The process id of its first process, from outside.
     pub fn first(&self) -> Result<u32> {
         Ok(self.container()?.first)
     }
 
-    /// A program in it, as root, outside of its control groups.
+    /// Prepares a program to run in the machine, as root, outside its control groups.
     pub fn launch(&self, program: &str) -> Result<Launch> {
         let first = self.container()?.first.to_string();
         Ok(Launch::new("nsenter")
@@ -214,71 +216,72 @@ impl Machine {
             .arg(program))
     }
 
-    /// A shell script in it: its exit code and what it printed on both streams.
+    /// Runs a shell script in the machine; returns its exit code and the output of both streams.
     pub fn try_sh(&self, script: &str) -> Result<(i32, String)> {
         self.launch("/bin/sh")?.args(["-c", script]).said(COMMAND)
     }
 
-    /// The same, which must succeed.
+    /// As [`Machine::try_sh`], but the script must succeed.
     pub fn sh(&self, script: &str) -> Result<String> {
         let (code, text) = self.try_sh(script)?;
         ensure!(code == 0, "{script}: {code}: {text}");
         Ok(text)
     }
 
-    /// Waits until a script succeeds, and gives what it printed.
+    /// Repeats a script until it succeeds, and returns its output.
     pub fn until_sh(&self, deadline: Duration, script: &str) -> Result<String> {
         eventually(deadline, script, || self.sh(script))
     }
 
-    /// Writes a file, whatever was there, a link included.
+    /// Writes a file; replaces whatever is there, including a link.
     pub fn write(&self, path: &str, text: &str) -> Result<()> {
         let script = "set -e; mkdir -p \"$(dirname \"$1\")\"; rm -f \"$1\"; cat >\"$1\"";
         let launch = self.launch("/bin/sh")?.args(["-c", script, "write", path]);
         launch.stdin(text).text(SOON).map(drop)
     }
 
-    /// What a file holds, behind a link where it is one.
+    /// Reads a file; follows links.
     pub fn read(&self, path: &str) -> Result<String> {
         self.launch("cat")?.args(["--", path]).text(SOON)
     }
 
-    /// The journal of a unit since the boot, without decoration.
+    /// The journal of a unit since the boot, messages only.
     pub fn journal(&self, unit: &str) -> Result<String> {
         self.sh(&format!(
             "journalctl --no-pager --boot --output=cat --unit={unit}"
         ))
     }
 
-    /// Shuts it down in order, and boots it again with what it has written.
+    /// Shuts the machine down in order, and boots it again with its overlay.
     pub fn reboot(&mut self) -> Result<()> {
         self.power_off()?;
         self.power_on()
     }
 
-    /// Shuts it down in order.
+    /// Shuts the machine down in order.
     pub fn power_off(&mut self) -> Result<()> {
-        // The answer may be lost with the bus.
+        // The bus may end before the answer.
         self.try_sh("systemctl poweroff")?;
         let container = self.container.as_mut().context("the machine is off")?;
         container.process.wait(BOOTED)?;
         self.kill()
     }
 
-    /// Boots it again with what it has written, and waits until systemd is done.
+    /// Boots it again with its overlay, and waits until systemd has finished the boot.
     pub fn power_on(&mut self) -> Result<()> {
         self.start_again()?;
         self.booted()
     }
 
-    /// The same without waiting for more than its first process.
+    /// As [`Machine::power_on`], but waits only for the first process.
     pub fn start_again(&mut self) -> Result<()> {
         ensure!(self.container.is_none(), "the machine runs");
         self.start(false)
     }
 
-    /// Ends all of its processes at once, as a cut of the power does. (What they had written and not yet synced is kept: the kernel is the host's.)
-    /// Its links are as they were before the machine, without addresses.
+    /// Kills all its processes at once, as a power cut does. (Written and unsynced data is kept,
+    /// because the kernel is the host's.) Restores the links to their state before the machine
+    /// started, without addresses.
     pub fn kill(&mut self) -> Result<()> {
         let container = self.container.take().context("the machine is off")?;
         let outer = PathBuf::from(format!("/proc/{}", container.outer));
@@ -290,7 +293,7 @@ impl Machine {
                 launch.args(words).text(SOON)
             };
             if !self.links.contains(&link) {
-                // The other end of a cable may have gone with its first.
+                // The other end of a veth pair may have been removed with the first.
                 drop(ip(&["link", "delete", &link]));
             } else if link != "lo" {
                 ip(&["link", "set", &link, "down"])?;
@@ -324,7 +327,8 @@ fn children(id: u32) -> Result<Vec<u32>> {
         .collect())
 }
 
-/// The first process of the container below a process of the outer namespace: number one in a PID namespace inside of that, and systemd already.
+/// The container's first process below a process of the outer namespace: it has process id 1 in an
+/// inner PID namespace and already runs systemd.
 fn init_below(outer: u32) -> Result<u32> {
     let mut open = children(outer)?;
     while let Some(id) = open.pop() {
@@ -332,7 +336,7 @@ fn init_below(outer: u32) -> Result<u32> {
         if is_init(&folder) {
             return Ok(id);
         }
-        // One that has just ended has no children any more.
+        // A process that has just ended has no children any more.
         open.extend(children(id).unwrap_or_default());
     }
     bail!("not yet")

@@ -1,22 +1,23 @@
-//! What is at the other end of a machine's cable: nameservers and a DHCP server.
+//! The network of a machine: nameservers and a DHCP server.
 
 use anyhow::Result;
 
 use crate::dns::{NetNs, Resolver, Unbound, dhcp, veth};
 
-/// The router, which answers no questions.
+/// The router, which does not answer queries.
 pub const ROUTER: &str = "10.78.0.1";
-/// The DNS of the infra cluster, by two addresses.
+/// The first address of the infra cluster's DNS.
 pub const INFRA: &str = "10.78.0.53";
-/// The other one.
+/// The second address of the infra cluster's DNS.
 pub const OTHER: &str = "10.78.0.54";
-/// The infra cluster's NodeLocal DNS.
+/// The infra cluster's NodeLocal DNSCache.
 pub const NODE_LOCAL: &str = "169.254.20.10";
 
-/// The network. Every nameserver knows the cluster's names, and anything below `example.` and `corp.test.`.
+/// The network. Every nameserver resolves the cluster's names, and all names below `example.` and
+/// `corp.test.`.
 #[derive(Debug)]
 pub struct Site {
-    // In the order of their drop.
+    // In drop order.
     servers: Vec<(String, Resolver)>,
     dhcp: Option<Resolver>,
     inside: NetNs,
@@ -24,7 +25,7 @@ pub struct Site {
 }
 
 impl Site {
-    /// DHCP gives these nameservers, with commas between them.
+    /// Starts the network; DHCP offers these nameservers, separated by commas.
     pub fn new(given: &str) -> Result<Self> {
         let (outside, inside) = (NetNs::new()?, NetNs::new()?);
         let address = |address: &str| format!("{address}/24");
@@ -47,7 +48,7 @@ impl Site {
         Ok(own)
     }
 
-    /// The nameserver at an address answers (again).
+    /// Starts the nameserver at an address.
     pub fn answer(&mut self, address: &str) -> Result<()> {
         self.silence(address);
         let mut dns = Unbound::cluster(1);
@@ -61,12 +62,13 @@ impl Site {
         Ok(())
     }
 
-    /// The nameserver at an address ends.
+    /// Stops the nameserver at an address.
     pub fn silence(&mut self, address: &str) {
         self.servers.retain(|(one, _)| one != address);
     }
 
-    /// DHCP gives these from now on. Who has a lease learns of it at its renewal.
+    /// Changes the nameservers that DHCP offers. Clients with a lease get them at their next
+    /// renewal.
     pub fn give(&mut self, nameservers: &str) -> Result<()> {
         self.dhcp = None;
         let range = ("10.78.0.100", "10.78.0.120");
@@ -80,7 +82,7 @@ impl Site {
         &self.inside
     }
 
-    /// The namespace of the servers, whose end of the cable is `vm0`.
+    /// The namespace of the servers, whose end of the veth pair is `vm0`.
     pub fn outside(&self) -> &NetNs {
         &self.outside
     }

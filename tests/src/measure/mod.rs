@@ -1,4 +1,4 @@
-//! What the benchmarks are made of: what a process costs, and tables to print it in.
+//! Parts of the benchmarks: the cost of a process, and tables for output.
 
 pub mod reads;
 mod table;

@@ -1,4 +1,5 @@
-//! The files that one scrape of the agent reads, as strace sees them, and how long it takes to read them with nothing else.
+//! The files that one scrape of the agent reads, as traced by strace, and the time of bare reads of
+//! them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,21 +15,23 @@ use anyhow::{Context as _, Result};
 /// The files of one scrape, in the order of their first read.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// Kept open and read again.
+    /// Files that are kept open and read again.
     pub kept: Vec<PathBuf>,
-    /// Opened each time, as often as it stands here.
+    /// Files that are opened each time; repeated if opened several times.
     pub opened: Vec<PathBuf>,
 }
 
 impl Files {
-    /// From lines such as `812 pread64(9</proc/stat>, ""..., 4096, 0) = 812` and `812 openat(AT_FDCWD, ""..., …) = 9</proc/x>`.
+    /// Parses lines such as `812 pread64(9</proc/stat>, ""..., 4096, 0) = 812` and `812
+    /// openat(AT_FDCWD, ""..., …) = 9</proc/x>`.
     pub fn parse(text: &str) -> Self {
         let (mut files, mut seen) = (Self::default(), BTreeSet::new());
-        // Descriptors that were opened in this scrape, by path: how often.
+        // Number of descriptors opened in this scrape, by path.
         let mut fresh: BTreeMap<String, usize> = BTreeMap::new();
         for line in text.lines() {
             let call = line.trim_start_matches(|c: char| c.is_ascii_digit() || c == ' ');
-            // With several threads a call may be printed in two halves; the second has the result.
+            // With several threads strace may print a call in two halves; the second half has the
+            // result.
             if call.starts_with("open") || call.starts_with("<... open") {
                 if let Some(path) = call.rsplit_once(" = ").and_then(|(_, end)| of_descriptor(end)) {
                     *fresh.entry(path.to_owned()).or_default() += 1;
@@ -49,14 +52,14 @@ impl Files {
         files
     }
 
-    /// How often a file is read.
+    /// Number of file reads.
     pub fn count(&self) -> usize {
         self.kept.len() + self.opened.len()
     }
 
-    /// Reads all of them `times` times, and gives how long each time took.
+    /// Reads all files `times` times, and returns the duration of each round.
     pub fn read(&self, times: usize) -> Result<Vec<Duration>> {
-        // A process's files go with it, as strace's own have.
+        // Files of a process disappear with it, as those of strace have.
         let open = |path: &PathBuf| match File::open(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             result => Some(result.with_context(|| path.display().to_string())),
@@ -80,7 +83,8 @@ impl Files {
     }
 }
 
-/// Reads to the end. Some files of sysfs give an error where a device has no value; that is how they read.
+/// Reads to the end. Some sysfs files return an error where a device has no value; this counts as a
+/// read.
 fn whole(file: &File, buffer: &mut [u8]) {
     let mut at = 0;
     while let Ok(count @ 1..) = file.read_at(buffer, at) {

@@ -1,25 +1,25 @@
 //! Aligned tables for the benchmarks.
 
-/// Rows of cells under a head; the first column is aligned left, the others right.
+/// Rows of cells under a header; the first column is left-aligned, the others are right-aligned.
 #[derive(Debug)]
 pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// With these columns.
+    /// Creates a table with these columns.
     pub fn new(head: &[&str]) -> Self {
         Self {
             rows: vec![head.iter().map(ToString::to_string).collect()],
         }
     }
 
-    /// One more row; it has as many cells as the head.
+    /// Adds a row, with as many cells as the header.
     pub fn row(&mut self, cells: &[&str]) {
         self.rows.push(cells.iter().map(ToString::to_string).collect());
     }
 
-    /// As text, a line a row.
+    /// The table as text, one row per line.
     pub fn render(&self) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {

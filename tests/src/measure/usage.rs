@@ -1,4 +1,4 @@
-//! What a process costs, read from procfs.
+//! CPU time and memory of a process, read from procfs.
 
 use std::{fs, time::Duration};
 
@@ -8,13 +8,15 @@ use procfs_core::{
     process::{Schedstat, Stat, Status},
 };
 
-/// Length of a clock tick of `/proc/PID/stat` (`sysconf(3)`, `_SC_CLK_TCK`: 100 on every Linux of today).
+/// Length of a clock tick of `/proc/PID/stat` (`sysconf(3)`, `_SC_CLK_TCK`: 100 on all current
+/// Linux systems).
 const TICK: Duration = Duration::from_millis(10);
 
 /// CPU time of process `id` and all its threads so far.
 ///
-/// From the scheduler's own count in nanoseconds (`/proc/ID/task/*/schedstat`). A thread that has ended is not in it any more;
-/// `/proc/ID/stat` counts those too, in ticks, so the larger of the two is nearer.
+/// `/proc/ID/task/*/schedstat` counts in nanoseconds, but omits threads that have ended;
+/// `/proc/ID/stat` includes them, but counts in ticks. The larger of the two values is the better
+/// one.
 ///
 /// # Errors
 /// There is no such process, or its files cannot be parsed.
@@ -35,7 +37,7 @@ pub fn cpu(id: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds).max(TICK * ticks))
 }
 
-/// Resident memory of process `id` in bytes, now.
+/// Current resident memory of process `id` in bytes.
 ///
 /// # Errors
 /// There is no such process, or its file cannot be parsed.
@@ -44,7 +46,7 @@ pub fn resident(id: u32) -> Result<u64> {
     Ok(kib * 1024)
 }
 
-/// The highest resident memory of process `id` so far, in bytes.
+/// Peak resident memory of process `id` so far, in bytes.
 ///
 /// # Errors
 /// There is no such process, or its file cannot be parsed.

@@ -1,42 +1,44 @@
-//! The differences that are meant, each with its reason. It stays short: what is not listed here is a fault of ours.
+//! The intended differences, each with its reason. Keep the list short: any other difference is a
+//! bug of the agent.
 
 use super::compare::{Difference, What};
 
-/// The place in [`Allowed::at`] that is the machine the tests run on. What it has is not known, so what is allowed there need not
-/// occur.
+/// The place in [`Allowed::at`] for the machine on which the tests run. Its hardware is unknown, so
+/// a difference that is allowed there need not occur.
 pub const MACHINE: &str = "machine";
 
-/// In [`Allowed::at`]: whatever the roots are. For what both programs ask the running kernel, not the roots.
+/// The place in [`Allowed::at`] for all roots: for values that both programs read from the running
+/// kernel, not from the roots.
 pub const ANYWHERE: &str = "anywhere";
 
-/// A difference that is meant.
+/// An intended difference.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Allowed {
-    /// The family; `node_x_*` stands for all that begin so.
+    /// The family; `node_x_*` matches all families with that prefix.
     pub family: &'static str,
-    /// What may differ.
+    /// The kind of difference.
     pub what: What,
-    /// Where it may differ.
+    /// The part of the family that may differ.
     pub only: Only,
-    /// The roots that it was made for: [`MACHINE`], `generated`, a fixture's name, or [`ANYWHERE`]. Elsewhere it explains nothing.
+    /// The places where it is allowed: [`MACHINE`], `generated`, a fixture's name, or [`ANYWHERE`].
     pub at: &'static [&'static str],
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// How far an entry goes.
+/// Scope of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Only {
     /// The whole family.
     Everything,
-    /// The values of these labels, or whether they are there; without them the series are the same.
+    /// The values of these labels, or their presence; without these labels the series are equal.
     Labels(&'static [&'static str]),
-    /// Series in which the value of this label begins so.
+    /// Series in which the value of this label has this prefix.
     Starts(&'static str, &'static str),
 }
 
 impl Allowed {
-    /// For the whole family.
+    /// An entry for the whole family.
     pub const fn new(
         family: &'static str,
         what: What,
@@ -52,13 +54,13 @@ impl Allowed {
         }
     }
 
-    /// The same, not as far.
+    /// Limits the entry to a part of the family.
     #[must_use]
     pub const fn only(self, only: Only) -> Self {
         Self { only, ..self }
     }
 
-    /// Whether it explains all of `difference`.
+    /// Whether the entry explains all of `difference`.
     pub fn explains(&self, difference: &Difference) -> bool {
         let named = match self.family.strip_suffix('*') {
             Some(start) => difference.family.starts_with(start),
@@ -86,11 +88,11 @@ impl Allowed {
     }
 }
 
-/// Of connections of other programs on the same machine.
+/// Reason for values that come from connections of other programs on the same machine.
 const PASSING: &str =
     "a connection that begins or ends is in this state for an instant, and programs beside have some";
 
-/// Every difference that is meant.
+/// All intended differences.
 pub static ALLOWED: &[Allowed] = &[
     Allowed::new(
         "node_filesystem_readonly",

@@ -1,4 +1,4 @@
-//! What differs between two pages of the same moment.
+//! Compares two pages of the same moment.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,14 +9,14 @@ use virtfleet_wire::exposition::MetricType;
 
 use super::page::{Key, Page};
 
-/// Families of node_exporter that are about itself and its language, by how they begin.
+/// Prefixes of node_exporter's families about itself and its runtime.
 const OF_ITSELF: [&str; 3] = ["go_", "process_", "promhttp_"];
-/// Families that must be there and say what each program likes.
+/// Families that must exist and whose content is not compared.
 const ONLY_THERE: [&str; 1] = ["node_exporter_build_info"];
-/// Families whose values are the exporter's own doing; their series are compared.
+/// Families whose values depend on the exporter itself; only their series are compared.
 const OWN_VALUES: [&str; 1] = ["node_scrape_collector_duration_seconds"];
-/// Families whose values stand for no longer than a packet or a time slice: sockets, which come from the kernel whatever the
-/// roots, and tasks that run just now.
+/// Families whose values change within a packet or a time slice: sockets, which are read from the
+/// running kernel for all roots, and running tasks.
 const INSTANTS: [&str; 5] = [
     "node_processes_state",
     "node_processes_threads_state",
@@ -25,35 +25,35 @@ const INSTANTS: [&str; 5] = [
     "node_tcp_connection_states",
 ];
 
-/// Series of a family whose values differ that are shown.
+/// Maximum number of series shown per family whose values differ.
 const SHOWN: usize = 4;
 
-/// One round: ours lies between two of theirs.
+/// One round: the agent's page, between two pages of node_exporter.
 #[derive(Debug, Clone)]
 pub struct Round {
     /// node_exporter's page.
     pub before: Page,
-    /// The agent's.
+    /// The agent's page.
     pub ours: Page,
-    /// node_exporter's again.
+    /// node_exporter's page again.
     pub after: Page,
 }
 
-/// What kind of difference.
+/// Kind of a difference.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum What {
     /// The agent has no such family.
     Missing,
     /// Another type.
     Type,
-    /// Other series: labels or their values.
+    /// Other series: different labels or label values.
     Labels,
-    /// A series has another value.
+    /// A series has a different value.
     Value,
 }
 
 impl What {
-    /// For tables.
+    /// The name, for tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Missing => "missing",
@@ -64,30 +64,31 @@ impl What {
     }
 }
 
-/// A difference that was there in every round.
+/// A difference that occurred in every round.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     /// The family.
     pub family: String,
     /// What differs.
     pub what: What,
-    /// For a person.
+    /// Description.
     pub detail: String,
-    /// Series that only they have; for [`What::Value`] those that differ.
+    /// Series that only node_exporter has; for [`What::Value`] those that differ.
     pub theirs: BTreeSet<Key>,
     /// Series that only the agent has.
     pub ours: BTreeSet<Key>,
 }
 
-/// What the kernel says of the mounts of this machine also where files of other roots are read: the machine goes on meanwhile.
+/// Families about mounts that are read from this machine's running kernel for all roots: the
+/// machine changes meanwhile.
 const ALWAYS_LIVE: [&str; 3] = [
     "node_filesystem_avail_bytes",
     "node_filesystem_files_free",
     "node_filesystem_free_bytes",
 ];
 
-/// All differences, by family. `live`: on a machine that goes on meanwhile, where a gauge that node_exporter always saw the
-/// same may be another in a few rounds of ours.
+/// All differences, by family. `live`: the machine changes meanwhile, so a gauge that was constant
+/// on all of node_exporter's pages may differ in a few rounds.
 pub fn compare(rounds: &[Round], live: bool) -> Vec<Difference> {
     let mut found = Vec::new();
     for family in families(rounds) {
@@ -132,7 +133,8 @@ pub fn compare(rounds: &[Round], live: bool) -> Vec<Difference> {
     found
 }
 
-/// In how many of so many rounds something must be wrong to be a difference. `steady`: by what they say it does not move.
+/// Number of rounds in which something must be wrong to count as a difference. `steady`:
+/// node_exporter's values do not change.
 fn enough(family: &str, steady: bool, live: bool, rounds: usize) -> usize {
     if !steady || INSTANTS.contains(&family) {
         rounds
@@ -143,7 +145,7 @@ fn enough(family: &str, steady: bool, live: bool, rounds: usize) -> usize {
     }
 }
 
-/// Families that they had in both pages of some round.
+/// Families that node_exporter had on both pages of some round.
 fn families(rounds: &[Round]) -> BTreeSet<&str> {
     let steady = |round: &'_ Round, name: &String| round.after.0.contains_key(name);
     rounds
@@ -181,8 +183,9 @@ fn first(keys: &BTreeSet<Key>) -> String {
     keys.first().map_or_else(|| "-".to_owned(), ToString::to_string)
 }
 
-/// Series that only one of the two has: in every round, or in [`enough`] of them where all pages of theirs have it, or none
-/// has. What came or went during a round proves nothing.
+/// Series that only one of the two programs has: in every round, or in [`enough`] rounds if all of
+/// node_exporter's pages have it, or none. Series that appeared or disappeared during a round are
+/// ignored.
 fn labels(family: &str, rounds: &[&Round], steady: bool, live: bool) -> Option<Difference> {
     let pages = rounds.iter().flat_map(|round| [&round.before, &round.after]);
     let pages: Vec<BTreeSet<Key>> = pages.map(|page| keys(page, family)).collect();
@@ -225,9 +228,10 @@ fn labels(family: &str, rounds: &[&Round], steady: bool, live: bool) -> Option<D
     Some(difference(family, What::Labels, detail, theirs, ours))
 }
 
-/// Series that move and whose value fits in no round, and those that do not move and whose value does not fit in all.
+/// Series with a changing value that fits in no round, and series with a constant value that does
+/// not fit in all rounds.
 fn values(family: &str, kind: MetricType, rounds: &[&Round], live: bool) -> Option<Difference> {
-    // What they said of each series over the whole run: how far it moves by itself.
+    // The range of node_exporter's values of each series over the whole run.
     let mut range: BTreeMap<&Key, (f64, f64)> = BTreeMap::new();
     for page in rounds.iter().flat_map(|round| [&round.before, &round.after]) {
         for (key, value) in page.0.get(family).into_iter().flat_map(|family| &family.series) {
@@ -271,7 +275,8 @@ fn values(family: &str, kind: MetricType, rounds: &[&Round], live: bool) -> Opti
     (!off.is_empty()).then(|| difference(family, What::Value, detail, off, BTreeSet::new()))
 }
 
-/// Whether ours can be what stood there between `before` and `after`. `range` is how far it went over the whole run.
+/// Whether the agent's value is possible between `before` and `after`. `range` is the range of the
+/// value over the whole run.
 fn fits(kind: MetricType, [before, ours, after]: [f64; 3], range: (f64, f64)) -> bool {
     if before.is_nan() || after.is_nan() {
         return ours.is_nan();
@@ -280,22 +285,22 @@ fn fits(kind: MetricType, [before, ours, after]: [f64; 3], range: (f64, f64)) ->
         return false;
     }
     let (low, high) = (before.min(after), before.max(after));
-    // Sums of fractions differ in their last digits with the order in which they are added.
+    // Sums of fractions differ in their last digits with the order of the additions.
     let dust = 1e-9 * low.abs().max(high.abs());
     let slack = match kind {
         _ if range.0.to_bits() == range.1.to_bits() => dust,
-        // A counter moves one way: it lies between the two.
+        // A counter only grows: its value lies between the two.
         MetricType::Counter | MetricType::Histogram | MetricType::Summary => dust,
-        // A gauge may have been anywhere near.
+        // A gauge may have had any value near the two.
         MetricType::Gauge | MetricType::Untyped => {
             (range.1 - range.0) + 0.02 * range.0.abs().max(range.1.abs())
         }
     };
-    // Infinite on both sides is equal, and has no distance.
+    // Infinite values on both sides are equal, and have no distance.
     ours.to_bits() == before.to_bits() || (low - slack <= ours && ours <= high + slack)
 }
 
-/// How many families and series of theirs were there to compare.
+/// Number of node_exporter's families and series that were compared.
 pub(super) fn extent(rounds: &[Round]) -> (usize, usize) {
     let names = families(rounds);
     let Some(last) = rounds.last() else {
@@ -305,7 +310,7 @@ pub(super) fn extent(rounds: &[Round]) -> (usize, usize) {
     (names.len(), series)
 }
 
-/// Families that only the agent has, under node_exporter's prefix.
+/// Families that only the agent has, with node_exporter's prefix.
 pub(super) fn notes(rounds: &[Round]) -> Vec<String> {
     let Some(last) = rounds.last() else {
         return Vec::new();

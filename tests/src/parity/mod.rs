@@ -1,12 +1,15 @@
-//! The agent's page beside node_exporter's: one machine, one run, family by family.
+//! Compares the agent's page with node_exporter's, on one machine, in one run, family by family.
 //!
 //! ```text
 //! Programs ─▶ Round (theirs, ours, theirs) × n ─▶ compare ─▶ differences ─▶ allowed ─▶ Verdict ─▶ table
 //! ```
-//! Both serve the collectors that both know. A series that moves must lie between what node_exporter said before and after,
-//! in at least one round; one that does not move must be equal in all, but for a gauge of a machine that goes on meanwhile, which
-//! may be another in fewer than half of them. What stands in every page of theirs must stand in all of ours, on such a machine in
-//! more than half.
+//! Both programs run the collectors that both have. Rules:
+//! - A series whose value changes must lie between node_exporter's values before and after, in at
+//!   least one round.
+//! - A series whose value is constant must be equal in all rounds. On a machine that changes
+//!   meanwhile, a gauge may differ in fewer than half of the rounds.
+//! - A series that is on every page of node_exporter must be on every page of the agent; on a
+//!   machine that changes meanwhile, on more than half of them.
 
 pub mod allowed;
 mod compare;
@@ -24,22 +27,23 @@ use allowed::{ALLOWED, ANYWHERE, Allowed, MACHINE};
 pub use programs::Extent;
 use programs::{Programs, Serve};
 
-/// What came of a comparison.
+/// Result of a comparison.
 #[derive(Debug)]
 pub struct Verdict {
-    /// Families of theirs that were compared, and their series.
+    /// Number of node_exporter's families that were compared, and of their series.
     pub compared: (usize, usize),
-    /// Differences that nothing explains.
+    /// Differences without an entry that explains them.
     pub unexplained: Vec<Difference>,
     /// Differences with the entry that explains them.
     pub explained: Vec<(Difference, &'static Allowed)>,
-    /// Entries that were made for this place, and that nothing needed.
+    /// Entries for this place that matched no difference.
     pub idle: Vec<&'static Allowed>,
-    /// What is no difference but worth to be read.
+    /// Remarks that are not differences.
     pub notes: Vec<String>,
 }
 
-/// Starts both programs, on this machine or on the roots in `roots` (`proc`, `sys`, `rootfs`, `udev`), and compares them.
+/// Starts both programs, on this machine or on the roots in `roots` (`proc`, `sys`, `rootfs`,
+/// `udev`), and compares them.
 pub fn run(roots: Option<&Path>, extent: Extent, rounds: usize) -> Result<Verdict> {
     let serve = Serve::everything(roots, extent)?;
     let mut programs = Programs::start(&serve)?;
@@ -53,7 +57,8 @@ pub fn run(roots: Option<&Path>, extent: Extent, rounds: usize) -> Result<Verdic
     Ok(verdict)
 }
 
-/// What [`Allowed::at`] calls the roots: the name of a fixture's, `generated` for others, and `machine` for none.
+/// The place of the roots, as in [`Allowed::at`]: the name of a fixture, `generated` for other
+/// roots, and `machine` without roots.
 fn place(roots: Option<&Path>) -> &str {
     let Some(roots) = roots else { return MACHINE };
     let fixture = roots
@@ -63,7 +68,7 @@ fn place(roots: Option<&Path>) -> &str {
     name.filter(|_| fixture).unwrap_or("generated")
 }
 
-/// Compares, and puts what `allowed` explains at `place` aside.
+/// Compares the rounds and separates the differences that `allowed` explains at `place`.
 pub fn judge(rounds: &[Round], allowed: &'static [Allowed], place: &str) -> Verdict {
     let mut verdict = Verdict {
         compared: compare::extent(rounds),

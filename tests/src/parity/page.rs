@@ -1,4 +1,4 @@
-//! A page, read for comparison.
+//! A parsed metrics page, for comparison.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,14 +8,14 @@ use virtfleet_wire::exposition::{Line, MetricType, parse_line};
 /// A series: the sample's name and its labels by name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
-    /// The sample's name; for a histogram it is longer than the family's.
+    /// The sample's name; for a histogram it is the family's name with a suffix.
     pub name: String,
     /// Sorted by name.
     pub labels: Vec<(String, String)>,
 }
 
 impl Key {
-    /// The same without the labels `names`.
+    /// The key without the labels `names`.
     #[must_use]
     pub fn without(&self, names: &[&str]) -> Self {
         let labels = self
@@ -58,7 +58,7 @@ pub struct Family {
 pub struct Page(pub BTreeMap<String, Family>);
 
 impl Page {
-    /// Reads a page; each sample belongs to the `# TYPE` before it.
+    /// Parses a page; each sample belongs to the `# TYPE` line before it.
     pub fn read(text: &str) -> Result<Self> {
         let mut families: BTreeMap<String, Family> = BTreeMap::new();
         let mut current = String::new();

@@ -1,4 +1,5 @@
-//! The agent and node_exporter side by side, with the same collectors and the same settings, over plain HTTP on loopback.
+//! The agent and node_exporter, with the same collectors and the same settings, over plain HTTP on
+//! loopback.
 
 use std::{
     collections::BTreeMap,
@@ -23,12 +24,12 @@ use crate::{
     scrape::{Answer, Client},
 };
 
-/// How long a start or an answer may take.
+/// Timeout of a start or an answer.
 pub const SOON: Duration = Duration::from_secs(30);
-/// Mount points that are left out: node_exporter's own default, which Debian's build widens.
+/// Excluded mount points: node_exporter's upstream default, which Debian's build extends.
 pub const MOUNT_POINTS: &str =
     "^/(dev|proc|run/credentials/.+|sys|var/lib/docker/.+|var/lib/containers/storage/.+)($|/)";
-/// What node_exporter asks the kernel for by netlink when it is not told to read files: on roots the files are meant.
+/// node_exporter reads these values through netlink by default; with roots it must read files.
 const FILES: [&str; 1] = ["--no-collector.netdev.netlink"];
 /// Sysctls that every Linux has.
 const SYSCTLS: [&str; 3] = [
@@ -37,7 +38,7 @@ const SYSCTLS: [&str; 3] = [
     "net.ipv4.tcp_rmem:min,default,max",
 ];
 const SYSCTL_INFO: &str = "kernel.core_pattern";
-/// Flags of node_exporter that export more, and our settings for the same.
+/// Flags of node_exporter that export more, and the agent's equivalent settings.
 const WIDE: [&str; 5] = [
     "--collector.stat.softirq",
     "--collector.netdev.address-info",
@@ -50,7 +51,8 @@ const WIDE_SETTINGS: &str = "  stat: { softirq: true }
   systemd: { restarts: true, startTimes: true }
   netclass: { ignoreInvalidSpeed: true }
 ";
-/// The same of what then has other names and labels than dashboards know.
+/// Flags that change names and labels from those that dashboards use, and the agent's equivalent
+/// settings.
 const RENAMED: [&str; 3] = [
     "--collector.netdev.enable-detailed-metrics",
     "--collector.ipvs.backend-labels=proto,remote_address,local_port",
@@ -60,13 +62,13 @@ const RENAMED_SETTINGS: &str = "  ipvs: { backendLabels: \"proto,remote_address,
   rapl: { zoneLabel: true }
   netdev: { detailedMetrics: true }
 ";
-/// node_exporter panics where a device of `/proc/net/dev` is not in sysfs, as in roots.
+/// node_exporter panics if a device of `/proc/net/dev` is missing in sysfs, as in roots.
 const ALIASES: &str = "--collector.netdev.label-ifalias";
 const RENAMED_SETTINGS_HERE: &str = "  ipvs: { backendLabels: \"proto,remote_address,local_port\" }
   rapl: { zoneLabel: true }
   netdev: { detailedMetrics: true, labelIfalias: true }
 ";
-/// The same of the `cpu` collector, which fails without `/proc/cpuinfo` then.
+/// As [`ALIASES`], for the `cpu` collector, which fails without `/proc/cpuinfo`.
 const CPU_INFO: [&str; 3] = [
     "--collector.cpu.info",
     "--collector.cpu.info.flags-include=^(aes|avx.?|fpu)$",
@@ -75,32 +77,33 @@ const CPU_INFO: [&str; 3] = [
 const CPU_INFO_SETTINGS: &str =
     "  cpu: { info: true, flagsInclude: \"^(aes|avx.?|fpu)$\", bugsInclude: \".*\" }\n";
 
-/// Which settings both have.
+/// Settings of both programs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// The defaults.
     Plain,
-    /// Everything is exported that a setting can add.
+    /// All optional exports are enabled.
     Wide,
-    /// What a setting can give other names and labels has them.
+    /// All settings that change names and labels are enabled.
     Renamed,
 }
 
-/// What both serve.
+/// Setup of both programs.
 #[derive(Debug, Clone)]
 pub struct Serve {
     /// The collectors, by name.
     pub collectors: Vec<&'static str>,
     /// The folder with `proc`, `sys`, `rootfs` and `udev`; without it, this machine.
     pub roots: Option<PathBuf>,
-    /// With which settings.
+    /// The settings.
     pub extent: Extent,
-    /// Whether both run as `nobody`: as root node_exporter reads what an agent without rights gets another way.
+    /// Whether both run as the user `nobody`: as root, node_exporter reads values that an
+    /// unprivileged agent gets another way.
     pub nobody: bool,
 }
 
 impl Serve {
-    /// All collectors that both have, as `nobody` where that is possible.
+    /// All collectors that both programs have, as the user `nobody` where possible.
     pub fn everything(roots: Option<&Path>, extent: Extent) -> Result<Self> {
         let theirs = theirs()?;
         let collectors = COLLECTORS.iter().map(|entry| entry.name);
@@ -112,7 +115,8 @@ impl Serve {
         })
     }
 
-    /// The collectors that both have on by default, and those of the profile `dashboards`, with default settings.
+    /// The collectors that both enable by default, and those of the profile `dashboards`, with
+    /// default settings.
     pub fn defaults(roots: Option<&Path>) -> Result<Self> {
         let theirs = theirs()?;
         let wanted = COLLECTORS.iter().filter(|entry| match theirs.get(entry.name) {
@@ -131,7 +135,7 @@ impl Serve {
         })
     }
 
-    /// The agent at `address`. Its settings and its log lie in `folder`.
+    /// Starts the agent at `address`. Its settings and its log are in `folder`.
     pub fn agent(&self, folder: &Path, address: SocketAddr, tls: Option<&Files>) -> Result<Process> {
         let tls = match tls {
             None => "    plain: true\n".to_owned(),
@@ -172,7 +176,7 @@ impl Serve {
             .start(folder)
     }
 
-    /// node_exporter at `address`.
+    /// Starts node_exporter at `address`.
     pub fn node_exporter(&self, folder: &Path, address: SocketAddr, tls: Option<&Files>) -> Result<Process> {
         let mut launch = self
             .launch(folder, &parts::node_exporter()?)?
@@ -220,7 +224,8 @@ impl Serve {
         launch.start(folder)
     }
 
-    /// A folder with a text file that both read, by the same path: the agent looks for it under its roots.
+    /// Creates a folder with a text file that both read under the same path: the agent resolves it
+    /// under its roots.
     fn textfiles(&self, folder: &Path) -> Result<PathBuf> {
         let inside = folder.join("textfiles");
         fs::create_dir_all(&inside)?;
@@ -259,7 +264,8 @@ impl Serve {
         ]
     }
 
-    /// For `nobody` a copy of the program lies in `folder`: where it was built may not be for everybody to see.
+    /// For the user `nobody`, the program is copied to `folder`, because the build folder may not
+    /// be accessible to all users.
     fn launch(&self, folder: &Path, program: &Path) -> Result<Launch> {
         if !self.nobody {
             return Ok(Launch::new(program));
@@ -271,16 +277,17 @@ impl Serve {
     }
 }
 
-/// The time zone that a guest's root says, where the file lies there: node_exporter knows only that of its own process.
+/// The time zone file of a guest's root, if it exists: node_exporter only uses its own process's
+/// time zone.
 fn time_zone(rootfs: &Path) -> Option<PathBuf> {
     let target = fs::read_link(rootfs.join("etc/localtime")).ok()?;
     let file = rootfs.join(target.strip_prefix("/").ok()?);
     file.is_file().then_some(file)
 }
 
-/// Makes a copy of roots complete where a fixture leaves out what every kernel has and node_exporter cannot do without:
-/// the roots themselves, a process that is `self`, CPUs in sysfs, the list of those that are off, and of each process its
-/// first thread, the limits of their numbers, and the counters of soft interrupts.
+/// Adds files that every kernel has, a fixture leaves out, and node_exporter requires: the roots
+/// themselves, a process `self`, CPUs in sysfs, the list of offline CPUs, the first thread of each
+/// process, the limits on processes and threads, and the softirq counters.
 fn complete(tree: &Path) -> Result<()> {
     for name in ["proc", "sys", "rootfs", "udev"] {
         fs::create_dir_all(tree.join(name))?;
@@ -337,7 +344,7 @@ fn complete(tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// node_exporter's collectors, and whether each is on by default, from what `--help` says.
+/// node_exporter's collectors, and whether each is enabled by default, from `--help`.
 pub fn theirs() -> Result<BTreeMap<String, bool>> {
     let (_, text) = Launch::new(parts::node_exporter()?).arg("--help").said(SOON)?;
     let found = collectors_in(&text);
@@ -348,7 +355,7 @@ pub fn theirs() -> Result<BTreeMap<String, bool>> {
     Ok(found)
 }
 
-/// `--[no-]collector.NAME … (default: enabled)`, whatever the width of the columns.
+/// Parses `--[no-]collector.NAME … (default: enabled)`, with any column width.
 fn collectors_in(help: &str) -> BTreeMap<String, bool> {
     let flat = help.split_whitespace().collect::<Vec<_>>().join(" ");
     let mut found = BTreeMap::new();
@@ -376,7 +383,7 @@ pub struct Programs {
     theirs: Client,
     /// The copy of the roots that both read.
     roots: Option<PathBuf>,
-    // They end before the folder does that holds their logs.
+    // Dropped before the folder with their logs.
     processes: [Process; 2],
     _folder: TempDir,
 }
@@ -389,7 +396,7 @@ impl Programs {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755))?;
         let mut serve = serve.clone();
         if let Some(roots) = &serve.roots {
-            // A copy that everybody may read, and that nobody changes meanwhile.
+            // A copy that is readable by all users and does not change meanwhile.
             let copy = path.join("roots");
             roots::copy(roots, &copy)?;
             complete(&copy)?;
@@ -409,9 +416,10 @@ impl Programs {
         })
     }
 
-    /// `count` rounds: theirs, ours, theirs.
+    /// Scrapes `count` rounds: node_exporter, the agent, node_exporter.
     pub fn rounds(&mut self, count: usize) -> Result<Vec<Round>> {
-        // The first page of each is not looked at: some series are only there once something was counted.
+        // The first page of each program is ignored: some series only appear after the first
+        // scrape.
         self.theirs()?;
         self.ours()?;
         (0..count.max(1))
@@ -430,7 +438,8 @@ impl Programs {
         Page::read(&text).context("the agent's page")
     }
 
-    /// Where it names a file, by the path that the guest has for it, as the agent does.
+    /// node_exporter's page; paths of files are replaced by those in the guest, which the agent
+    /// reports.
     fn theirs(&mut self) -> Result<Page> {
         let mut text = text(&mut self.theirs, &self.processes[1])?;
         if let Some(roots) = &self.roots {
@@ -442,7 +451,7 @@ impl Programs {
     }
 }
 
-/// A page; an error quotes the end of the program's log.
+/// A page; the error quotes the end of the program's log.
 fn text(client: &mut Client, process: &Process) -> Result<String> {
     let answer = client.get("/metrics").and_then(Answer::ok);
     let answer = answer.with_context(|| {

@@ -1,4 +1,4 @@
-//! The comparison on small pages.
+//! Tests of the comparison, with small pages.
 
 use super::*;
 use crate::parity::{
@@ -106,7 +106,7 @@ fn what_does_not_move_is_equal_in_every_round() {
     let bad = || round(&gauge("100"), &gauge("101"), &gauge("100"));
     let differ = |rounds: &[Round], live| compare(rounds, live).len();
     assert_eq!(differ(&[good(), bad(), good()], false), 1);
-    // Something that the machine did meanwhile, once; and what is wrong each second time.
+    // One change of the machine meanwhile is tolerated; an error in every second round is not.
     assert_eq!(differ(&[good(), bad(), good()], true), 0);
     assert_eq!(differ(&[good(), bad(), good(), bad()], true), 1);
     assert_eq!(differ(&[bad()], true), 1);
@@ -142,7 +142,8 @@ fn series_that_come_or_go_during_a_round_prove_nothing() {
     assert_eq!((found[0].what, found[0].theirs.len()), (What::Labels, 1));
     let found = compare(&[round(&counter("1"), &with, &counter("1"))], true);
     assert_eq!((found[0].what, found[0].ours.len()), (What::Labels, 1));
-    // What was not there in all pages of theirs may have been away just when ours looked.
+    // A series that was not on all of node_exporter's pages may have been absent when the agent
+    // read it.
     let rounds = [
         round(&with, &counter("1"), &with),
         round(&with, &with, &with),
@@ -170,7 +171,8 @@ fn what_is_in_all_pages_of_theirs_is_in_all_of_ours() {
         (family, What::Missing),
         (extra, What::Labels),
     ] {
-        // A machine that goes on may have had it otherwise for a moment, not in each second round.
+        // A machine that changes meanwhile may have had a different value briefly, but not in every
+        // second round.
         assert_eq!(differ(&bad, false, 7), [what]);
         assert_eq!(differ(&bad, true, 2), []);
         assert_eq!(differ(&bad, true, 1), [what]);

@@ -1,4 +1,4 @@
-//! Each file with the facts that both parsers find in it.
+//! Files of `/proc`, each with the values that both parsers read from it.
 
 use std::hint::black_box;
 
@@ -8,7 +8,8 @@ use virtfleet_agent_core::procfs as agent;
 
 use super::{Case, texts};
 
-/// System facts that procfs-core's parser of `/proc/stat` takes and does not use for counters.
+/// System information that procfs-core's parser of `/proc/stat` requires and does not use for
+/// counters.
 fn system() -> impl procfs::SystemInfoInterface {
     procfs::ExplicitSystemInfo {
         boot_time_secs: 0,
@@ -26,7 +27,7 @@ macro_rules! ours {
     };
 }
 
-/// Every file that both have a parser for.
+/// All files for which both have a parser.
 pub const CASES: &[Case] = &[
     Case {
         file: "/proc/stat",
@@ -272,7 +273,7 @@ pub const CASES: &[Case] = &[
                         mount.id,
                         mount.major,
                         mount.minor,
-                        // procfs-core leaves the kernel's octal escapes as they are.
+                        // procfs-core does not decode the kernel's octal escapes.
                         lossy(&mount.mount_point).replace(' ', "\\040"),
                         lossy(mount.fs_type),
                         lossy(mount.source)

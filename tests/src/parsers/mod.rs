@@ -1,6 +1,8 @@
-//! The agent's parsers of `/proc` beside those of the crate procfs-core: the same texts, the same facts, and what each costs.
+//! Compares the agent's parsers of `/proc` with those of the crate procfs-core: results and cost on
+//! the same texts.
 //!
-//! `docs/decisions/0026-parsers-of-proc.md` has the figures and says which parser the agent uses for which file, and why.
+//! `docs/decisions/0026-parsers-of-proc.md` has the figures and says which parser the agent uses
+//! for which file, and why.
 
 #[expect(
     clippy::unwrap_used,
@@ -11,19 +13,19 @@ mod texts;
 
 pub use cases::CASES;
 
-/// A text that both parsers read.
+/// A file that both parsers read.
 pub struct Case {
-    /// The file, as it is found in a guest.
+    /// Its path in a guest.
     pub file: &'static str,
     /// A text of that file with random numbers, for a guest with this many CPUs, disks or devices.
     pub text: fn(&mut fastrand::Rng, usize) -> String,
-    /// The facts that the agent's parser finds, in a form that can be compared.
+    /// The values that the agent's parser reads, in a comparable form.
     pub ours: fn(&str) -> Vec<String>,
-    /// The same facts by procfs-core.
+    /// The values that procfs-core reads, in the same form.
     pub procfs: fn(&str) -> Vec<String>,
-    /// Parses by the agent's parser, and nothing else.
+    /// Only runs the agent's parser.
     pub parse_ours: fn(&str),
-    /// Parses by procfs-core, and nothing else.
+    /// Only runs procfs-core's parser.
     pub parse_procfs: fn(&str),
 }
 

@@ -45,7 +45,7 @@ pub(super) fn loadavg(random: &mut Rng, _: usize) -> String {
     format!("{} {} {} 3/512 4711\n", load(), load(), load())
 }
 
-/// The names that procfs-core requires, and some more.
+/// The names that procfs-core requires, and some others.
 const MEMINFO: &[&str] = &[
     "MemTotal",
     "MemFree",

@@ -1,4 +1,4 @@
-//! What grows with CPUs.
+//! Files whose size depends on the number of CPUs.
 #![expect(
     clippy::format_push_string,
     clippy::format_collect,
@@ -11,7 +11,7 @@ use anyhow::Result;
 
 use super::files::{attributes, put};
 
-/// Lines of `/proc/interrupts` for devices, as a guest with virtio has them; each CPU has a column.
+/// Number of device lines in `/proc/interrupts`, as in a guest with virtio; each CPU has a column.
 const DEVICE_INTERRUPTS: usize = 24;
 const NAMED_INTERRUPTS: [(&str, &str); 6] = [
     ("NMI", "Non-maskable interrupts"),
@@ -124,7 +124,7 @@ fn cpuinfo(count: usize) -> String {
     text
 }
 
-/// The head of tables with a column for each CPU.
+/// Header of tables with a column for each CPU.
 fn head(count: usize) -> String {
     let columns: String = (0..count)
         .map(|cpu| format!("{:>11}", format!("CPU{cpu}")))

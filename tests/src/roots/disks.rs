@@ -1,4 +1,4 @@
-//! What grows with disks.
+//! Files whose size depends on the number of disks.
 #![expect(clippy::format_push_string, reason = "written once, and easier to read so")]
 
 use std::{os::unix::fs::symlink, path::Path};
@@ -14,7 +14,8 @@ pub(super) fn write(dir: &Path, count: usize) -> Result<()> {
     let mut table = "/dev/vda1 / ext4 rw,relatime,discard,errors=remount-ro 0 0\n".to_owned();
     for disk in 0..count {
         let name = name(disk);
-        // The kernel gives virtio disks one major and sixteen minors each, and beyond those another major.
+        // The kernel gives virtio disks one major number and sixteen minor numbers each, and then
+        // another major number.
         let device = format!("252:{}", disk * 16);
         let by = disk + 1;
         diskstats += &format!(
@@ -92,7 +93,7 @@ fn link(dir: &Path, place: &str, target: &str) -> Result<()> {
     symlink(target, &place).with_context(|| format!("link {}", place.display()))
 }
 
-/// `vda` to `vdz`, then `vdaa` and on, as the kernel names them.
+/// `vda` to `vdz`, then `vdaa` and so on, as the kernel names them.
 fn name(disk: usize) -> String {
     let letter = |at: usize| char::from(b'a' + u8::try_from(at % 26).unwrap_or(0));
     match disk / 26 {

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-/// Writes a file and the folders above it.
+/// Writes a file; creates its folders.
 pub(super) fn put(dir: &Path, path: impl AsRef<Path>, text: impl AsRef<str>) -> Result<()> {
     let path = dir.join(path);
     if let Some(parent) = path.parent() {
@@ -13,7 +13,7 @@ pub(super) fn put(dir: &Path, path: impl AsRef<Path>, text: impl AsRef<str>) -> 
     fs::write(&path, text.as_ref()).with_context(|| format!("write {}", path.display()))
 }
 
-/// Writes the files of one sysfs folder, each with its line feed.
+/// Writes the files of one sysfs folder, each with a trailing newline.
 pub(super) fn attributes(dir: &Path, folder: &str, files: &[(&str, &str)]) -> Result<()> {
     files
         .iter()

@@ -1,5 +1,5 @@
-//! Trees of `proc` and `sys` as a guest of any size has them: what grows with CPUs, disks and NICs, around a base of files
-//! that do not.
+//! Generated `proc` and `sys` trees of a guest of any size: the files that depend on CPUs, disks
+//! and NICs are generated, the others come from a fixture.
 
 mod cpus;
 mod disks;
@@ -15,14 +15,14 @@ use std::{
 
 use anyhow::{Context as _, Result};
 
-/// How large a guest is.
+/// Size of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// CPUs, all of them on.
+    /// CPUs, all online.
     pub cpus: usize,
-    /// Disks, `vda` and on.
+    /// Disks, named `vda` and so on.
     pub disks: usize,
-    /// NICs, `eth0` and on, beside `lo`.
+    /// NICs, named `eth0` and so on, beside `lo`.
     pub nics: usize,
 }
 
@@ -35,12 +35,13 @@ impl Shape {
     };
 }
 
-/// The fixture that gives what does not grow.
+/// The fixture with the files that do not depend on the size.
 pub fn base() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/roots/kubevirt")
 }
 
-/// Writes `proc`, `sys`, `rootfs` and `udev` of a guest of that shape into `dir`, around a copy of [`base`].
+/// Writes `proc`, `sys`, `rootfs` and `udev` of a guest of that shape into `dir`, based on a copy
+/// of [`base`].
 pub fn write(dir: &Path, shape: Shape) -> Result<()> {
     copy(&base(), dir)?;
     for path in [

@@ -1,4 +1,4 @@
-//! What grows with NICs.
+//! Files whose size depends on the number of NICs.
 #![expect(clippy::format_push_string, reason = "written once, and easier to read so")]
 
 use std::{fs, os::unix::fs::symlink, path::Path};

@@ -1,51 +1,53 @@
-//! The ways in which a simulated guest misbehaves.
+//! Faults of simulated guests.
 
 use std::{fmt, str::FromStr, time::Duration};
 
-/// One way. A guest has at most one.
+/// A fault. A guest has at most one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// Accepts connections and says nothing, not even in the TLS handshake.
+    /// Accepts connections and sends nothing, not even in the TLS handshake.
     Silent,
     /// Its page of metrics never ends.
     Endless,
-    /// Its report weighs 10 MiB.
+    /// Its report has a size of 10 MiB.
     HugeReport,
-    /// Its certificate comes from an authority that nobody trusts.
+    /// Its certificate comes from an untrusted authority.
     WrongCa,
-    /// Its certificate is that of another VM.
+    /// Its certificate belongs to another VM.
     WrongVm,
     /// Answers 500 to everything.
     Http500,
-    /// Answers one byte every 100 ms.
+    /// Sends one byte every 100 ms.
     Slow,
-    /// Answers 200 with what is neither a page nor a report.
+    /// Answers 200 with content that is neither a page nor a report.
     Garbage,
-    /// Its report is of a version whose name is 250 KiB of control characters.
+    /// Its report has a version string of 250 KiB of control characters.
     Echo,
     /// Its report has 20,000 empty sections.
     Sections,
-    /// Its page has series that only the collector says, of a time long ago.
+    /// Its page has series that only the collector exports, with old timestamps.
     Forge,
-    /// Sends whoever asks for its page to another one (302).
+    /// Redirects requests for its page to another URL (302).
     Redirect,
-    /// Answers `100 Continue` without end and never anything else.
+    /// Sends `100 Continue` endlessly and never a final response.
     Continue,
     /// Its report has 20,000 empty findings.
     Findings,
-    /// Its report claims UUID and boot id of another VM, and findings that only the collector reports.
+    /// Its report claims the UUID and boot id of another VM, and findings that only the collector
+    /// reports.
     Claims,
-    /// Its answers begin with headers without end.
+    /// Its responses begin with endless headers.
     Headers,
-    /// Spreads each answer over [`LATE`], so that a pull ends just before the collector's usual timeout of 10 s.
+    /// Spreads each response over [`LATE`], so that a pull ends just before the collector's usual
+    /// timeout of 10 s.
     Late,
 }
 
-/// Time over which a guest with [`Fault::Late`] spreads an answer. A pull has two answers.
+/// Time over which a guest with [`Fault::Late`] spreads a response. A pull has two responses.
 pub const LATE: Duration = Duration::from_secs(4);
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Self; 17] = [
         Self::Silent,
         Self::Endless,

@@ -1,4 +1,5 @@
-//! The folder of manifests that an infra cluster with this fleet would give, as `kubectl get -o yaml` prints them.
+//! The manifests that an infra cluster with this fleet would have, as `kubectl get -o yaml` prints
+//! them.
 
 use std::{fs, path::Path};
 
@@ -6,8 +7,8 @@ use anyhow::{Context as _, Result};
 
 use super::plan::{Guest, Host, Plan};
 
-/// Writes `infra/` and `clusters/<name>/` under `folder`, one file a VMI, so that a person can edit one. Files of an earlier
-/// fleet are not removed.
+/// Writes `infra/` and `clusters/<name>/` under `folder`, one file for each VMI, so that a user can
+/// edit one. Does not remove files of an earlier fleet.
 pub fn write_folder(folder: &Path, plan: &Plan) -> Result<()> {
     let infra = folder.join("infra");
     let nodes: Vec<String> = plan
@@ -30,7 +31,7 @@ pub fn write_folder(folder: &Path, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Beside it first, then renamed: whoever watches the folder sees a whole file or none.
+/// Writes a temporary file and renames it, so that a watcher sees either the whole file or none.
 fn put(folder: &Path, name: &str, text: &str) -> Result<()> {
     fs::create_dir_all(folder).with_context(|| format!("create {}", folder.display()))?;
     let (new, path) = (folder.join(format!(".{name}.new")), folder.join(name));
@@ -174,7 +175,7 @@ spec:
     )
 }
 
-/// The Node of `guest` in its user cluster, registered while it stood on `host`.
+/// The Node of `guest` in its user cluster, registered while the VM was on `host`.
 pub fn user_node(guest: &Guest, host: &Host, region: &str) -> String {
     let (name, uid, zone) = (&guest.name, &guest.node_uid, &host.zone);
     format!(

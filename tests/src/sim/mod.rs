@@ -1,9 +1,10 @@
-//! A fleet of simulated guests: each is an agent on a loopback address of its own, with its own certificate, exposition and
-//! report, and the manifests that an infra cluster would have of it. All of it follows from a seed.
+//! A fleet of simulated guests. Each is an agent on a separate loopback address with its own
+//! certificate, metrics page and report. Includes the manifests that an infra cluster would have.
+//! Everything is derived from a seed.
 //!
 //! ```text
-//! Options ─▶ Plan (a value: hosts, clusters, guests, faults) ─┬─▶ manifests: the folder that the collector watches
-//!                                                             ├─▶ page, report: what a guest says at a given time
+//! Options ─▶ Plan (a value: hosts, clusters, guests, faults) ─┬─▶ manifests: the folder for the collector
+//!                                                             ├─▶ page, report: a guest's responses
 //!                                                             └─▶ Fleet: listeners, TLS, faults
 //! ```
 

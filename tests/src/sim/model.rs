@@ -1,32 +1,32 @@
-//! The measured world of one guest: sizes drawn from its seed, and values that move with time.
+//! The measured values of one guest: sizes drawn from its seed, and values that change with time.
 //!
-//! Everything is a function of the seed and of the time since the simulation began, so two looks at the same moment agree,
-//! counters never fall, and no state is kept between scrapes.
+//! Everything is a function of the seed and of the time since the simulation began. So two reads at
+//! the same moment are equal, counters never decrease, and no state is kept between scrapes.
 
 use super::{plan::Guest, rng::Random};
 
-/// One guest's world.
+/// The values of one guest.
 #[derive(Debug, Clone)]
 pub struct Model {
     /// Online CPUs.
     pub cpus: u32,
     /// Memory in bytes.
     pub memory: f64,
-    /// Seconds for which it had been up when the simulation began.
+    /// Uptime in seconds when the simulation began.
     pub uptime: f64,
     /// Block devices; the first holds the root filesystem.
     pub disks: Vec<String>,
     /// Network interfaces.
     pub nics: Vec<String>,
-    /// Release of its kernel.
+    /// Kernel release.
     pub kernel: String,
-    /// Fraction of its CPUs that is busy.
+    /// Busy fraction of its CPUs.
     pub busy: f64,
     seed: u64,
 }
 
 impl Model {
-    /// That of `guest`.
+    /// The model of `guest`.
     pub fn new(guest: &Guest) -> Self {
         let mut random = Random::new(guest.seed);
         let data = 1 + random.below(2);
@@ -44,26 +44,28 @@ impl Model {
         }
     }
 
-    /// A counter named `name` after `elapsed` seconds of simulation, which grows by about `rate` a second since boot.
+    /// A counter named `name` after `elapsed` seconds of simulation, which grows by about `rate`
+    /// per second since boot.
     pub fn counter(&self, name: &str, rate: f64, elapsed: f64) -> f64 {
         let (omega, phase, factor) = self.wave(name);
-        // The integral of 1 + 0.5 sin(ωt + φ), which never falls.
+        // The integral of 1 + 0.5 sin(ωt + φ), which never decreases.
         let grown = elapsed + 0.5 / omega * (phase.cos() - (omega * elapsed + phase).cos());
         rate * factor * (self.uptime + grown)
     }
 
-    /// The same in whole things.
+    /// As [`Model::counter`], rounded down to an integer.
     pub fn count(&self, name: &str, rate: f64, elapsed: f64) -> f64 {
         self.counter(name, rate, elapsed).floor()
     }
 
-    /// A gauge named `name` that swings by `swing` (a fraction) around `middle`.
+    /// A gauge named `name` that oscillates by `swing` (a fraction) around `middle`.
     pub fn gauge(&self, name: &str, middle: f64, swing: f64, elapsed: f64) -> f64 {
         let (omega, phase, _) = self.wave(name);
         middle * (1.0 + swing * (omega * elapsed + phase).sin())
     }
 
-    /// Angular frequency (periods of 2 to 20 minutes), phase, and a factor around 1, drawn for this guest and name.
+    /// Angular frequency (periods of 2 to 20 minutes), phase, and a factor around 1, drawn for this
+    /// guest and name.
     fn wave(&self, name: &str) -> (f64, f64, f64) {
         // FNV-1a: a stable hash of the name.
         let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

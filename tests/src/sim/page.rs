@@ -1,4 +1,5 @@
-//! The page of a simulated guest: the families that node_exporter has on a Linux guest, 250 to 400 samples.
+//! The metrics page of a simulated guest: the families that node_exporter has on a Linux guest, 250
+//! to 400 samples.
 
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -6,7 +7,8 @@ use super::{model::Model, plan::Guest};
 
 use MetricType::{Counter, Gauge};
 
-/// Writes what `guest` measures `elapsed` seconds after the simulation began, at `now` seconds since 1970.
+/// Writes the page of `guest`, `elapsed` seconds after the simulation began, at `now` seconds since
+/// 1970.
 pub fn write_page(page: &mut Page, guest: &Guest, model: &Model, elapsed: f64, now: f64) {
     let at = At {
         guest,
@@ -42,7 +44,8 @@ const COLLECTORS: [&str; 12] = [
     "vmstat",
 ];
 
-/// Gauges of meminfo: name as in `/proc/meminfo` with brackets spelt out, and its share of the memory.
+/// Gauges of meminfo: name as in `/proc/meminfo` with brackets spelled out, and its share of the
+/// memory.
 #[rustfmt::skip]
 const MEMORY: [(&str, f64); 42] = [
     ("MemTotal", 1.0), ("MemFree", 0.2), ("MemAvailable", 0.55), ("Buffers", 0.02), ("Cached", 0.3),
@@ -57,7 +60,7 @@ const MEMORY: [(&str, f64); 42] = [
     ("DirectMap2M", 0.95),
 ];
 
-/// Counters of a block device: family behind `node_disk_`, and how fast each grows.
+/// Counters of a block device: the family's name after `node_disk_`, and its rate.
 #[rustfmt::skip]
 const DISK: [(&str, f64); 15] = [
     ("reads_completed_total", 20.0), ("reads_merged_total", 2.0), ("read_bytes_total", 400_000.0),
@@ -68,7 +71,7 @@ const DISK: [(&str, f64); 15] = [
     ("flush_requests_time_seconds_total", 0.002),
 ];
 
-/// Counters of an interface, each with how fast it grows; each direction has all of them.
+/// Counters of an interface, each with its rate, for both directions.
 #[rustfmt::skip]
 const NETWORK: [(&str, f64); 8] = [
     ("bytes", 60_000.0), ("packets", 120.0), ("errs", 0.0), ("drop", 0.01), ("fifo", 0.0), ("compressed", 0.0),

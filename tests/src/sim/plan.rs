@@ -1,4 +1,4 @@
-//! Which hosts, clusters and guests there are, as a value that follows from the options alone.
+//! The hosts, clusters and guests of a fleet, as a value derived from the options alone.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -7,22 +7,22 @@ use virtfleet_wire::{ids::Uuid, settings::AGENT_PORT};
 
 use super::{fault::Fault, rng::Random};
 
-/// What is asked for.
+/// Options of a plan.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// How many guests.
+    /// Number of guests.
     pub guests: usize,
-    /// How many infra nodes.
+    /// Number of infra nodes.
     pub hosts: usize,
-    /// Over how many zones the infra nodes are spread.
+    /// Number of zones of the infra nodes.
     pub zones: usize,
-    /// How many user clusters share the guests.
+    /// Number of user clusters that share the guests.
     pub clusters: usize,
-    /// What all else follows from.
+    /// Seed of everything else.
     pub seed: u64,
-    /// The port on which every guest listens, each on an address of its own.
+    /// Port on which every guest listens, each on a separate address.
     pub port: u16,
-    /// How many guests have which fault.
+    /// Number of guests with each fault.
     pub faults: Vec<(Fault, usize)>,
 }
 
@@ -47,7 +47,7 @@ pub struct Host {
     pub name: String,
     /// Its zone.
     pub zone: String,
-    /// Its rack, which only a label of ours tells.
+    /// Its rack, which appears only in a label.
     pub rack: String,
     /// Its UID.
     pub uid: String,
@@ -58,7 +58,7 @@ pub struct Host {
 pub struct Guest {
     /// Its number, from 0.
     pub index: usize,
-    /// The user cluster that it belongs to; its namespace in the infra cluster has the same name.
+    /// Its user cluster; its namespace in the infra cluster has the same name.
     pub cluster: String,
     /// Its name, which is also that of its Node in the user cluster.
     pub name: String,
@@ -68,15 +68,15 @@ pub struct Guest {
     pub node_uid: String,
     /// Its firmware UUID.
     pub firmware: Uuid,
-    /// The hardware address of its first interface.
+    /// The MAC address of its first interface.
     pub mac: String,
     /// Where its agent listens.
     pub address: SocketAddr,
     /// Index in [`Plan::hosts`] of the infra node on which it runs.
     pub host: usize,
-    /// Seeds its model.
+    /// Seed of its model.
     pub seed: u64,
-    /// How it misbehaves.
+    /// Its fault, if any.
     pub fault: Option<Fault>,
 }
 
@@ -93,13 +93,15 @@ pub struct Plan {
     pub guests: Vec<Guest>,
 }
 
-/// Guests' addresses begin behind this one: far from `127.0.0.1` and from resolvers' `127.0.0.53`.
+/// Guests' addresses begin after this one: far from `127.0.0.1` and from resolvers' `127.0.0.53`.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([127, 64, 0, 0]);
 
 impl Plan {
-    /// The fleet that `options` describe.
+    /// The fleet described by `options`.
     ///
-    /// Errors: no host, zone or cluster, more zones than hosts, more guests than addresses, more faults than guests.
+    /// # Errors
+    /// No host, zone or cluster, more zones than hosts, more guests than addresses, more faults
+    /// than guests.
     pub fn new(options: &Options) -> Result<Self> {
         let faulty: usize = options.faults.iter().map(|(_, count)| count).sum();
         ensure!(
@@ -153,7 +155,8 @@ impl Plan {
         })
     }
 
-    /// Adds a user cluster of its own for guests with these faults, so many of each. `options` are those of the plan.
+    /// Adds a user cluster for guests with these faults, so many of each. `options` are those of
+    /// the plan.
     pub fn add_cluster(&mut self, name: &str, faults: &[(Option<Fault>, usize)], options: &Options) {
         let root = Random::new(options.seed).split(3);
         let first = self.guests.len();
@@ -168,12 +171,12 @@ impl Plan {
         self.clusters.push(name.to_owned());
     }
 
-    /// The guests that behave.
+    /// The guests without a fault.
     pub fn healthy(&self) -> impl Iterator<Item = &Guest> {
         self.guests.iter().filter(|guest| guest.fault.is_none())
     }
 
-    /// One line that says what is in it.
+    /// A one-line summary.
     pub fn summary(&self) -> String {
         let count = |fault| {
             self.guests
@@ -199,7 +202,7 @@ fn hosts(options: &Options, random: &mut Random) -> Vec<Host> {
     (0..options.hosts).map(host).collect()
 }
 
-/// Which guest has which fault: drawn without putting back.
+/// Assigns the faults to random guests, at most one fault each.
 fn deal_faults(options: &Options, random: &mut Random) -> Vec<Option<Fault>> {
     let mut dealt = vec![None; options.guests];
     let mut free: Vec<usize> = (0..options.guests).collect();
@@ -228,7 +231,7 @@ fn guest(
         uid: Uuid::from_u128(random.uuid()).to_string(),
         node_uid: Uuid::from_u128(random.uuid()).to_string(),
         firmware: Uuid::from_u128(random.uuid()),
-        // The index keeps it unique; locally administered.
+        // The index makes the address unique; locally administered.
         mac: format!(
             "02:{:02x}:{high:02x}:{mid:02x}:{:02x}:{:02x}",
             low,

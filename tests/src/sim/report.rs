@@ -10,8 +10,8 @@ use virtfleet_wire::{
 
 use super::{model::Model, plan::Guest, rng::Random};
 
-/// What `guest` says of itself `elapsed` seconds after the simulation began, at `now` seconds since 1970, for the
-/// `seq`th time.
+/// The report of `guest`, `elapsed` seconds after the simulation began, at `now` seconds since
+/// 1970, with the sequence number `seq`.
 pub fn guest_report(guest: &Guest, model: &Model, elapsed: f64, now: f64, seq: u64) -> GuestReport {
     let mut random = Random::new(guest.seed).split(1);
     let boot_id = Uuid::from_u128(random.uuid()).to_string();

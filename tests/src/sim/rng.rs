@@ -1,6 +1,8 @@
-//! A small generator of random numbers, ours so that a seed means the same fleet in every version of every crate.
+//! A small random number generator, part of this crate so that a seed means the same fleet with any
+//! version of any dependency.
 
-/// splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014). Not for secrets.
+/// splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014). Not for
+/// secrets.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
@@ -10,7 +12,7 @@ impl Random {
         Self(seed)
     }
 
-    /// A stream of its own for part number `index` of what `self` stands for.
+    /// An independent stream for part number `index`.
     #[must_use]
     pub fn split(&self, index: u64) -> Self {
         let mut root = Self(self.0 ^ index.wrapping_add(1).wrapping_mul(0xd1b5_4a32_d192_ed03));

@@ -1,4 +1,5 @@
-//! The listeners of a simulated fleet: one a guest, TLS 1.3 with client certificates, and the faults.
+//! The listeners of a simulated fleet: one for each guest, TLS 1.3 with client certificates, and
+//! the faults.
 
 use std::{
     io::Write as _,
@@ -50,10 +51,10 @@ pub struct Fleet {
     asked: Vec<Asked>,
 }
 
-/// When a guest was asked for its report.
+/// Times of a guest's report requests.
 type Asked = Arc<Mutex<Vec<Instant>>>;
 
-/// How often the fleet was asked.
+/// Request counters of the fleet.
 #[derive(Debug, Default)]
 struct Counts {
     pages: AtomicU64,
@@ -69,13 +70,13 @@ struct Agent {
     seq: AtomicU64,
     counts: Arc<Counts>,
     asked: Asked,
-    /// Whose UUID and boot id it claims.
+    /// The guest whose UUID and boot id it claims.
     victim: Guest,
 }
 
 type Body = UnsyncBoxBody<Bytes, std::convert::Infallible>;
 
-/// What the real agent's server allows its clients.
+/// The limits of the real agent's server.
 fn patience() -> Limits {
     Limits::default()
 }
@@ -83,7 +84,8 @@ fn patience() -> Limits {
 impl Fleet {
     /// Listens for every guest of `plan`, with certificates of `authority`.
     ///
-    /// Errors: an address that cannot be had, with the address.
+    /// # Errors
+    /// An address cannot be bound; the error names it.
     pub fn start(plan: &Plan, authority: &Authority) -> Result<Self> {
         let stranger = Authority::new("an authority that nobody trusts")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -133,7 +135,7 @@ impl Fleet {
         })
     }
 
-    /// When the guest with this index was asked for its report, in order.
+    /// Times at which the report of the guest with this index was requested, in order.
     pub fn asked(&self, index: usize) -> Vec<Instant> {
         let asked = self
             .asked
@@ -142,12 +144,12 @@ impl Fleet {
         asked.and_then(Result::ok).unwrap_or_default()
     }
 
-    /// Pages of metrics that were asked for so far.
+    /// Number of requests for metrics pages so far.
     pub fn pages(&self) -> u64 {
         self.counts.pages.load(Ordering::Relaxed)
     }
 
-    /// Reports that were asked for so far.
+    /// Number of requests for reports so far.
     pub fn reports(&self) -> u64 {
         self.counts.reports.load(Ordering::Relaxed)
     }
@@ -155,14 +157,15 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        // In the background: also from within another runtime, where waiting would panic.
+        // Shut down in the background: waiting would panic within another runtime.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Lets this process have as many files open as it may, and says how many: a guest costs a listener and its connections.
+/// Raises this process's limit of open files to the maximum and returns it: each guest needs a
+/// listener and connections.
 pub fn raise_file_limit() -> Result<u64> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).context("limit of open files")?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most).context("raise the limit of open files")?;
@@ -184,7 +187,8 @@ async fn accept(listener: TcpListener, agent: Arc<Agent>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => drop(tokio::spawn(connection(stream, Arc::clone(&agent)))),
-            // No file left, or the peer went away: others go on, and this guest tries again.
+            // No file descriptor left, or the peer has disconnected: this guest tries again, others
+            // continue.
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -192,7 +196,7 @@ async fn accept(listener: TcpListener, agent: Arc<Agent>) {
 
 async fn connection(stream: TcpStream, agent: Arc<Agent>) {
     if agent.guest.fault == Some(Fault::Silent) {
-        // Held open until the peer gives up; what it sends is read by nobody.
+        // Held open until the peer closes the connection; input is discarded.
         while stream.readable().await.is_ok() {
             let mut sink = [0_u8; 512];
             match stream.try_read(&mut sink) {
@@ -221,7 +225,7 @@ async fn connection(stream: TcpStream, agent: Arc<Agent>) {
         let answer = agent.answer(&request);
         async { answer }
     });
-    // A client that goes away in the middle is no event here.
+    // A client that disconnects early is not an error here.
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(patience().idle_timeout)
@@ -231,7 +235,7 @@ async fn connection(stream: TcpStream, agent: Arc<Agent>) {
     drop(served);
 }
 
-/// Sends `first`, then `line` again and again until the peer goes away.
+/// Sends `first`, then `line` repeatedly until the peer disconnects.
 async fn flood(mut stream: impl AsyncWrite + Unpin, first: &str, line: &str) {
     let many = line.repeat(1000).into_bytes();
     if stream.write_all(first.as_bytes()).await.is_err() {
@@ -302,7 +306,7 @@ impl Agent {
         Bytes::copy_from_slice(page.as_bytes())
     }
 
-    /// Its own page, then what would join as another VM's placement.
+    /// Its own page, plus series that would join as another VM's placement.
     fn forged(&self) -> Bytes {
         let mut page = self.page().to_vec();
         page.extend_from_slice(
@@ -312,7 +316,7 @@ impl Agent {
         Bytes::from(page)
     }
 
-    /// A report that claims to be another VM's, with findings that only the collector reports.
+    /// A report with another VM's identity, and with findings that only the collector reports.
     fn claims(&self) -> Bytes {
         let seq = self.seq.fetch_add(1, Ordering::Relaxed) + 1;
         let elapsed = self.started.elapsed().as_secs_f64();
@@ -352,7 +356,7 @@ fn now() -> f64 {
         .as_secs_f64()
 }
 
-/// A report's beginning and then 10 MiB of it.
+/// The beginning of a report, followed by 10 MiB.
 fn huge() -> Bytes {
     let mut text =
         b"{\"apiVersion\":\"report.virtfleet.io/v1\",\"kind\":\"GuestReport\",\"bootId\":\"".to_vec();
@@ -361,7 +365,7 @@ fn huge() -> Bytes {
     Bytes::from(text)
 }
 
-/// To where the fleet page would be, were the guest believed.
+/// A redirect to the URL of the fleet page, as if the guest were trusted.
 fn redirect() -> Result<Response<Body>, hyper::http::Error> {
     let mut response = full(StatusCode::FOUND, "text/plain", "")?;
     response
@@ -370,7 +374,7 @@ fn redirect() -> Result<Response<Body>, hyper::http::Error> {
     Ok(response)
 }
 
-/// A report's head with 250 KiB of control characters as its version.
+/// The beginning of a report with 250 KiB of control characters as its version.
 fn echo() -> Bytes {
     let version = "\u{7f}".repeat(250 * 1024);
     Bytes::from(format!(

@@ -1,4 +1,4 @@
-//! Bodies that a client must not wait for.
+//! Response bodies for which a client must not wait.
 
 use std::{
     convert::Infallible,
@@ -11,7 +11,7 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use tokio::time::{Interval, interval};
 
-/// Lines of a page, each a new series, for as long as somebody reads.
+/// Endless lines of a page, each a new series.
 #[derive(Debug, Default)]
 pub(super) struct Endless {
     lines: u64,
@@ -34,20 +34,20 @@ impl Body for Endless {
     }
 }
 
-/// Time between two steps of [`Drip`].
+/// Interval between two writes of [`Drip`].
 const DRIP_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A few bytes every 100 ms.
 #[derive(Debug)]
 pub(super) struct Drip {
     left: Bytes,
-    /// Bytes a step.
+    /// Bytes per write.
     step: usize,
     pace: Interval,
 }
 
 impl Drip {
-    /// Sends `bytes` one by one. Called within a runtime.
+    /// Sends `bytes` one by one. Requires a runtime.
     pub(super) fn new(bytes: Bytes) -> Self {
         Self {
             left: bytes,
@@ -56,7 +56,7 @@ impl Drip {
         }
     }
 
-    /// Sends `bytes` in as many steps as `length` has. Called within a runtime.
+    /// Spreads `bytes` over `length`. Requires a runtime.
     pub(super) fn spread(bytes: Bytes, length: Duration) -> Self {
         let steps = usize::try_from(length.as_millis() / DRIP_INTERVAL.as_millis()).unwrap_or(1);
         Self {

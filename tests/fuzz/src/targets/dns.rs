@@ -4,7 +4,8 @@ use virtfleet_agent_core::dns::{ResolvConf, given as read, names, resolv as conf
 
 use super::input::text;
 
-/// `resolv.conf`: what was read, written again, reads as the same; and no word of it can break another file.
+/// `resolv.conf`: what was read, written again, reads as the same; and no word of it can break
+/// another file.
 pub(super) fn resolv(bytes: &[u8]) {
     let text = text(bytes);
     let found = conf::parse(&text);

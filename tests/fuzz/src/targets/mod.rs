@@ -1,6 +1,8 @@
-//! What is fuzzed: for each target, a function that takes any bytes, gives them to parsers, and panics when a rule of theirs is broken.
+//! What is fuzzed: for each target, a function that takes any bytes, gives them to parsers, and
+//! panics when a rule of theirs is broken.
 //!
-//! Built twice: into the fuzzer (`tests/fuzz`), and into the scenario `fuzz`, which replays what was found with the normal toolchain.
+//! Built twice: into the fuzzer (`tests/fuzz`), and into the scenario `fuzz`, which replays what
+//! was found with the normal toolchain.
 
 mod dbus;
 mod dns;

@@ -46,7 +46,8 @@ fn written(name: &str, family: &TextFamily) -> String {
     page.to_text()
 }
 
-/// A page in OpenMetrics. What of it comes onto our page can be read, and the bound on samples holds.
+/// A page in OpenMetrics. What of it comes onto our page can be read, and the bound on samples
+/// holds.
 pub(super) fn openmetrics(bytes: &[u8]) {
     let text = text(bytes);
     let mut page = Page::new();

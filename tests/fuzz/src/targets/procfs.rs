@@ -1,4 +1,5 @@
-//! Texts of procfs, sysfs and udev. Each group of parsers reads the same input: one corpus serves them all.
+//! Texts of procfs, sysfs and udev. Each group of parsers reads the same input: one corpus serves
+//! them all.
 
 use virtfleet_agent_core::{
     disks::size,

@@ -12,7 +12,8 @@ use super::input::text;
 
 const KEEP: &[&str] = &["server", "log"];
 
-/// Fragments of settings (a NUL between them): whatever they say there is a value, which can be written and read.
+/// Fragments of settings (a NUL between them): whatever they say there is a value, which can be
+/// written and read.
 pub(super) fn settings(bytes: &[u8]) {
     let text = text(bytes);
     let name = |number: usize| format!("{number}.yaml");

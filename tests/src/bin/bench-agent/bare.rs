@@ -1,7 +1,7 @@
-//! What it takes to read, with nothing else, the files that one scrape of the agent reads.
+//! Baseline of a scrape: the bare reads of the files that one scrape of the agent reads.
 //!
-//! strace tells which they are: what was read again in place (`pread64`) is read from an open file here, too; what was
-//! opened is opened, read and closed.
+//! strace lists the files. A file that the agent keeps open and reads with `pread64` is read from
+//! an open file here too; a file that the agent opens is opened, read and closed.
 
 use std::{
     fs,
@@ -16,7 +16,7 @@ use crate::subject::Subject;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// The files of one scrape of `subject`, which has been scraped before.
+/// The files of one scrape of `subject`, which must have been scraped before.
 pub(crate) fn files_of(subject: &mut Subject) -> Result<Files> {
     skip::program("strace")?;
     let folder = tempfile::tempdir()?;
@@ -30,7 +30,7 @@ pub(crate) fn files_of(subject: &mut Subject) -> Result<Files> {
     strace.wait_for_line("attached", SOON)?;
     let answer = subject.client.get("/metrics");
     strace.signal(Signal::SIGINT)?;
-    // It hands on the signal that ended it.
+    // strace exits with the signal that ended it.
     strace.wait(SOON)?;
     answer?.ok()?;
     let text = fs::read_to_string(&trace).context("what strace has written")?;
@@ -42,7 +42,7 @@ pub(crate) fn files_of(subject: &mut Subject) -> Result<Files> {
     Ok(files)
 }
 
-/// How long each of `times` empty answers took: what HTTP alone costs on this machine.
+/// Durations of `times` requests for an empty response: the cost of HTTP alone on this machine.
 pub(crate) fn empty_answer(subject: &mut Subject, times: usize) -> Result<Vec<Duration>> {
     wait::eventually(SOON, "readiness", || subject.client.get("/readyz")?.ok())?;
     (0..times)

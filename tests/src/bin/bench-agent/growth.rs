@@ -18,7 +18,7 @@ use crate::subject::in_turns;
 const CPUS: [usize; 4] = [2, 16, 64, 256];
 const OTHERS: [usize; 3] = [2, 16, 64];
 
-/// One line a shape: both programs' CPU and median, and how many samples a page has.
+/// Prints one line for each shape: CPU time and median of both programs, and samples per page.
 pub(crate) fn print(scrapes: usize) -> Result<()> {
     let mut table = Table::new(&[
         "guest",

@@ -1,8 +1,12 @@
-//! The agent's figures beside node_exporter's, both measured in the same run on the same machine.
+//! Benchmark: the agent against node_exporter, both measured in the same run on the same machine.
 //!
-//! Both serve the same collectors: those that both have on by default, and those of the profile `dashboards`. Cost and
-//! latency of a scrape are measured over plain HTTP on loopback, in turns; memory after 1,000 scrapes over TLS with client
-//! certificates; rest while nobody asks; then a scrape beside a bare read of the same files, and how the cost grows.
+//! Both run the same collectors: those that both enable by default, and those of the profile
+//! `dashboards`. The benchmark measures:
+//! - cost and latency of a scrape over plain HTTP on loopback, with the two programs alternating;
+//! - memory after 1,000 scrapes over TLS with client certificates;
+//! - CPU time while idle;
+//! - a scrape against a bare read of the same files;
+//! - how the cost grows with the size of the machine.
 
 mod bare;
 mod growth;
@@ -27,24 +31,24 @@ use virtfleet_tests::{
 
 use subject::{PROGRAMS, in_turns, quantile};
 
-/// Measure the agent beside node_exporter.
+/// Measure the agent against node_exporter.
 #[derive(Debug, Parser)]
 #[command(name = "bench-agent")]
 struct Arguments {
-    /// Scrapes over plain HTTP that are measured, each program.
+    /// Measured scrapes over plain HTTP, for each program.
     #[arg(long, default_value_t = 2000)]
     scrapes: usize,
-    /// Seconds of rest.
+    /// Seconds of the idle measurement.
     #[arg(long, default_value_t = 20)]
     rest: u64,
-    /// Scrapes of each program on each generated root; 0 leaves growth out.
+    /// Scrapes of each program on each generated root; 0 skips this measurement.
     #[arg(long, default_value_t = 200)]
     growth: usize,
 }
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// What was found of one program.
+/// Results of one program.
 struct Figures {
     binary: f64,
     resident: f64,
@@ -55,7 +59,7 @@ struct Figures {
     samples: usize,
 }
 
-/// A scrape without gzip beside a bare read of the same files; µs, medians.
+/// A scrape without gzip and a bare read of the same files: medians in µs.
 struct Wall {
     scrape: f64,
     read: f64,
@@ -109,12 +113,13 @@ fn figures(serve: &Serve, arguments: &Arguments) -> Result<[Figures; 2]> {
         .map_err(|_| anyhow::anyhow!("two programs are measured"))
 }
 
-/// Needs strace, and leave to look at another process.
+/// Requires strace and the permission to trace another process.
 fn wall(serve: &Serve, scrapes: usize) -> Result<Wall> {
     let mut agent = PROGRAMS[0].start(serve)?;
     agent.warm(50, false)?;
     let files = bare::files_of(&mut agent)?;
-    // It starts again from a process that no tracer has touched, read and scraped in turns.
+    // The agent is restarted, because a process that was traced is slower. Reads and scrapes
+    // alternate.
     let mut agent = PROGRAMS[0].start(serve)?;
     agent.warm(50, false)?;
     let (mut read, mut empty) = (Vec::new(), Vec::new());
@@ -157,7 +162,7 @@ fn print(
     let pair = (ours.resident, theirs.resident);
     let met = pair.0 <= 6.0 && pair.0 * 4.0 <= pair.1;
     row("resident, 1,000 TLS scrapes", "MiB", pair, "≤ 1/4, ≤ 6 MiB", met);
-    // A timer's tick is not work: less than a thousandth of a CPU is rest.
+    // A timer tick is not work: less than a thousandth of a CPU counts as idle.
     let idle = ours.rest <= arguments.rest as f64;
     let rest = format!("CPU in {} s of rest", arguments.rest);
     row(&rest, "ms", (ours.rest, theirs.rest), "none (< 0.1 %)", idle);

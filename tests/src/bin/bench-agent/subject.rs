@@ -1,4 +1,5 @@
-//! A program that is measured: scraped over one connection, as Prometheus does, its time and CPU kept.
+//! A program under measurement: scraped over one connection, as Prometheus does, with its latency
+//! and CPU time recorded.
 
 use std::{
     fs,
@@ -19,7 +20,7 @@ use virtfleet_tests::{
     scrape::Client,
 };
 
-/// Both programs in one order everywhere: ours, theirs.
+/// Both programs, always in this order: the agent, node_exporter.
 pub(crate) const PROGRAMS: [Program; 2] = [Program::Agent, Program::NodeExporter];
 
 #[derive(Debug, Clone, Copy)]
@@ -29,7 +30,7 @@ pub(crate) enum Program {
 }
 
 impl Program {
-    /// Starts it with a folder of its own for logs and settings.
+    /// Starts the program with its own folder for logs and settings.
     pub(crate) fn start(self, serve: &Serve) -> Result<Subject> {
         let (folder, address) = (tempfile::tempdir()?, ports::free()?);
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755))?;
@@ -60,7 +61,7 @@ pub(crate) struct Subject {
     pub(crate) samples: usize,
     latencies: Vec<Duration>,
     cpu: Duration,
-    // It goes after the process whose log lies in it.
+    // Dropped after the process, whose log is in this folder.
     _folder: TempDir,
 }
 
@@ -86,7 +87,7 @@ impl Subject {
         })
     }
 
-    /// Scrapes, with gzip as Prometheus asks for it or without.
+    /// Scrapes, with gzip as Prometheus requests it, or without.
     pub(crate) fn scrape(&mut self, times: usize, gzip: bool) -> Result<()> {
         let headers: &[_] = if gzip { &[("accept-encoding", "gzip")] } else { &[] };
         let before = usage::cpu(self.process.id())?;
@@ -99,7 +100,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Warms up, counts the samples of a page, and forgets what was measured.
+    /// Warms up, counts the samples of a page, and discards the measurements so far.
     pub(crate) fn warm(&mut self, times: usize, gzip: bool) -> Result<()> {
         self.scrape(times, gzip)?;
         let page = self.client.get("/metrics")?.ok()?;
@@ -114,18 +115,18 @@ impl Subject {
         Ok(())
     }
 
-    /// CPU of one scrape in µs, mean.
+    /// Mean CPU time of one scrape, in µs.
     pub(crate) fn cpu(&self) -> f64 {
         self.cpu.as_secs_f64() * 1e6 / self.latencies.len().max(1) as f64
     }
 
-    /// µs of the scrape that `share` of all were faster than.
+    /// Quantile `share` of the scrape durations, in µs.
     pub(crate) fn quantile(&mut self, share: f64) -> f64 {
         quantile(&mut self.latencies, share)
     }
 }
 
-/// µs of the one that `share` of all were faster than.
+/// Quantile `share` of `times`, in µs.
 pub(crate) fn quantile(times: &mut [Duration], share: f64) -> f64 {
     times.sort_unstable();
     #[expect(
@@ -138,7 +139,8 @@ pub(crate) fn quantile(times: &mut [Duration], share: f64) -> f64 {
     found.map_or(0.0, Duration::as_secs_f64) * 1e6
 }
 
-/// Both programs with the same collectors, warmed up, then `scrapes` each, in turns, so that both meet the same machine.
+/// Starts both programs with the same collectors, warms them up, then scrapes each `scrapes` times.
+/// The programs alternate, so that both run under the same machine load.
 pub(crate) fn in_turns(serve: &Serve, scrapes: usize, gzip: bool) -> Result<[Subject; 2]> {
     let [mut ours, mut theirs] = [PROGRAMS[0].start(serve)?, PROGRAMS[1].start(serve)?];
     let warm = (scrapes / 10).clamp(5, 100);

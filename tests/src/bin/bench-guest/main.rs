@@ -1,4 +1,5 @@
-//! What the delivery and the agent cost a guest, each with and without in the same run: `make bench-guest`.
+//! Cost of the delivery and of the agent in a guest, each measured with and without in the same
+//! run: `make bench-guest`.
 
 mod disks;
 
@@ -32,10 +33,11 @@ struct Arguments {
     /// Scrapes of a guest's agent.
     #[arg(long, default_value_t = 200)]
     scrapes: u32,
-    /// Only the figures of secondary disks.
+    /// Measure secondary disks only.
     #[arg(long)]
     disks: bool,
-    /// Also make an image from nothing, without its cache: needs Debian's archive and some minutes.
+    /// Also build an image from scratch, without the cache. Requires Debian's archive and takes
+    /// minutes.
     #[arg(long)]
     image: bool,
 }
@@ -49,13 +51,13 @@ fn median(mut values: Vec<Duration>) -> Duration {
     values.get(values.len() / 2).copied().unwrap_or_default()
 }
 
-/// What the guest's kernel says of the time since its start.
+/// Uptime that the guest's kernel reports.
 fn uptime(machine: &Guest) -> Result<Duration> {
     let text = machine.run("cut -d' ' -f1 /proc/uptime")?;
     Ok(Duration::from_secs_f64(text.parse().context("/proc/uptime")?))
 }
 
-/// The guest's second boot, in which nothing is left to deliver: until cloud-init is done.
+/// Time of the guest's second boot, in which nothing is left to deliver, until cloud-init is done.
 fn second_boot(machine: &Guest) -> Result<Duration> {
     machine.power_off()?;
     let begun = Instant::now();
@@ -64,15 +66,15 @@ fn second_boot(machine: &Guest) -> Result<Duration> {
     Ok(begun.elapsed())
 }
 
-/// How long a guest's boots took.
+/// Durations of a guest's boots.
 struct Boots {
     first: Duration,
     second: Duration,
-    /// Until the collector has heard the agent for the first time.
+    /// Until the collector has pulled the agent for the first time.
     heard: Duration,
 }
 
-/// Cold boots without a delivery: until cloud-init is done.
+/// Cold boots without the delivery: until cloud-init is done.
 fn plain_boots() -> Result<Boots> {
     let scene = Scene::open("bench-guest")?;
     let vm = Vm::new("plain").seed(Seed::no_cloud("plain"));
@@ -87,7 +89,8 @@ fn plain_boots() -> Result<Boots> {
     })
 }
 
-/// Cold boots with one: until cloud-init is done, and until the collector has heard the agent.
+/// Cold boots with the delivery: until cloud-init is done, and until the collector has pulled the
+/// agent.
 fn delivered_boots() -> Result<Boots> {
     let scene = Scene::open("bench-guest")?;
     let begun = Instant::now();
@@ -123,7 +126,7 @@ fn cost(table: &mut Table, scrapes: u32) -> Result<()> {
     )?;
     delivery.machine.wait_cloud_init()?;
     delivery.done()?;
-    // Nobody but us asks from here on.
+    // From here on only this benchmark sends requests to the agent.
     drop(delivery.stage.take_collector()?);
     let machine = &delivery.machine;
     let rest = Duration::from_secs(30);
@@ -193,12 +196,12 @@ fn main() -> Result<ExitCode> {
         scene.start(&Vm::new("one"), Start::Booted)?.run("true")?;
         restores.push(begun.elapsed());
     }
-    // The first may have made the snapshot.
+    // The first start may have created the snapshot.
     table.row(&["restore to a command's answer", &seconds(median(restores))]);
 
     let mut pairs = Vec::new();
     for pair in 0..arguments.boots {
-        // In turns, so that a busy moment hits both kinds.
+        // The order alternates, so that a busy moment affects both kinds.
         let first = (pair % 2 == 0).then(plain_boots).transpose()?;
         let with = delivered_boots()?;
         let without = match first {

@@ -1,7 +1,9 @@
-//! What 100 hostile guests of one tenant cost the others: the release collector runs twice over the same fleet, first while
-//! every guest behaves, then while all guests of the last tenant attack at once.
+//! Cost of 100 hostile guests of one tenant for the other tenants. The release collector runs twice
+//! over the same fleet: first while every guest behaves, then while all guests of the last tenant
+//! attack at once.
 //!
-//! The same VMs are there in both phases, so that a ratio is the attack's and not the number of VMs'.
+//! Both phases have the same VMs, so that a ratio shows the effect of the attack and not of the
+//! number of VMs.
 
 mod phase;
 
@@ -17,24 +19,25 @@ use virtfleet_tests::{measure::Table, sim};
 
 use phase::{Figures, Fleet};
 
-/// Time between two pulls of a guest with the attack, against that without: 99th percentile of both.
+/// Maximum ratio of the time between two pulls of a guest, with the attack to without: 99th
+/// percentiles.
 const MAX_PULL_RATIO: f64 = 1.1;
-/// Peak of the collector's resident memory with the attack, against that without.
+/// Maximum ratio of the collector's peak resident memory, with the attack to without.
 const MAX_MEMORY_RATIO: f64 = 1.3;
-/// Longest line of the collector's log, in bytes.
+/// Maximum length of a line of the collector's log, in bytes.
 const MAX_LOG_LINE: usize = 4096;
 
-/// Measure what hostile guests cost the others.
+/// Measure what hostile guests cost the other guests.
 #[derive(Debug, Parser)]
 #[command(name = "bench-hostile")]
 struct Arguments {
-    /// Guests that behave, in nine tenants.
+    /// Well-behaved guests, in nine tenants.
     #[arg(long, default_value_t = 1000)]
     guests: usize,
-    /// Guests that attack, in a tenth tenant.
+    /// Attacking guests, in a tenth tenant.
     #[arg(long, default_value_t = 100)]
     hostile: usize,
-    /// Minutes that each of the two phases is measured.
+    /// Length of each of the two phases, in minutes.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
     /// Seconds between two pulls of a guest.
@@ -57,7 +60,7 @@ fn main() -> Result<ExitCode> {
     Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints the figures; whether every goal is met.
+/// Prints the results; returns whether every goal is met.
 fn report(fleet: &Fleet, quiet: &Figures, attacked: &Figures) -> Result<bool> {
     let mut all_met = true;
     let mut table = Table::new(&["figure", "quiet", "attacked", "ratio", "goal", ""]);

@@ -1,4 +1,4 @@
-//! One phase: a fleet, a collector over it, and what is measured.
+//! One phase: a fleet, a collector that watches it, and the measurements.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,9 +22,9 @@ use virtfleet_tests::{
     wait::{eventually, measure},
 };
 
-/// The tenant whose guests attack.
+/// The tenant with the attacking guests.
 const HOSTILE: &str = "hostile";
-/// Attacks. With fewer guests than attacks only the first are there.
+/// Attacks. If there are fewer guests than attacks, only the first attacks are used.
 const ATTACKS: [Fault; 15] = [
     Fault::Sections,
     Fault::Findings,
@@ -42,15 +42,15 @@ const ATTACKS: [Fault; 15] = [
     Fault::WrongVm,
     Fault::Garbage,
 ];
-/// Connections to the collector's API on which nothing is sent.
+/// Connections to the collector's API on which the client sends nothing.
 const IDLE_CONNECTIONS: usize = 500;
 const SOON: Duration = Duration::from_secs(15);
 
-/// What is measured.
+/// The measured fleet.
 pub(super) struct Fleet {
     /// Guests that behave in both phases.
     pub(super) guests: usize,
-    /// Guests of the tenant that attacks.
+    /// Guests of the attacking tenant.
     pub(super) hostile: usize,
     /// Length of a phase.
     pub(super) length: Duration,
@@ -58,30 +58,32 @@ pub(super) struct Fleet {
     pub(super) interval: Duration,
 }
 
-/// The figures of a phase.
+/// Results of one phase.
 pub(super) struct Figures {
-    /// Time between two pulls of one guest, 99th percentile over the guests that behave in both phases.
+    /// Time between two pulls of one guest: 99th percentile over the guests that behave in both
+    /// phases.
     pub(super) gap_p99: Duration,
     /// Pulls of these guests.
     pub(super) pulls: usize,
-    /// The collector's resident memory at its largest, in bytes.
+    /// Peak of the collector's resident memory, in bytes.
     pub(super) peak: u64,
-    /// The collector's CPU time a minute.
+    /// The collector's CPU time per minute.
     pub(super) cpu_a_minute: Duration,
-    /// The slowest answer to `/metrics/fleet`, asked once a second.
+    /// Longest response time of `/metrics/fleet`, which is requested once a second.
     pub(super) slowest_answer: Duration,
-    /// The longest line of the collector's log, in bytes.
+    /// Longest line of the collector's log, in bytes.
     pub(super) longest_log_line: usize,
-    /// Guests of the tenant that attacks that have a finding or a class of failure.
+    /// Guests of the attacking tenant for which the collector reports a finding or a class of
+    /// failure.
     pub(super) named: usize,
-    /// The findings and classes by attack.
+    /// Finding ids and failure classes, by attack.
     pub(super) words: BTreeMap<&'static str, BTreeSet<String>>,
 }
 
-/// Runs a phase.
+/// Runs one phase.
 ///
 /// # Errors
-/// A program cannot be started, or a guest that behaves is not up in time.
+/// A program cannot be started, or a well-behaved guest is not up in time.
 pub(super) fn run(fleet: &Fleet, attacked: bool) -> Result<Figures> {
     let folder = tempfile::tempdir()?;
     let port = ports::free()?.port();
@@ -140,7 +142,7 @@ pub(super) fn run(fleet: &Fleet, attacked: bool) -> Result<Figures> {
         pulls += asked.iter().filter(|at| (begun..ended).contains(*at)).count();
         let since = asked.windows(2).filter(|pair| pair[1] >= begun);
         gaps.extend(since.map(|pair| pair[1].duration_since(pair[0])));
-        // A guest that is not pulled any more has a long gap as well.
+        // A guest that is no longer pulled has a long gap as well.
         gaps.extend(
             asked
                 .last()
@@ -222,7 +224,8 @@ fn connect_and_idle(api: SocketAddr) -> Result<Vec<TcpStream>> {
         .collect()
 }
 
-/// Guests of the tenant that attacks that the collector names, and by which words.
+/// Number of attacking guests that the collector reports, and the finding ids and failure classes
+/// by attack.
 fn offenders(api: SocketAddr, plan: &Plan) -> Result<(usize, BTreeMap<&'static str, BTreeSet<String>>)> {
     let mut findings: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     let mut next = String::new();
@@ -266,7 +269,7 @@ fn get(api: SocketAddr, path: &str) -> Result<virtfleet_tests::scrape::Answer> {
     Client::plain(api, SOON)?.get(path)?.ok()
 }
 
-/// The value below which so many percent of all are; zero of none.
+/// The percentile of `values`; zero if there are none.
 fn percentile(values: &mut [Duration], percent: usize) -> Duration {
     values.sort_unstable();
     let index = (values.len() * percent / 100).min(values.len().saturating_sub(1));

@@ -1,4 +1,5 @@
-//! A fleet on real API servers: infra nodes with racks, VMIs on them, and a Node for each VMI in one of the user clusters.
+//! A fleet on real API servers: infra nodes with racks, VMIs on them, and a Node for each VMI in
+//! one of the user clusters.
 
 use std::{iter, path::Path, thread, time::Instant};
 
@@ -9,12 +10,12 @@ use virtfleet_tests::cluster::{
     live::{self, Collector},
 };
 
-/// The label that follows.
+/// The propagated label.
 pub(crate) const RACK_KEY: &str = "rack.example.com/rack";
-/// The label for which the edited policy asks.
+/// The label that the edited policy adds.
 pub(crate) const NEW_KEY: &str = "row.example.com/known";
 
-/// See the module.
+/// Infra nodes, VMIs and the Nodes of the user clusters.
 pub(crate) struct Fleet {
     infra: ApiServer,
     tenants: Vec<ApiServer>,
@@ -25,7 +26,7 @@ pub(crate) struct Fleet {
     racks: Vec<String>,
 }
 
-/// Calls `make` for every number below `count`, several at once.
+/// Calls `make` for every number below `count`, several at a time.
 fn many(count: usize, make: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
     const THREADS: usize = 8;
     let make = &make;
@@ -45,7 +46,7 @@ fn post(client: &Client, path: &str, object: &Value) -> Result<()> {
 }
 
 impl Fleet {
-    /// Creates all of it. `heavy`: objects as large as real ones.
+    /// Creates all objects. `heavy`: the objects are as large as real ones.
     pub(crate) fn create(
         folder: &Path,
         vmis: usize,
@@ -100,7 +101,7 @@ impl Fleet {
         let tenant = self.tenant(vm).admin();
         post(tenant, "/api/v1/nodes", &node)?;
         if heavy {
-            // A Node's status is not taken when it is created.
+            // The API server ignores the status of a Node in a create request.
             let status = json!({ "status": node["status"] });
             let path = format!("/api/v1/nodes/{name}/status");
             tenant.patch(&path, MERGE_PATCH, &status)?.ok()?;
@@ -114,7 +115,7 @@ impl Fleet {
     fn tenant(&self, vm: usize) -> &ApiServer {
         &self.tenants[vm % self.tenants.len()]
     }
-    /// The rack of the host on which a VM stands.
+    /// The rack of the VM's host.
     pub(crate) fn rack_of(&self, vm: usize) -> String {
         self.racks[self.hosts[vm]].clone()
     }
@@ -125,7 +126,7 @@ impl Fleet {
     pub(crate) fn servers(&self) -> impl Iterator<Item = &ApiServer> {
         iter::once(&self.infra).chain(&self.tenants)
     }
-    /// Watches the Nodes of every user cluster.
+    /// Starts a watch of the Nodes of every user cluster.
     pub(crate) fn follow(&self) -> Result<Vec<Follow>> {
         let tenants = self.tenants.iter();
         tenants
@@ -133,7 +134,7 @@ impl Fleet {
             .collect()
     }
 
-    /// A collector on it, with its default settings.
+    /// Starts a collector with default settings.
     pub(crate) fn collector(&self, folder: &Path) -> Result<Collector> {
         std::fs::create_dir_all(folder)?;
         let kubeconfig = self.infra.kubeconfig(self.infra.admin_user());
@@ -147,7 +148,8 @@ impl Fleet {
         Ok(collector)
     }
 
-    /// Moves a VM to the next host: when, and the rack there. The time is taken before the patch is sent.
+    /// Moves a VM to the next host. Returns the time, taken before the patch is sent, and the new
+    /// rack.
     pub(crate) fn move_on(&mut self, vm: usize) -> Result<(Instant, String)> {
         self.hosts[vm] = (self.hosts[vm] + 1) % self.racks.len();
         let host = host_name(self.hosts[vm]);
@@ -159,7 +161,7 @@ impl Fleet {
         Ok((at, self.rack_of(vm)))
     }
 
-    /// Gives a host another rack: when, and which.
+    /// Changes the rack of a host. Returns the time and the new rack.
     pub(crate) fn relabel(&mut self, host: usize) -> Result<(Instant, String)> {
         self.racks[host] = format!("{}-new", self.racks[host]);
         let change = json!({ "metadata": { "labels": { RACK_KEY: self.racks[host] } } });
@@ -169,7 +171,7 @@ impl Fleet {
         Ok((at, self.racks[host].clone()))
     }
 
-    /// Labels a VM's Node ourselves.
+    /// Sets a label on a VM's Node directly, without the collector.
     pub(crate) fn label_node(&self, vm: usize, key: &str, value: &str) -> Result<()> {
         let change = json!({ "metadata": { "labels": { key: value } } });
         let path = format!("/api/v1/nodes/{}", name(vm));
@@ -180,7 +182,7 @@ impl Fleet {
             .map(drop)
     }
 
-    /// How many VMs are said to have an agent that does not answer.
+    /// Number of VMs for which the collector reports that the agent does not answer.
     pub(crate) fn silent(&self) -> Result<usize> {
         let path = "/apis/virtfleet.io/v1alpha1/guesthealths";
         let list = self.infra.admin().get(path)?.ok()?;
@@ -193,7 +195,7 @@ impl Fleet {
         Ok(items.iter().filter(silent).count())
     }
 
-    /// Asks for one more key.
+    /// Adds one more key to the policy.
     pub(crate) fn edit_policy(&self) -> Result<()> {
         let rules = json!([{ "prefix": "rack.example.com/" }, { "key": NEW_KEY }]);
         self.infra.apply(&policy(&rules)).map(drop)
@@ -216,7 +218,8 @@ fn policy(rules: &Value) -> Value {
     })
 }
 
-/// With as much besides what is read as objects of real clusters have: labels, annotations, volumes, images.
+/// Adds the fields that objects of real clusters have and the collector does not read: labels,
+/// annotations, volumes, images.
 fn weighted(object: cluster::Object, heavy: bool) -> Value {
     let mut object = object.0;
     if !heavy {

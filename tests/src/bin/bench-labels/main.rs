@@ -1,7 +1,8 @@
-//! How fast labels follow, what a steady fleet asks for, and what a large one weighs, on real API servers: `make bench-labels`.
+//! Latency of labels, requests in a steady fleet and memory with a large fleet, on real API
+//! servers: `make bench-labels`.
 //!
-//! The peer in the same run is the bare way: a patch of a Node by this program until the watch tells of it. A label cannot follow
-//! in less than two of these, the VMI's and the Node's.
+//! The baseline, measured in the same run, is a patch of a Node by this program until the watch
+//! delivers it. A label takes at least two of these steps: one for the VMI, one for the Node.
 
 mod fleet;
 
@@ -33,28 +34,29 @@ struct Arguments {
     /// User clusters, each an API server.
     #[arg(long, default_value_t = 2)]
     clusters: usize,
-    /// Moves of one VM each.
+    /// Moves, each of one VM.
     #[arg(long, default_value_t = 600)]
     moves: usize,
-    /// Moves a second.
+    /// Moves per second.
     #[arg(long, default_value_t = 20)]
     rate: u32,
-    /// Infra nodes that get another rack, one after the other.
+    /// Infra nodes whose rack changes, one after the other.
     #[arg(long, default_value_t = 20)]
     relabels: usize,
-    /// Seconds in which nothing happens.
+    /// Seconds of the measurement without changes.
     #[arg(long, default_value_t = 60)]
     steady: u64,
-    /// VMs and Nodes of the large fleet whose memory is measured, on a tenth as many infra nodes; 0 leaves it out.
+    /// VMs and Nodes of the large fleet for the memory measurement, on a tenth as many infra nodes;
+    /// 0 skips it.
     #[arg(long, default_value_t = 10_000)]
     large: usize,
 }
 
-/// For the first pass over a fleet of thousands, on a busy machine.
+/// Timeout of the first reconciliation of a fleet of thousands on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(5);
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// The value at a share of sorted times.
+/// The quantile `share` of sorted durations.
 fn quantile(sorted: &[Duration], share: f64) -> Duration {
     #[expect(
         clippy::cast_possible_truncation,
@@ -72,7 +74,7 @@ fn millis(of: Duration) -> String {
     format!("{:.0} ms", of.as_secs_f64() * 1e3)
 }
 
-/// Nodes that wait for a value of a label, and since when.
+/// Nodes that wait for a value of a label, with the start time of each.
 struct Expected<'a> {
     follows: &'a [Follow],
     key: &'a str,
@@ -105,7 +107,7 @@ impl<'a> Expected<'a> {
         }
     }
 
-    /// Takes what there is, and waits for nothing.
+    /// Reads the pending changes without waiting.
     fn drain(&mut self) -> Result<()> {
         for follow in self.follows {
             while let Some(change) = follow.next(Duration::ZERO)? {
@@ -115,7 +117,7 @@ impl<'a> Expected<'a> {
         Ok(())
     }
 
-    /// Waits until every Node has its value; all times, sorted.
+    /// Waits until every Node has its value; returns all durations, sorted.
     fn finish(mut self, what: &str) -> Result<Vec<Duration>> {
         wait::eventually(PATIENCE, what, || {
             self.drain()?;
@@ -132,7 +134,7 @@ impl<'a> Expected<'a> {
     }
 }
 
-/// A patch of a Node by ourselves until the watch tells of it.
+/// Durations of a direct patch of a Node until the watch delivers it.
 fn bare(fleet: &Fleet, follows: &[Follow], rounds: usize) -> Result<Vec<Duration>> {
     let mut took = Vec::new();
     for round in 0..rounds {
@@ -175,7 +177,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
     let mut moved = Expected::new(&follows, RACK_KEY);
     let pause = Duration::from_secs(1) / arguments.rate;
     for number in 0..arguments.moves {
-        // Each VM at most once until all have been moved: a second move would wait for the first.
+        // No VM moves twice before all have moved: a second move would wait for the first.
         let vm = (number * 7) % fleet.vmis;
         let (at, value) = fleet.move_on(vm)?;
         moved.expect(fleet::name(vm), value, at);
@@ -242,7 +244,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
     resident(&collector, "resident, this fleet", "", table)
 }
 
-/// What is asked for in this time, counted.
+/// Requests to the API servers within `time`, counted by kind.
 fn asked(fleet: &Fleet, time: Duration) -> Result<BTreeMap<String, usize>> {
     let marks = fleet.servers().map(ApiServer::audit_mark);
     let marks = marks.collect::<Result<Vec<_>>>()?;
@@ -258,8 +260,9 @@ fn asked(fleet: &Fleet, time: Duration) -> Result<BTreeMap<String, usize>> {
     Ok(asked)
 }
 
-/// Waits for the end of what all the changes still lead to: GuestHealth is written at a pace of its own, twice for a VM that is
-/// new to the collector, and once more when its agent has been silent for a minute and a half, as all are here.
+/// Waits until the collector has finished the writes that follow from all changes. It writes
+/// GuestHealth at a separate rate: twice for a VM that is new to it, and once more when the agent
+/// has been silent for 90 seconds, as all agents here are.
 fn settle(fleet: &Fleet, table: &mut Table) -> Result<()> {
     const QUIET: Duration = Duration::from_secs(15);
     let begun = Instant::now();
@@ -294,7 +297,7 @@ fn settle(fleet: &Fleet, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// What is asked for while nothing happens.
+/// Requests to the API servers while nothing changes.
 fn steady(fleet: &Fleet, seconds: u64, table: &mut Table) -> Result<()> {
     let asked = asked(fleet, Duration::from_secs(seconds))?;
     let text: Vec<_> = asked
@@ -350,7 +353,7 @@ fn main() -> Result<()> {
         weight(arguments.large, &mut table).context("weight")?;
     }
     print!("{}", table.render());
-    // Kept by those who compare runs.
+    // Used to compare runs.
     println!(
         "{}",
         json!({ "vmis": arguments.vmis, "hosts": arguments.hosts, "clusters": arguments.clusters })

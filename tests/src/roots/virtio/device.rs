@@ -1,36 +1,36 @@
-//! What every virtio device has.
+//! Properties of all virtio devices.
 
 use virtfleet_agent_core::virtio::{Features, features};
 
-/// How a device's queues get interrupts.
+/// Interrupts of a device's queues.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Lines {
-    /// Each its own.
+    /// One vector for each queue.
     #[default]
     Own,
-    /// One for all queues: there were not enough vectors.
+    /// One vector for all queues, because there were not enough vectors.
     Shared,
-    /// One line for everything, which another device uses, too.
+    /// One legacy interrupt line, shared with another device.
     Intx,
-    /// None: the driver is not there, or has not got so far.
+    /// None: the driver is missing, or has not set up interrupts yet.
     None,
 }
 
-/// What every virtio device has.
+/// Properties of all virtio devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Virtio {
-    /// The status byte; 15 is a device that works.
+    /// The status byte; 15 means that the device works.
     pub status: u32,
-    /// The features that are agreed on.
+    /// The negotiated features.
     pub features: Features,
-    /// The features that are offered beyond those.
+    /// Features that are offered and not negotiated.
     pub offered: Features,
     /// Its interrupts.
     pub lines: Lines,
 }
 
 impl Virtio {
-    /// A device that works, with these features and those that every modern device has.
+    /// A working device, with these features and those of every modern device.
     pub fn with(bits: &[u32]) -> Self {
         use features::transport::{EVENT_IDX, INDIRECT_DESC, VERSION_1};
         let common = [INDIRECT_DESC, EVENT_IDX, VERSION_1];

@@ -13,12 +13,12 @@ use super::{
     seats::Seats,
 };
 
-/// What is behind a disk.
+/// Controller of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Behind {
     /// virtio-blk.
     Blk(Virtio),
-    /// A virtio-scsi controller of its own.
+    /// A separate virtio-scsi controller.
     Scsi(Virtio),
     /// NVMe.
     Nvme,
@@ -29,7 +29,7 @@ pub enum Behind {
 /// A disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk {
-    /// What is behind it.
+    /// The controller.
     pub behind: Behind,
     /// Its hardware queues.
     pub queues: u32,
@@ -37,16 +37,16 @@ pub struct Disk {
     pub serial: &'static str,
     /// `write back` or `write through`.
     pub write_cache: &'static str,
-    /// `scheduler` as sysfs has it.
+    /// Content of the sysfs file `scheduler`.
     pub scheduler: &'static str,
     /// Its size in bytes.
     pub bytes: u64,
-    /// Whether only reading is possible.
+    /// Whether it is read-only.
     pub read_only: bool,
 }
 
 impl Default for Disk {
-    /// virtio-blk with one queue.
+    /// A virtio-blk disk with one queue.
     fn default() -> Self {
         let bits = [
             blk::SEG_MAX,
@@ -68,7 +68,7 @@ impl Default for Disk {
 }
 
 impl Disk {
-    /// On virtio-scsi, with so many queues.
+    /// A disk on virtio-scsi, with so many queues.
     pub fn scsi(queues: u32) -> Self {
         Self {
             behind: Behind::Scsi(Virtio::with(&[scsi::HOTPLUG, scsi::CHANGE])),
@@ -76,14 +76,14 @@ impl Disk {
             ..Self::default()
         }
     }
-    /// On an emulated controller, e.g. `ahci`.
+    /// A disk on an emulated controller, e.g. `ahci`.
     pub fn emulated(driver: &'static str) -> Self {
         Self {
             behind: Behind::Emulated(driver),
             ..Self::default()
         }
     }
-    /// NVMe, with so many queues.
+    /// An NVMe disk, with so many queues.
     pub fn nvme(queues: u32) -> Self {
         Self {
             behind: Behind::Nvme,
@@ -91,7 +91,7 @@ impl Disk {
             ..Self::default()
         }
     }
-    /// Its virtio device, to be changed.
+    /// Its virtio device, for changes.
     pub fn virtio(&mut self) -> Option<&mut Virtio> {
         match &mut self.behind {
             Behind::Blk(virtio) | Behind::Scsi(virtio) => Some(virtio),
@@ -100,7 +100,7 @@ impl Disk {
     }
 }
 
-/// Names so far.
+/// Counters of names used so far.
 #[derive(Default)]
 pub(super) struct Names {
     blk: usize,
@@ -197,7 +197,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// A disk below a SCSI host: its name, its folder, and the name of its device.
+/// Adds a disk below a SCSI host: returns its name, its folder, and the name of its device.
 fn below_host(above: &str, names: &mut Names, seats: &Seats) -> Result<(String, String, String)> {
     let host = names.scsi;
     let name = letters("sd", &mut names.scsi);
@@ -211,7 +211,7 @@ fn below_host(above: &str, names: &mut Names, seats: &Seats) -> Result<(String, 
     Ok((name, folder, address))
 }
 
-/// `vda` to `vdz`, then `vdaa` and on.
+/// `vda` to `vdz`, then `vdaa` and so on.
 fn letters(prefix: &str, count: &mut usize) -> String {
     let at = *count;
     *count += 1;

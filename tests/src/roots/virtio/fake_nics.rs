@@ -1,4 +1,4 @@
-//! Drivers of network interfaces that answer what a test says.
+//! Fake drivers of network interfaces, whose answers the test defines.
 
 use std::{
     collections::BTreeMap,
@@ -12,31 +12,32 @@ use virtfleet_agent_host::{NicCalls, QueueCounters};
 
 use super::queues::{queues, spread};
 
-/// What is known of an interface. None is what its driver does not support.
+/// Answers of an interface's driver. `None`: the driver does not support it.
 #[derive(Debug, Clone, Default)]
 pub struct FakeNic {
-    /// Its number.
+    /// Its interface index.
     pub index: u32,
-    /// Pairs of queues.
+    /// Queue pairs.
     pub channels: Option<Channels>,
-    /// Sizes of the rings.
+    /// Ring sizes.
     pub rings: Option<Rings>,
     /// Interrupt coalescing.
     pub coalescing: Option<Coalescing>,
     /// The driver's counters.
     pub statistics: Vec<(String, u64)>,
-    /// What the netlink family `netdev` tells.
+    /// Counters of the netlink family `netdev`.
     pub queue_counters: Option<Vec<QueueCounters>>,
-    /// Every question is answered so.
+    /// If set, every request fails with this error.
     pub refuses: Option<Errno>,
 }
 
-/// Answers from a map by name; an interface that is not in it is gone (`ENODEV`). What is set counts from then on, in the tree, too, and is written down.
+/// Answers from a map by interface name; a missing interface is gone (`ENODEV`). Changes take
+/// effect, also in the tree, and are recorded.
 #[derive(Debug, Default)]
 pub struct FakeNics {
     nics: Mutex<BTreeMap<String, FakeNic>>,
     set: Mutex<Vec<String>>,
-    /// The tree, and its CPUs that work.
+    /// The tree, and its online CPUs.
     tree: Option<(PathBuf, Vec<u32>)>,
 }
 
@@ -56,15 +57,16 @@ impl FakeNics {
     pub fn add(&self, name: &str, nic: FakeNic) {
         lock(&self.nics).insert(name.to_owned(), nic);
     }
-    /// Takes an interface away.
+    /// Removes an interface.
     pub fn remove(&self, name: &str) {
         lock(&self.nics).remove(name);
     }
-    /// Changes an interface; nothing happens when it is not there.
+    /// Changes an interface; does nothing if it does not exist.
     pub fn change(&self, name: &str, change: impl FnOnce(&mut FakeNic)) {
         lock(&self.nics).get_mut(name).map(change);
     }
-    /// What was asked to be set, in order, even if it was refused: `eth0 channels 4`, `eth0 rings 256 256`.
+    /// The requested changes in order, including refused ones: `eth0 channels 4`, `eth0 rings 256
+    /// 256`.
     pub fn set(&self) -> Vec<String> {
         lock(&self.set).clone()
     }

@@ -12,12 +12,12 @@ use super::{
     seats::Seat,
 };
 
-/// The first interrupt of a device.
+/// The first interrupt number of a device.
 const FIRST: u32 = 24;
-/// The line that devices without MSI share.
+/// The interrupt line that devices without MSI share.
 const LINE: u32 = 11;
 
-/// Interrupts as they are given out.
+/// Allocates interrupts.
 pub(super) struct Interrupts {
     kernel: Kernel,
     online: Vec<u32>,
@@ -28,10 +28,10 @@ pub(super) struct Interrupts {
 
 struct Row {
     address: String,
-    /// Its number within its device.
+    /// Its number within the device.
     entry: usize,
     name: String,
-    /// The place of the CPU, among those that work, to which it goes.
+    /// Index of its target CPU among the online CPUs.
     goes: usize,
 }
 
@@ -45,7 +45,8 @@ impl Interrupts {
         }
     }
 
-    /// Gives a virtio device what it needs. The queues of a pair, `input.3` and `output.3`, go to one CPU, as the driver has it.
+    /// Allocates a virtio device's interrupts. The queues of a pair, `input.3` and `output.3`, go
+    /// to one CPU, as in the driver.
     pub(super) fn virtio(&mut self, seat: &Seat, lines: Lines, queues: &[impl AsRef<str>]) {
         match lines {
             Lines::None => {}
@@ -70,7 +71,7 @@ impl Interrupts {
         }
     }
 
-    /// Gives another device a vector of that name.
+    /// Allocates a vector of that name for another device.
     pub(super) fn other(&mut self, seat: &Seat, name: &str, number: usize) {
         self.add(seat, number, name.to_owned(), number);
     }
@@ -100,7 +101,7 @@ impl Interrupts {
             self.aim(dir, LINE, 0)?;
         }
         for (irq, row) in (FIRST..).zip(&self.rows) {
-            // Nothing interrupts for the configuration.
+            // Configuration interrupts never fire here.
             let count = if row.name.ends_with("-config") {
                 0
             } else {

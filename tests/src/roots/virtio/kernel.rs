@@ -1,6 +1,6 @@
-//! How kernels differ in what they show.
+//! Differences between kernels in procfs, sysfs and debugfs.
 
-/// How a kernel shows things.
+/// A kernel's format of procfs, sysfs and debugfs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(
     clippy::struct_excessive_bools,
@@ -9,15 +9,17 @@
 pub struct Kernel {
     /// Its release.
     pub release: &'static str,
-    /// Characters of a line of features: 128 from 6.17 on.
+    /// Characters of a line of features: 128 since 6.17.
     pub features: u32,
-    /// Whether a chip of interrupts is called by its device, `PCI-MSIX-0000:00:03.0`, and not `PCI-MSI`: from 6.2 on.
+    /// Whether an interrupt chip is named after its device, `PCI-MSIX-0000:00:03.0` instead of
+    /// `PCI-MSI`: since 6.2.
     pub named_chips: bool,
-    /// Whether debugfs tells what devices offer: from 6.8 on (`CONFIG_VIRTIO_DEBUG`).
+    /// Whether debugfs lists the features that devices offer: since 6.8 (`CONFIG_VIRTIO_DEBUG`).
     pub debugfs: bool,
-    /// Whether `/proc/irq` has `effective_affinity_list`: not on every architecture.
+    /// Whether `/proc/irq` has `effective_affinity_list`, which not every architecture has.
     pub effective: bool,
-    /// Whether queues are counted by the netlink family `netdev`, and no more by the driver's own counters.
+    /// Whether queue counters come from the netlink family `netdev` instead of the driver's
+    /// statistics.
     pub family: bool,
 }
 
@@ -55,13 +57,13 @@ impl Kernel {
         family: true,
         ..Self::V6_8
     };
-    /// The newest.
+    /// The newest kernel.
     pub const V6_18: Self = Self {
         release: "6.18.2",
         features: 128,
         ..Self::V6_12
     };
-    /// All of them, oldest first.
+    /// All kernels, oldest first.
     pub const ALL: [Self; 6] = [
         Self::V5_10,
         Self::V5_15,

@@ -1,4 +1,5 @@
-//! Trees of `proc` and `sys` with the devices of a guest, as kernels from 5.10 to 6.18 show them, and the drivers that answer for its network interfaces.
+//! Trees of `proc` and `sys` with the devices of a guest, as kernels from 5.10 to 6.18 show them,
+//! and the drivers that answer for its network interfaces.
 //!
 //! ```
 //! use virtfleet_tests::roots::virtio::{Disk, Kernel, Nic, Other, Tree};
@@ -19,9 +20,11 @@
 //! # anyhow::Ok(())
 //! ```
 //!
-//! Devices have the order of the lists, interfaces first: `virtio0` and on, each at a PCI address of its own. Interfaces are `eth0` and on, disks `vda`, `sda` or
-//! `nvme0n1` and on. The tree lives as far as queues go: [`FakeNics::set_channels`] changes which `queues/rx-*` and `tx-*` there are, and their `xps_cpus`, as the
-//! kernel does. Anything else is for the test to change: all of it are plain files.
+//! Devices have the order of the lists, interfaces first: `virtio0` and on, each at a PCI address
+//! of its own. Interfaces are `eth0` and on, disks `vda`, `sda` or `nvme0n1` and on. The tree lives
+//! as far as queues go: [`FakeNics::set_channels`] changes which `queues/rx-*` and `tx-*` there
+//! are, and their `xps_cpus`, as the kernel does. Anything else is for the test to change: all of
+//! it are plain files.
 
 mod device;
 mod disks;
@@ -51,15 +54,15 @@ use super::files::{attributes, put};
 /// A device that is neither an interface nor a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Other {
-    /// Its type.
+    /// Its device type.
     pub kind: Kind,
-    /// Its driver; none is bound when it is empty.
+    /// Its driver; empty if no driver is bound.
     pub driver: &'static str,
-    /// Its queues by the driver's names.
+    /// Its queues, as named by the driver.
     pub queues: Vec<&'static str>,
-    /// What is below its folder, e.g. `virtio-ports/vport1p1`.
+    /// Entries below its folder, e.g. `virtio-ports/vport1p1`.
     pub parts: Vec<&'static str>,
-    /// The rest.
+    /// Properties of all virtio devices.
     pub virtio: Virtio,
 }
 
@@ -84,11 +87,11 @@ impl Other {
             &[STATS_VQ, DEFLATE_ON_OOM, REPORTING],
         )
     }
-    /// A source of random numbers.
+    /// A random number generator.
     pub fn rng() -> Self {
         Self::new(Kind::RNG, "virtio_rng", &["input"], &[])
     }
-    /// Sockets to the host.
+    /// A vsock.
     pub fn vsock() -> Self {
         Self::new(
             Kind::VSOCK,
@@ -110,11 +113,11 @@ impl Other {
             )
         }
     }
-    /// A shared folder.
+    /// A shared folder (virtiofs).
     pub fn fs() -> Self {
         Self::new(Kind::FS, "virtiofs", &["hiprio", "requests.0"], &[])
     }
-    /// A device whose driver is missing.
+    /// A device without a driver.
     pub fn without_driver(kind: Kind) -> Self {
         let mut other = Self::new(kind, "", &[], &[]);
         other.virtio = Virtio {
@@ -132,22 +135,22 @@ impl Other {
 pub struct Tree {
     /// Its kernel.
     pub kernel: Kernel,
-    /// CPUs that are plugged in, from 0.
+    /// CPUs that are plugged in, numbered from 0.
     pub cpus: u32,
-    /// Those of them that do not work.
+    /// The offline CPUs among them.
     pub offline: Vec<u32>,
-    /// CPUs that can be plugged in, those that are among them; as many when it is less.
+    /// Maximum number of CPUs, including those plugged in; at least `cpus`.
     pub possible: u32,
     /// Its interfaces, beside `lo`.
     pub nics: Vec<Nic>,
     /// Its disks.
     pub disks: Vec<Disk>,
-    /// The rest.
+    /// Other devices.
     pub others: Vec<Other>,
 }
 
 impl Default for Tree {
-    /// Two CPUs, and nothing else.
+    /// Two CPUs and no devices.
     fn default() -> Self {
         Self {
             kernel: Kernel::V6_12,
@@ -161,17 +164,18 @@ impl Default for Tree {
     }
 }
 
-/// A tree that is written.
+/// A written tree.
 #[derive(Debug)]
 pub struct Guest {
-    /// Where it is: `proc`, `sys`, `rootfs` and `udev` of its folder.
+    /// Its roots: `proc`, `sys`, `rootfs` and `udev` of its folder.
     pub roots: Roots,
     /// Its interfaces' drivers.
     pub nics: FakeNics,
 }
 
 impl Tree {
-    /// A guest as KubeVirt makes them: interfaces and disks with a queue for each CPU, and the usual rest.
+    /// A guest as KubeVirt creates it: interfaces and disks with a queue for each CPU, and the
+    /// usual other devices.
     pub fn usual(cpus: u32, nics: usize) -> Self {
         let nic = Nic {
             queues: cpus,
@@ -191,12 +195,12 @@ impl Tree {
         }
     }
 
-    /// The CPUs that work.
+    /// The online CPUs.
     pub fn online(&self) -> Vec<u32> {
         (0..self.cpus).filter(|cpu| !self.offline.contains(cpu)).collect()
     }
 
-    /// Writes it into a folder, which should be empty.
+    /// Writes the tree into a folder, which should be empty.
     pub fn write(&self, dir: &Path) -> Result<Guest> {
         let online = self.online();
         put(

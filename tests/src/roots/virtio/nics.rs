@@ -13,7 +13,7 @@ use super::{
     seats::Seats,
 };
 
-/// What is behind an interface.
+/// Hardware behind an interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Card {
     /// A virtio device.
@@ -25,23 +25,25 @@ pub enum Card {
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nic {
-    /// What is behind it.
+    /// The hardware.
     pub card: Card,
-    /// Pairs of queues in use.
+    /// Queue pairs in use.
     pub queues: u32,
-    /// Pairs of queues at most.
+    /// Maximum number of queue pairs.
     pub possible: u32,
-    /// Whether it is set up, and the other side is there.
+    /// Whether it is up and has a carrier.
     pub up: bool,
     /// Its MTU.
     pub mtu: u32,
-    /// The MTU of networkd's lease; without one there is no lease.
+    /// The MTU of networkd's lease; `None` if there is no lease.
     pub dhcp_mtu: Option<u32>,
-    /// CPUs for `xps_cpus` of each queue; none spreads those that work over the queues, as the driver does.
+    /// CPUs for `xps_cpus` of each queue; `None` spreads the online CPUs over the queues, as the
+    /// driver does.
     pub xps: Option<Vec<Vec<u32>>>,
-    /// Packets that each receive queue has received; the last counts for all that follow. A packet has 1000 bytes.
+    /// Packets received by each receive queue; the last value applies to all further queues. A
+    /// packet has 1000 bytes.
     pub received: Vec<u64>,
-    /// The same of those sent.
+    /// Packets sent by each transmit queue, as for [`Nic::received`].
     pub sent: Vec<u64>,
     /// Timeouts of each transmit queue.
     pub timeouts: u64,
@@ -74,7 +76,7 @@ impl Default for Nic {
 }
 
 impl Nic {
-    /// A virtio interface with so many pairs of queues in use, of so many.
+    /// A virtio interface with `queues` of `possible` queue pairs in use.
     pub fn pairs(queues: u32, possible: u32) -> Self {
         Self {
             queues,
@@ -82,14 +84,14 @@ impl Nic {
             ..Self::default()
         }
     }
-    /// An emulated one, e.g. `e1000e`.
+    /// An emulated interface, e.g. `e1000e`.
     pub fn emulated(driver: &'static str) -> Self {
         Self {
             card: Card::Pci(driver),
             ..Self::default()
         }
     }
-    /// A function that is passed through.
+    /// A passed-through PCI function.
     pub fn function(driver: &'static str, queues: u32) -> Self {
         Self {
             card: Card::Pci(driver),
@@ -98,7 +100,7 @@ impl Nic {
             ..Self::default()
         }
     }
-    /// Its virtio device, to be changed.
+    /// Its virtio device, for changes.
     pub fn virtio(&mut self) -> Option<&mut Virtio> {
         match &mut self.card {
             Card::Virtio(virtio) => Some(virtio),

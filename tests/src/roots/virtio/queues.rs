@@ -1,4 +1,4 @@
-//! Folders of the queues of a network interface.
+//! Queue folders of a network interface.
 
 use std::{fs, path::Path};
 
@@ -6,8 +6,9 @@ use anyhow::{Context as _, Result};
 
 use super::super::files::attributes;
 
-/// The CPUs of one of so many queues as `virtio_net` spreads them: in groups of neighbours, the first of them larger by one where they do not come out even (kernel:
-/// `drivers/net/virtio_net.c`, `virtnet_set_affinity`).
+/// The CPUs of one queue, as `virtio_net` spreads them: groups of adjacent CPUs; the first groups
+/// have one more CPU if they do not divide evenly (kernel: `drivers/net/virtio_net.c`,
+/// `virtnet_set_affinity`).
 pub fn spread(online: &[u32], queues: u32, queue: u32) -> Vec<u32> {
     let (cpus, queues, queue) = (online.len(), queues.max(1) as usize, queue as usize);
     let (each, over) = (
@@ -16,13 +17,13 @@ pub fn spread(online: &[u32], queues: u32, queue: u32) -> Vec<u32> {
     );
     let first = queue * each + queue.min(over);
     let length = each + usize::from(queue < over);
-    // With more queues than CPUs it begins again.
+    // With more queues than CPUs, the assignment starts over.
     (first..first + length)
         .filter_map(|place| online.get(place % cpus.max(1)).copied())
         .collect()
 }
 
-/// Makes the folders of the queues that are in use, and takes away others.
+/// Creates the folders of the queues in use, and removes others.
 pub(super) fn queues(folder: &Path, count: u32, possible: u32, cpus: impl Fn(u32) -> Vec<u32>) -> Result<()> {
     for queue in 0..count {
         attributes(
@@ -32,7 +33,7 @@ pub(super) fn queues(folder: &Path, count: u32, possible: u32, cpus: impl Fn(u32
         )?;
         let tx = format!("queues/tx-{queue}");
         attributes(folder, &tx, &[("tx_timeout", "0")])?;
-        // `xps_cpus` is there, and cannot be read, where there can only be one queue.
+        // If only one queue is possible, `xps_cpus` exists and cannot be read.
         if possible > 1 {
             attributes(folder, &tx, &[("xps_cpus", &mask(&cpus(queue)))])?;
         }
@@ -48,7 +49,7 @@ pub(super) fn queues(folder: &Path, count: u32, possible: u32, cpus: impl Fn(u32
     Ok(())
 }
 
-/// A mask as the kernel prints it for 64 CPUs or as many as it takes.
+/// A CPU mask in the kernel's format, for 64 CPUs or more.
 fn mask(cpus: &[u32]) -> String {
     let words = cpus.iter().max().map_or(0, |most| most / 32).max(1);
     let word = |number: u32| {

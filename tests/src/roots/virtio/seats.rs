@@ -1,4 +1,4 @@
-//! Devices at their places: PCI, and virtio above it.
+//! Allocates sysfs locations of devices: PCI, and virtio above it.
 
 use std::{
     fs,
@@ -11,23 +11,23 @@ use virtfleet_agent_core::virtio::Kind;
 
 use super::{super::files::attributes, device::Virtio, kernel::Kernel};
 
-/// Gives each device a place.
+/// Allocates locations of devices.
 pub(super) struct Seats {
     pub(super) dir: PathBuf,
     pub(super) kernel: Kernel,
-    /// PCI devices so far.
+    /// Number of PCI devices so far.
     taken: u32,
-    /// virtio devices so far.
+    /// Number of virtio devices so far.
     devices: u32,
 }
 
-/// Where a device is.
+/// Location of a device.
 pub(super) struct Seat {
     /// Its PCI address.
     pub(super) address: String,
     /// Its folder below the tree's, e.g. `sys/devices/pci0000:00/0000:00:01.0/virtio0`.
     pub(super) folder: String,
-    /// Its name, e.g. `virtio0`; that of its PCI device when it is none of virtio.
+    /// Its name, e.g. `virtio0`; for other devices that of the PCI device.
     pub(super) name: String,
 }
 
@@ -41,7 +41,7 @@ impl Seats {
         }
     }
 
-    /// A PCI device with that driver.
+    /// Adds a PCI device with that driver.
     pub(super) fn pci(&mut self, driver: &str) -> Result<Seat> {
         self.taken += 1;
         let address = format!("0000:{:02x}:{:02x}.0", self.taken / 32, self.taken % 32);
@@ -61,7 +61,7 @@ impl Seats {
         })
     }
 
-    /// A virtio device over PCI.
+    /// Adds a virtio device over PCI.
     pub(super) fn virtio(&mut self, kind: Kind, driver: &str, virtio: &Virtio) -> Result<Seat> {
         let below = self.pci("virtio-pci")?;
         let name = format!("virtio{}", self.devices);
