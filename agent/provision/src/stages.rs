@@ -184,7 +184,7 @@ fn run_steps(table: &[Step], stage: Stage, guest: &mut Guest<'_>) -> Vec<StepRec
         let report = match blocked {
             Some(needed) => Report::new(
                 RunOutcome::Skipped,
-                format!("skipped: {needed} must succeed first"),
+                format!("not run: {needed} must succeed first"),
             ),
             // A panic fails one step only. The next run observes what it may have left half done.
             None => catch_unwind(AssertUnwindSafe(|| (step.run)(guest))).unwrap_or_else(|_| {

@@ -138,7 +138,7 @@ fn a_failing_step_stops_only_the_steps_that_need_it() {
         "{text}"
     );
     assert!(
-        text.contains("skipped  provision needs: skipped: fails must succeed first\n"),
+        text.contains("skipped  provision needs: not run: fails must succeed first\n"),
         "{text}"
     );
     let record = GUEST_RECORD.read(&machine.roots, BOOT).unwrap();

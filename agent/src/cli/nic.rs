@@ -172,7 +172,7 @@ mod tests {
         }];
         plan.notes = vec!["mind".to_owned()];
         assert_eq!(code(&plan), Code::Refused);
-        assert!(text(&plan).ends_with("  refused: no [31m\n    next: this\n  note: caution\n"));
+        assert!(text(&plan).ends_with("  refused: no [31m\n    next: this\n  note: mind\n"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the documentation tells a reader to type exists: commands are parsed by the programs' own definitions, and files of
-//! `packaging/` and targets of the Makefile are looked up.
+//! What the documentation tells a reader to type exists: commands are parsed by the programs' own
+//! definitions, and files of `packaging/` and targets of the Makefile are looked up.
 
 use std::{fs, path::Path};
 
@@ -64,7 +64,8 @@ fn is_drawing(line: &str) -> bool {
     line.contains(|c| matches!(c, '\u{2500}'..='\u{25ff}'))
 }
 
-/// The words of a shell's line, without quotes, prompt, comment and redirections; one list for each command.
+/// The words of a shell's line, without quotes, prompt, comment and redirections; one list for each
+/// command.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let line = line.trim().trim_start_matches("$ ");
     let (mut all, mut words, mut word) = (Vec::new(), Vec::<String>::new(), String::new());

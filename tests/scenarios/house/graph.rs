@@ -15,7 +15,8 @@ use super::{
     tree,
 };
 
-/// Resolved once for the target that ships, with every feature: what may be built, not only what is built today.
+/// Resolved once for the target that ships, with every feature: what may be built, not only what is
+/// built today.
 static GRAPH: LazyLock<Metadata> = LazyLock::new(|| {
     MetadataCommand::new()
         .manifest_path(tree::root().join("Cargo.toml"))
@@ -29,7 +30,8 @@ fn package(id: &PackageId) -> &'static Package {
     &GRAPH[id]
 }
 
-/// The packages that the resolution uses, each with those that it uses itself, through dependencies of these kinds.
+/// The packages that the resolution uses, each with those that it uses itself, through dependencies
+/// of these kinds.
 fn edges(kinds: &[DependencyKind]) -> BTreeMap<&'static PackageId, Vec<&'static PackageId>> {
     let resolve = GRAPH.resolve.as_ref().expect("a resolution");
     let used = |dep: &cargo_metadata::NodeDep| dep.dep_kinds.iter().any(|info| kinds.contains(&info.kind));
@@ -214,7 +216,8 @@ fn every_workspace_dependency_is_used_by_a_member() {
     );
 }
 
-/// What a package's library is called in source text, which need not be the package's name: `webpki` of `rustls-webpki`.
+/// What a package's library is called in source text, which need not be the package's name:
+/// `webpki` of `rustls-webpki`.
 fn crate_name(package: &str) -> String {
     let library = resolved()
         .filter(|found| found.name.as_str() == package)

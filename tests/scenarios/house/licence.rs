@@ -2,10 +2,11 @@
 
 use super::rules::{LICENCE_EXCEPTIONS, LICENCES};
 
-/// Whether `expression` can be met with allowed licences. `/` is the `OR` of old manifests. An expression that cannot be
-/// read is an error that names the word.
+/// Whether `expression` can be met with allowed licences. `/` is the `OR` of old manifests. An
+/// expression that cannot be read is an error that names the word.
 ///
-/// Grammar (SPDX 2.3, annex D): `or = and {"OR" and}`, `and = term {"AND" term}`, `term = "(" or ")" | id ["WITH" id]`.
+/// Grammar (SPDX 2.3, annex D): `or = and {"OR" and}`, `and = term {"AND" term}`, `term = "(" or
+/// ")" | id ["WITH" id]`.
 pub(crate) fn allowed(expression: &str) -> Result<bool, String> {
     let text = expression
         .replace('/', " OR ")

@@ -1,4 +1,5 @@
-//! Imports between the modules of one crate run one way. Re-exports are followed: a module depends on the file that defines what it uses.
+//! Imports between the modules of one crate run one way. Re-exports are followed: a module depends
+//! on the file that defines what it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -153,7 +154,8 @@ impl Module {
 struct Crate(BTreeMap<ModulePath, Module>);
 
 impl Crate {
-    /// The module whose file defines what `path` names, as seen from `from`. None: something outside of the crate, or a module itself.
+    /// The module whose file defines what `path` names, as seen from `from`. None: something
+    /// outside of the crate, or a module itself.
     fn definer(&self, from: &[String], path: &[String], depth: usize) -> Option<&Module> {
         let (first, rest) = path.split_first()?;
         if depth > 16 {
@@ -196,8 +198,8 @@ impl Crate {
         for (path, module) in &self.0 {
             let used = module.used.iter().filter(|name| !name.is_empty());
             for name in used.chain(&module.unnamed) {
-                // A single name is a local one, or a method, unless it was imported. That of a function that is passed on is one of
-                // a local variable or a field.
+                // A single name is a local one, or a method, unless it was imported. That of a
+                // function that is passed on is one of a local variable or a field.
                 if name.len() == 1 {
                     let is_type = name[0].starts_with(char::is_uppercase);
                     let is_imported = module.imported.contains_key(&name[0]) || !module.globs.is_empty();

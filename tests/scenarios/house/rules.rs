@@ -1,11 +1,13 @@
 //! The lists that the house is held to. Each entry that widens a rule says why.
 
-/// What a crate that only decides may depend on directly: everything else needs a line here, and a reason in the commit.
+/// What a crate that only decides may depend on directly: everything else needs a line here, and a
+/// reason in the commit.
 pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
     (
         "virtfleet-agent-core",
         &[
-            // Matches text with patterns of the settings; it has no dependency, and touches nothing.
+            // Matches text with patterns of the settings; it has no dependency, and touches
+            // nothing.
             "regex-lite",
             "serde",
             "serde_json",
@@ -58,7 +60,8 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
 /// Longest line of a comment, in characters, with its indentation.
 pub(crate) const MAX_COMMENT: usize = 100;
 
-/// Words that the tree had in place of the terms of its field, as regular expressions between word boundaries.
+/// Words that the tree had in place of the terms of its field, as regular expressions between word
+/// boundaries.
 pub(crate) const BANNED_WORDS: &[&str] = &[
     "nobody",
     "nobody's",
@@ -90,24 +93,25 @@ pub(crate) const BANNED_CONSTANTS: &[&str] = &[
     "MOST", "OFTEN", "PACE", "PATIENCE", "ROUNDS", "SHORT", "SPARED", "TRIES", "WINDOW",
 ];
 
-/// What is left of banned words, long comments and banned constants, by folder. The numbers only fall.
+/// What is left of banned words, long comments and banned constants, by folder. The numbers only
+/// fall.
 pub(crate) const LEFT: &[(&str, [usize; 3])] = &[
     ("agent/core/", [15, 5, 7]),
     ("agent/host/", [14, 4, 1]),
     ("agent/metrics/", [2, 1, 0]),
-    ("agent/provision/", [55, 164, 9]),
-    ("agent/service/", [16, 69, 3]),
+    ("agent/provision/", [3, 6, 0]),
+    ("agent/service/", [0, 1, 0]),
     ("agent/state/", [2, 0, 0]),
-    ("agent/src/", [9, 54, 1]),
+    ("agent/src/", [0, 0, 0]),
     ("collector/core/", [1, 6, 2]),
     ("collector/src/", [8, 13, 2]),
     ("shared/", [12, 6, 1]),
-    ("tests/", [173, 641, 30]),
+    ("tests/", [121, 20, 30]),
     ("", [0, 0, 0]),
 ];
 
 /// Names of types that more than one file declares. The number only falls.
-pub(crate) const DUPLICATE_TYPES: usize = 63;
+pub(crate) const DUPLICATE_TYPES: usize = 62;
 
 /// Circles of imports that are still there, by crate: (folder, number). The numbers only fall.
 pub(crate) const CIRCLES: &[(&str, usize)] = &[
@@ -118,8 +122,8 @@ pub(crate) const CIRCLES: &[(&str, usize)] = &[
     ("collector/core/", 1),
 ];
 
-/// The crates of the agent, each with the crates of the agent that it may depend on: what serves and reports cannot reach
-/// what changes the guest.
+/// The crates of the agent, each with the crates of the agent that it may depend on: what serves
+/// and reports cannot reach what changes the guest.
 pub(crate) const AGENT_CRATES: &[(&str, &[&str])] = &[
     ("virtfleet-agent-core", &[]),
     ("virtfleet-agent-host", &["core"]),
@@ -141,7 +145,8 @@ pub(crate) const WITHOUT_EFFECTS: &[&str] = &[
     "agent/state/src",
 ];
 
-/// What these folders must not use: files, processes and system calls. The daemon's own sockets are in `service/server`.
+/// What these folders must not use: files, processes and system calls. The daemon's own sockets are
+/// in `service/server`.
 pub(crate) const EFFECTS: &[&str] = &[
     "std::fs",
     "fs::",
@@ -162,7 +167,8 @@ pub(crate) const EFFECTS: &[&str] = &[
     ".symlink_metadata()",
 ];
 
-/// What must not be reached from such a crate by any road: runtimes, sockets, files, the kernel, Kubernetes.
+/// What must not be reached from such a crate by any road: runtimes, sockets, files, the kernel,
+/// Kubernetes.
 pub(crate) const IMPURE: &[&str] = &[
     "async-std",
     "axum",
@@ -185,7 +191,8 @@ pub(crate) const IMPURE: &[&str] = &[
     "ureq",
 ];
 
-/// Licences (SPDX) that may be linked into a program under Apache-2.0. Weak copyleft is not among them: nothing needs it.
+/// Licences (SPDX) that may be linked into a program under Apache-2.0. Weak copyleft is not among
+/// them: nothing needs it.
 pub(crate) const LICENCES: &[&str] = &[
     "0BSD",
     "Apache-2.0",

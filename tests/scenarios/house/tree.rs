@@ -124,7 +124,8 @@ fn every_scenario_file_belongs_to_a_program() {
     );
 }
 
-/// `make check` builds the unit tests of libraries only: each program would be linked a second time for its tests.
+/// `make check` builds the unit tests of libraries only: each program would be linked a second time
+/// for its tests.
 #[test]
 fn programs_have_no_unit_tests() {
     let programs = |path: &Path| {

@@ -1,4 +1,5 @@
-//! Which parts of the agent may touch the guest: what Cargo cannot hold, because the standard library can open files, too.
+//! Which parts of the agent may touch the guest: what Cargo cannot hold, because the standard
+//! library can open files, too.
 
 use super::{
     rules::{EFFECTS, WITHOUT_EFFECTS},

@@ -1,4 +1,5 @@
-//! Names and sentences, as far as a script can hold them: plain technical English, in the terms of Linux and Kubernetes.
+//! Names and sentences, as far as a script can hold them: plain technical English, in the terms of
+//! Linux and Kubernetes.
 //!
 //! What is left to do is counted per folder in [`LEFT`]; the numbers only fall.
 

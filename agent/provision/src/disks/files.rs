@@ -59,7 +59,7 @@ pub(super) fn put(roots: &Roots, path: &str, text: &str) -> Result<Effect, StepE
 pub(super) fn write(session: &mut Session<'_>, path: &str, text: &str) -> Result<Effect, StepError> {
     if path == units::FSTAB && session.fstab_stale {
         tracing::info!(
-            "{path} is written by the next pass: the planned text has the line of a disk that failed"
+            "{path} is written by the next run: the planned text has the line of a disk that failed"
         );
         return Ok(Effect::Unchanged);
     }

@@ -43,7 +43,7 @@ const MAX_LINK_ROLLBACKS: u32 = 2;
 const LINKS_SPARED: &str = "what was written was put back twice since boot, and would configure links anew once more: sudo virtfleet-agent apply dns tries it again";
 
 /// Why a change was not begun. The stage's unit would be killed in the middle of it.
-const NO_TIME: &str = "there was no time left to change DNS within this stage of the boot; the next pass does: sudo virtfleet-agent apply dns";
+const NO_TIME: &str = "there was no time left to change DNS within this stage of the boot; the next run does it: sudo virtfleet-agent apply dns";
 
 /// The mode of a run over DNS.
 pub type DnsMode<'a> = Mode<'a, Plan>;

@@ -112,7 +112,7 @@ pub fn collect(
         dns: DNS_STATE
             .read(roots, &observed.boot_id)
             .map_err(|error| format!("{DNS_STATE}: {error}")),
-        virtio: virtfleet_agent_state::virtio::collect(
+        virtio: virtfleet_agent_state::virtio::inspect(
             roots,
             &observed.boot_id,
             &settings.config.nic,

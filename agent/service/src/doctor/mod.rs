@@ -19,7 +19,7 @@ use virtfleet_agent_state::{settings::LoadedSettings, virtio::Virtio};
 use virtfleet_wire::{finding::Finding, identity::Missing, report::Clock};
 
 pub use checks::check;
-pub use collect::{Agree, Inspect, look};
+pub use collect::{Agree, Inspect, collect};
 
 pub use virtfleet_runtime::{
     checks::{CheckResult, CheckStatus, any_failed, text},
