@@ -25,6 +25,7 @@ mod node;
 mod processor;
 mod registry;
 mod runner;
+mod series_limit;
 mod services;
 mod slot;
 mod storage;

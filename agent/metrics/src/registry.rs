@@ -14,11 +14,9 @@ use virtfleet_wire::{
 };
 
 use super::{
-    COLLECTORS, CollectError, Context, Entry, Filter, FilterError, RegistryError, runner::Runner, slot::Slot,
+    COLLECTORS, CollectError, Context, Entry, Filter, FilterError, RegistryError, runner::Runner,
+    series_limit::limit, slot::Slot,
 };
-
-/// Default maximum number of series per collector.
-const MAX_SERIES: usize = 10_000;
 
 /// The enabled collectors. Owned by one thread, which scrapes for all clients.
 pub struct Registry {
@@ -234,11 +232,4 @@ impl Line {
             dropped: 0,
         }
     }
-}
-
-/// Maximum number of series of a collector.
-pub(super) fn limit(settings: &MetricsSettings, name: &str) -> usize {
-    let set = settings.max_series_of.get(name).copied();
-    set.or(settings.max_series)
-        .map_or(MAX_SERIES, |limit| limit as usize)
 }

@@ -18,6 +18,7 @@ mod policy;
 mod render;
 mod rendered;
 mod run;
+mod summary;
 mod table;
 mod target;
 mod text;

@@ -1,24 +1,21 @@
 //! Runs the program: from arguments to an exit code.
 
-pub(super) use super::rendered::render;
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::Parser as _;
-use virtfleet_collector_core::view::List;
-use virtfleet_wire::finding::Severity;
 
 use super::{
     cli::{Cli, LabelsCommand, PolicyCommand, Program, QueryCommand, TopLevelCommand},
-    client::{ApiResponse, Client},
+    client::Client,
     console::Console,
     explain::explain,
     fail::Fail,
     policy, render as files,
+    rendered::render,
+    summary::summary,
     target::{self, Target},
-    text::count,
     watch,
 };
-use crate::api::FindingView;
 
 /// The program. Exit codes: 0 ok, 1 failure, 2 usage, 4 not found. `args[0]` is used only for
 /// display, so that `kubectl-virtfleet` works as well.
@@ -108,32 +105,4 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
         console.note(&line);
     }
     Ok(())
-}
-
-/// The line after a list: whether the list is complete, and findings about the inventory. It is
-/// omitted if it cannot be read.
-pub(super) fn summary(client: &Client, target: &Target, answer: &ApiResponse) -> Option<String> {
-    if !target.list {
-        return None;
-    }
-    let mut parts = Vec::new();
-    if answer.body["partial"] == true {
-        parts.push("the inventory is incomplete, so objects may be missing here".to_owned());
-    }
-    if target.path != "/api/v1/findings" {
-        let query = [("scope", "inventory".to_owned())];
-        let found = client.get("/api/v1/findings", &query, Duration::ZERO).ok()?;
-        let found: List<FindingView> = found.read().ok()?;
-        let worst = found.items.iter().map(|view| view.finding.severity).max();
-        if let Some(worst) = worst.filter(|worst| *worst > Severity::Info) {
-            let grave = found.items.iter().filter(|view| view.finding.severity == worst);
-            parts.push(format!(
-                "{} about the inventory ({} {}): virtfleetctl findings --scope inventory",
-                count(found.items.len(), "finding"),
-                grave.count(),
-                crate::api::severity_name(worst),
-            ));
-        }
-    }
-    (!parts.is_empty()).then(|| format!("warning: {}", parts.join("; ")))
 }

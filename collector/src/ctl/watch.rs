@@ -8,7 +8,8 @@ use super::{
     client::{ApiResponse, Client},
     console::Console,
     fail::Fail,
-    run::{render, summary},
+    rendered::render,
+    summary::summary,
     target::{self, Target},
     text::safe,
 };

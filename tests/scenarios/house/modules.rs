@@ -7,7 +7,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens as _;
 use syn::{Attribute, Item, UseTree, Visibility};
 
-use super::{rules::CIRCLES, tree};
+use super::tree;
 
 /// A module's path in its crate: `["disks", "plan"]`.
 type ModulePath = Vec<String>;
@@ -274,13 +274,11 @@ fn circles<'a>(edges: &BTreeMap<&'a str, BTreeMap<&'a str, String>>) -> BTreeSet
 
 #[test]
 fn modules_of_a_crate_import_each_other_one_way() {
-    let (mut found, mut counts) = (Vec::new(), BTreeMap::<String, usize>::new());
-    let mut files = 0;
-    for (folder, modules) in crates() {
+    let (mut found, mut files) = (Vec::new(), 0);
+    for modules in crates().into_values() {
         files += modules.0.len();
         let edges = modules.edges();
         for circle in circles(&edges) {
-            *counts.entry(folder.clone()).or_default() += 1;
             found.push(format!("{} files use each other:", circle.len()));
             for file in &circle {
                 let uses = edges.get(file).into_iter().flatten();
@@ -291,13 +289,9 @@ fn modules_of_a_crate_import_each_other_one_way() {
         }
     }
     assert!(files > 500, "only {files} modules were read");
-    let known = CIRCLES
-        .iter()
-        .map(|(folder, count)| ((*folder).to_owned(), *count));
-    assert_eq!(
-        counts,
-        known.collect(),
-        "circles (left) and CIRCLES (right): move what both sides need into a file of its own\n{}",
+    assert!(
+        found.is_empty(),
+        "move what both sides need into a file of its own\n{}",
         found.join("\n")
     );
 }

@@ -113,15 +113,6 @@ pub(crate) const LEFT: &[(&str, [usize; 3])] = &[
 /// Names of types that more than one file declares. The number only falls.
 pub(crate) const DUPLICATE_TYPES: usize = 62;
 
-/// Circles of imports that are still there, by crate: (folder, number). The numbers only fall.
-pub(crate) const CIRCLES: &[(&str, usize)] = &[
-    ("agent/host/", 5),
-    ("agent/metrics/", 3),
-    ("agent/state/", 1),
-    ("collector/", 2),
-    ("collector/core/", 1),
-];
-
 /// The crates of the agent, each with the crates of the agent that it may depend on: what serves
 /// and reports cannot reach what changes the guest.
 pub(crate) const AGENT_CRATES: &[(&str, &[&str])] = &[

@@ -22,11 +22,12 @@ use std::{
 use virtfleet_agent_core::disks::{DeviceId, Doubt, Region, regions};
 use virtfleet_runtime::digest::Sha256;
 
-pub(super) use super::held::Held;
-use super::{
-    held::{LastClose, open},
-    identity, writes,
+pub(super) use super::{
+    held::Held,
+    read_failure::{Failure, doubt},
+    reader_message::{Bytes, FurtherRead, Message, Order, send},
 };
+use super::{held::LastClose, identity, open_locked::open, writes};
 use crate::Roots;
 
 /// Alignment of buffers, offsets and lengths of direct reads; sufficient for every device.
@@ -66,56 +67,6 @@ impl Default for Limits {
     }
 }
 
-/// Summary of the bytes that were read.
-#[derive(Debug, Default)]
-pub(super) struct Bytes {
-    /// Number of bytes read.
-    pub(super) read: u64,
-    /// Offset of the first byte that is not zero.
-    pub(super) first: Option<u64>,
-    /// SHA-256 (hex) of offset, length and content of each MiB (or the remainder of one) that is
-    /// not all zero.
-    pub(super) digest: String,
-    /// The first chunk.
-    pub(super) head: Vec<u8>,
-    /// The last 64 KiB or less.
-    pub(super) tail: Vec<u8>,
-    /// The first non-zero byte outside of the regions of every proof.
-    pub(super) apart: Option<u64>,
-    /// What [`Reader::further`] has read.
-    pub(super) further: FurtherRead,
-}
-
-impl Bytes {
-    /// Adds a MiB that was read apart from the regions: the digest covers both.
-    pub(super) fn and_apart(&mut self, found: &Self) {
-        let mut digest = Sha256::default();
-        digest.update(self.digest.as_bytes());
-        digest.update(found.digest.as_bytes());
-        self.digest = digest.hex();
-        self.first = self.first.into_iter().chain(found.first).min();
-        self.apart = found.first;
-    }
-}
-
-/// Parameters of the reader thread.
-pub(super) struct Order {
-    pub(super) path: PathBuf,
-    pub(super) id: DeviceId,
-    /// Root of sysfs.
-    pub(super) roots: Roots,
-    /// If false, the device is only locked.
-    pub(super) exclusive: bool,
-}
-
-pub(super) enum Message {
-    Locked,
-    Opened,
-    Read(u64),
-    Done(Box<(Held, Bytes)>),
-    Failed(Doubt),
-}
-
 /// A running reader thread.
 pub(super) struct Reader {
     messages: Receiver<Message>,
@@ -123,11 +74,6 @@ pub(super) struct Reader {
     limits: Limits,
     /// Deadline of the first message.
     first: Duration,
-}
-
-/// Builds the reason why a device cannot be read. `passing`: a later attempt may succeed.
-pub(super) fn doubt(reason: String, passing: bool) -> Doubt {
-    Doubt { reason, passing }
 }
 
 impl Reader {
@@ -269,16 +215,6 @@ impl Reader {
     }
 }
 
-/// Why the thread ends early.
-pub(super) enum Failure {
-    CallerGone,
-    Doubt(Doubt),
-}
-
-pub(super) fn send(sender: &SyncSender<Message>, message: Message) -> Result<(), Failure> {
-    sender.send(message).map_err(|_| Failure::CallerGone)
-}
-
 /// Buffer for a chunk, aligned for direct reads.
 pub(super) struct Aligned {
     room: Vec<u8>,
@@ -307,15 +243,6 @@ pub(super) struct Further {
     pub(super) before: Vec<Region>,
     /// Time to stop.
     pub(super) until: Instant,
-}
-
-/// Result of a read beyond the regions.
-#[derive(Debug, Default)]
-pub(super) struct FurtherRead {
-    /// All regions read so far.
-    pub(super) regions: Vec<Region>,
-    /// The first byte that is not zero; reading stopped there.
-    pub(super) first: Option<u64>,
 }
 
 /// Reads the blocks of [`regions::blocks`] until the time is over or a byte is not zero.

@@ -19,21 +19,11 @@ use virtfleet_agent_core::{
 
 pub(super) use self::{kernel::users, open::openers};
 use super::facts::{block, partition_folder, partitions};
+pub(super) use super::used_mount::UsedMount;
 use crate::{ReadError, Roots, list, read_bounded, read_text};
 
 /// Maximum size of one process's mountinfo in bytes. A node with thousands of pods has a few MiB.
 const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
-
-/// A mount of any process.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct UsedMount {
-    /// Mount point. Outside of PID 1's namespace, with the process.
-    pub(super) at: String,
-    /// True if PID 1 has this mount.
-    pub(super) first: bool,
-    /// Device number. For a filesystem with its own number (btrfs), the number of its source.
-    pub(super) number: DevNumber,
-}
 
 /// Why the mounts are unknown.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,7 @@
 //! needs no recovery from errors. The kernel answers a dump in pieces of at most 32 KiB, one per
 //! `recv`.
 
+mod error;
 mod ethtool;
 
 use std::{
@@ -33,29 +34,13 @@ use virtfleet_agent_core::netlink::{
 
 pub use self::ethtool::Ethtool;
 use crate::{Held, Kernel, held_addresses};
+pub use error::NetworkError;
+use error::{MAX_ATTEMPTS, MAX_ENTRIES};
 
-/// Maximum number of attempts for a dump that concurrent changes interrupt.
-const MAX_ATTEMPTS: u32 = 6;
 /// Timeout for one piece of an answer in seconds; the kernel needs microseconds.
 const RECEIVE_TIMEOUT_SECONDS: i64 = 3;
 /// Maximum size of a piece in bytes (`net/netlink/af_netlink.c`).
 const MAX_PIECE_BYTES: usize = 32 << 10;
-/// Maximum number of entries of a dump.
-const MAX_ENTRIES: usize = 1 << 17;
-
-/// Why a query failed.
-#[derive(Debug, thiserror::Error)]
-pub enum NetworkError {
-    /// The kernel refused.
-    #[error("{0}")]
-    Refused(#[from] Errno),
-    /// Every dump was interrupted by a concurrent change.
-    #[error("it changed during each of {MAX_ATTEMPTS} reads")]
-    Unsteady,
-    /// The dump has too many entries.
-    #[error("it has more than {MAX_ENTRIES} entries")]
-    TooMany,
-}
 
 /// TCP sockets of all address families.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 mod arp;
 mod bonding;
 mod conntrack;
+mod devices;
 mod ethtool;
 mod ethtool_names;
 mod ipvs;
@@ -23,11 +24,8 @@ mod tcpstat;
 mod udp_queues;
 mod xfrm;
 
-use std::{io, path::Path};
-
-use super::{CollectError, Entry, Flag};
-
-use virtfleet_agent_host::{NetworkError, read_directory};
+use super::{Entry, Flag};
+use devices::{DEVICES, EXCLUDE, INCLUDE, devices, query_error};
 
 /// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[
@@ -71,51 +69,3 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::on("udp_queues", "Queued bytes of UDP sockets", udp_queues::new),
     Entry::off("xfrm", "Errors of IPsec", xfrm::new),
 ];
-
-const EXCLUDE: Flag = Flag::text("device-exclude", "deviceExclude");
-const INCLUDE: Flag = Flag::text("device-include", "deviceInclude");
-const DEVICES: &[Flag] = &[EXCLUDE, INCLUDE];
-
-/// Maximum number of names in a directory; far more devices than a node has pods.
-const MAX_DEVICES: usize = 8192;
-
-/// Names in a directory except plain files, sorted.
-fn names_of_devices(directory: &Path) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in read_directory(directory)?.take(MAX_DEVICES) {
-        let entry = entry?;
-        if entry.file_type().is_ok_and(|kind| !kind.is_file()) {
-            names.extend(entry.file_name().into_string().ok());
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
-}
-
-/// The devices under `class/net`. An empty directory is no data.
-fn devices(directory: &Path) -> Result<Vec<String>, CollectError> {
-    match names_of_devices(directory) {
-        Ok(names) if names.is_empty() => Err(CollectError::no_data("there is no network device")),
-        Ok(names) => Ok(names),
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied
-            ) =>
-        {
-            Err(CollectError::no_data(format!(
-                "cannot list {}",
-                directory.display()
-            )))
-        }
-        Err(error) => Err(CollectError::because(
-            format!("cannot list {}", directory.display()),
-            error,
-        )),
-    }
-}
-
-/// An error of a kernel query.
-fn query_error(what: &'static str) -> impl FnOnce(NetworkError) -> CollectError {
-    move |error| CollectError::because(format!("cannot query {what} from the kernel"), error)
-}

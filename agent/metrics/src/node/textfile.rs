@@ -16,7 +16,7 @@ use virtfleet_agent_host::{Roots, Stamped, modified_seconds};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::textfile_folders::{Folders, names};
-use crate::{CollectError, Collector, Context, RegistryError, registry};
+use crate::{CollectError, Collector, Context, RegistryError, series_limit};
 
 /// Maximum number of exported files.
 /// Maximum total size of the exported files in bytes. A single file may have 1 MiB.
@@ -76,7 +76,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     Ok(Box::new(Textfile {
         roots: context.roots.clone(),
         folders: Folders::new(&context.settings.textfile.directories)?,
-        limit: registry::limit(&context.settings, "textfile"),
+        limit: series_limit::limit(&context.settings, "textfile"),
         parsed: BTreeMap::new(),
         written_families: HashSet::new(),
         logged: BTreeSet::new(),

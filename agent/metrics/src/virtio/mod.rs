@@ -8,11 +8,13 @@
 mod collector;
 mod devices;
 mod disks;
+mod limits;
 mod nics;
 mod standing;
 mod watch;
 
 use super::Entry;
+use limits::MAX_EXPORTED;
 
 /// The collectors of this group by name.
 pub(super) const ENTRIES: &[Entry] = &[Entry::on(
@@ -20,6 +22,3 @@ pub(super) const ENTRIES: &[Entry] = &[Entry::on(
     "virtio devices, their queues and interrupts, and their findings",
     collector::new,
 )];
-
-/// Maximum number of exported devices, interfaces, disks or findings; more than a VM has.
-const MAX_EXPORTED: usize = 256;

@@ -348,7 +348,7 @@ fn complete(
                 disk = wanted.name,
                 reason,
                 "cannot determine whether it is complete"
-            )
+            );
         })
         .ok()
 }

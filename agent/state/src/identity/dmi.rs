@@ -6,7 +6,7 @@ use virtfleet_wire::identity::{Identity, Sourced};
 
 use super::{
     field_reader::{FieldReader, GuestFile},
-    state::IDENTITY_STATE,
+    identity_state::IDENTITY_STATE,
 };
 
 type Field = fn(&mut Identity) -> &mut Option<Sourced<String>>;

@@ -12,6 +12,7 @@ mod cloud;
 mod dmi;
 mod downward;
 mod field_reader;
+mod identity_state;
 mod interfaces;
 mod kubelet;
 pub mod state;

@@ -12,6 +12,7 @@
 
 mod action;
 mod decide;
+mod decision;
 pub mod evidence;
 pub mod guard;
 mod input;

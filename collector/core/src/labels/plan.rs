@@ -1,18 +1,20 @@
 //! Plans one Node: compares desired and actual labels key by key, and builds the patch.
 
-pub use super::action::Action;
-pub use super::input::{LabelInput, Reason};
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+pub use super::{
+    action::Action,
+    decision::Decision,
+    input::{LabelInput, Reason},
+};
 use super::{
     evidence::Evidence,
     merge::{Merged, merge},
     owned::{self, ANNOTATION, Owned},
-    policy::Mode,
     safety,
     steps::{self, LabelGroup, NodeContext},
 };
@@ -29,32 +31,6 @@ pub struct NodePlan {
     /// Whether a key may follow only if that is safe, and there was no evidence: plan again with
     /// [`Evidence`].
     pub needs_evidence: bool,
-}
-
-/// Decision about one key.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Decision {
-    /// The key on the user cluster's Node.
-    pub key: String,
-    /// The key on the infra node.
-    pub source: Option<String>,
-    /// The `LabelPropagation` that selects it, several joined by `, `; none if it is withdrawn.
-    pub policy: Option<String>,
-    /// The mode that applies.
-    pub mode: Option<Mode>,
-    /// The Node's value.
-    pub current: Option<String>,
-    /// The infra node's value.
-    pub desired: Option<String>,
-    /// What the collector does.
-    pub action: Action,
-    /// Why.
-    pub reason: Reason,
-    /// Why, as one line for display, with what to do if the key is not in its desired state.
-    pub message: String,
-    /// Only a policy with `dryRun` selects it: shown, not sent.
-    pub dry_run: bool,
 }
 
 /// A change of one Node's metadata.

@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::{
+    action::Action,
     decide::{LabelOutcome, LabelState},
+    decision::Decision,
     guard,
+    input::{LabelInput, Reason},
     merge::{AgreedRule, Merged, MergedRule, RuleConflict},
     owned::{ANNOTATION, Owned},
     pairs,
-    plan::{Action, Decision, LabelInput, Reason},
 };
 use crate::facts::InfraNode;
 

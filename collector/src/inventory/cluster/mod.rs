@@ -17,6 +17,7 @@
 
 mod connect;
 mod failure;
+mod infra_watch;
 mod kinds;
 mod metrics;
 mod object;
@@ -45,9 +46,10 @@ use virtfleet_wire::{finding::Finding, ids::Namespace};
 pub use self::metrics::WatchMetrics;
 use self::{
     connect::{ClusterClients, ConnectionPolicy, follow_endpoints, follow_services},
+    infra_watch::InfraWatch,
     kinds::Kind,
     object::Object,
-    reflector::{Reflector, ReflectorEvent},
+    reflector::Reflector,
     resource_cache::ResourceCache,
     secrets::Secrets,
     status_registry::{StatusRegistry, WatchId},
@@ -178,7 +180,7 @@ impl Inventory {
             None
         });
         for id in ids {
-            let infra = Watch {
+            let infra = InfraWatch {
                 reflector: Reflector::new(self.api(&id)).labelled(id.kind.labels()),
                 cache: ResourceCache::new(id.kind, None),
                 id,
@@ -202,52 +204,5 @@ impl Inventory {
             Some(Some(Err(error))) => Err(error).context("a watch panicked"),
             _ => Ok(()),
         }
-    }
-}
-
-/// One watch of the infra cluster.
-struct Watch {
-    id: WatchId,
-    reflector: Reflector<Object>,
-    cache: ResourceCache,
-    registry: Arc<StatusRegistry>,
-    events: mpsc::Sender<InventoryEvent>,
-}
-
-impl Watch {
-    async fn run(mut self) -> Option<()> {
-        loop {
-            let watch_event = self.reflector.next().await;
-            for event in self.cache.take(&watch_event) {
-                self.events.send(event).await.ok()?;
-            }
-            self.report(&watch_event).await?;
-        }
-    }
-
-    /// Updates the registry; emits `Synced` if this completes the inventory.
-    async fn report(&mut self, event: &ReflectorEvent<Object>) -> Option<()> {
-        let complete = match event {
-            ReflectorEvent::ListStarted => {
-                self.registry.list_started(&self.id);
-                false
-            }
-            ReflectorEvent::Complete => self.registry.listed(&self.id),
-            ReflectorEvent::Failed(failure) => self.registry.failed(&self.id, failure),
-            ReflectorEvent::Watching => {
-                self.registry.works(&self.id);
-                false
-            }
-            _ => false,
-        };
-        if !matches!(event, ReflectorEvent::Listed(_)) {
-            self.registry
-                .set_objects(&self.id, self.cache.len(), self.cache.unreadable());
-        }
-        if complete {
-            tracing::info!("all watches of the infra cluster are synced");
-            self.events.send(InventoryEvent::Synced).await.ok()?;
-        }
-        Some(())
     }
 }

@@ -14,8 +14,9 @@ use virtfleet_wire::{
 };
 
 use super::{
-    Watch, connect::ConnectionPolicy, kinds::Kind, object::Object, reflector::ReflectorEvent,
-    resource_cache::ResourceCache, secrets::Secrets, user_cluster::UserClusterTask,
+    connect::ConnectionPolicy, infra_watch::InfraWatch, kinds::Kind, object::Object,
+    reflector::ReflectorEvent, resource_cache::ResourceCache, secrets::Secrets,
+    user_cluster::UserClusterTask,
 };
 use crate::{
     inventory::read::{SecretRef, kubeconfig_secret},
@@ -24,7 +25,7 @@ use crate::{
 
 /// The watch of `UserCluster`s.
 pub(super) struct UserClusterWatch {
-    watch: Watch,
+    watch: InfraWatch,
     shared: UserClusterContext,
     tenants: Arc<Tenants>,
     running: BTreeMap<ClusterName, RunningTask>,
@@ -48,7 +49,7 @@ struct RunningTask {
 }
 
 impl UserClusterWatch {
-    pub(super) fn new(watch: Watch, shared: UserClusterContext, tenants: Arc<Tenants>) -> Self {
+    pub(super) fn new(watch: InfraWatch, shared: UserClusterContext, tenants: Arc<Tenants>) -> Self {
         Self {
             watch,
             shared,

@@ -10,13 +10,15 @@ mod fixed;
 mod journal;
 mod path_state;
 mod reload;
+mod resolv_conf;
 mod resolved;
+mod runtime;
 mod runtime_restore;
 #[cfg(test)]
 mod tests;
 mod undo;
 
-use std::{fs, path::PathBuf};
+use std::path::PathBuf;
 
 use virtfleet_agent_core::dns::{
     ours,
@@ -25,20 +27,19 @@ use virtfleet_agent_core::dns::{
     seen::{File, Link, Obstacle},
 };
 
-use crate::{Commands, FailPoints, Roots, read_text};
+use crate::{Commands, FailPoints, Roots};
 use journal::{LinkAnnouncement, ORIGINAL_FILE, Place, Undo};
 use path_state::PathState;
+use resolv_conf::MAX_RESOLV_CONF_BYTES;
 use undo::undo;
 
 pub(crate) use fixed::fixed;
 pub use journal::{DNS_DIRECTORY, DnsJournalError, keep_last_good, last_good, original, unfinished};
+pub use resolv_conf::RESOLV_CONF;
+pub(crate) use resolv_conf::resolv_conf;
 
-/// Configuration file of resolver libraries.
-pub const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// Prefix of the agent's temporary files.
 const TEMPORARY_PREFIX: &str = ".virtfleet-";
-/// Maximum size of a resolv.conf in bytes.
-const MAX_RESOLV_CONF_BYTES: usize = 1 << 20;
 
 /// A performed and verified change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -309,21 +310,6 @@ fn put(roots: &Roots, effects: &mut Vec<Effect>, path: &str, after: PathState) -
         effects.push(Effect::Put(Place { path, before, after }));
     }
     Ok(())
-}
-
-/// The current `/etc/resolv.conf`, for [`original`] and for observation.
-pub(crate) fn resolv_conf(roots: &Roots) -> File {
-    let path = roots.root(RESOLV_CONF);
-    let link = fs::read_link(&path)
-        .ok()
-        .and_then(|target| target.into_os_string().into_string().ok());
-    let obstacle = fixed(roots, &path);
-    File {
-        link,
-        text: read_text(&roots.root_file(RESOLV_CONF), MAX_RESOLV_CONF_BYTES).ok(),
-        fixed: obstacle.is_some(),
-        obstacle,
-    }
 }
 
 /// Performs one effect and returns its description.

@@ -1,29 +1,20 @@
 //! Makes services apply the written configuration.
 
 use std::{
-    net::IpAddr,
     path::Path,
     time::{Duration, Instant},
 };
 
 use nix::poll::{PollTimeout, poll};
 use virtfleet_agent_core::dns::{
-    collision::STUBS,
     given::{networkd_link_state, resolved_link},
     ours,
     plan::Service,
-    resolv,
 };
 
-use super::{super::observe::Processes, resolv_conf, resolved};
+pub(super) use super::runtime::{RELOAD_TIMEOUT, RESOLVED, RUNTIME_TIMEOUT, programs_use_resolved};
+use super::{super::observe::Processes, resolv_conf, resolved, runtime::nameservers};
 use crate::{CommandError, Commands, Roots, Tool, list, read_text};
-
-/// Maximum time for a service to reload or restart.
-pub(super) const RELOAD_TIMEOUT: Duration = Duration::from_secs(20);
-/// Maximum time for a command that only changes a service's runtime state.
-pub(super) const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
-/// Unit of systemd-resolved.
-pub(super) const RESOLVED: &str = "systemd-resolved";
 
 /// Makes a service reread its files.
 fn request_reload(
@@ -152,17 +143,6 @@ pub(super) fn wait_until_network_manager_announces(roots: &Roots, commands: &dyn
     } else {
         wait_until(commands, || !nameservers(resolv_conf(roots).text).is_empty());
     }
-}
-
-/// True if `/etc/resolv.conf` directs programs to systemd-resolved.
-pub(super) fn programs_use_resolved(roots: &Roots) -> bool {
-    let file = resolv_conf(roots);
-    let by_link = file.link.is_some_and(|link| link.contains("systemd/resolve/"));
-    by_link || nameservers(file.text).iter().any(|one| STUBS.contains(one))
-}
-
-fn nameservers(text: Option<String>) -> Vec<IpAddr> {
-    resolv::parse(&text.unwrap_or_default()).nameservers
 }
 
 /// Reverts what NetworkManager has set in systemd-resolved, which it does not revert itself after

@@ -9,7 +9,7 @@ use super::{
     super::observe::FOLDERS,
     MAX_RESOLV_CONF_BYTES,
     path_state::{PathState, make_folders},
-    reload::{RELOAD_TIMEOUT, RESOLVED, RUNTIME_TIMEOUT, programs_use_resolved},
+    runtime::{RELOAD_TIMEOUT, RESOLVED, RUNTIME_TIMEOUT, programs_use_resolved},
 };
 use crate::{CommandError, Commands, Roots, Tool, list, read_text, write_atomic};
 

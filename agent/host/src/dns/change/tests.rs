@@ -5,6 +5,7 @@ mod services;
 
 use std::{
     cell::RefCell,
+    fs,
     os::unix::fs::symlink,
     panic::{AssertUnwindSafe, catch_unwind},
     path::Path,

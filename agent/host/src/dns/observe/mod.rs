@@ -4,6 +4,7 @@
 mod files;
 mod given;
 mod kubelet;
+mod limits;
 mod links;
 mod live;
 mod owner;
@@ -25,16 +26,13 @@ use virtfleet_agent_core::{
 use super::change::{last_good, original, resolv_conf};
 use crate::{AddressesError, Commands, Roots, Tool, find_program, held_addresses, read_text};
 pub(super) use files::FOLDERS;
+use limits::{MAX_FILE_BYTES, QUERY_TIMEOUT};
 pub(super) use processes::Processes;
 
-/// Maximum number of bytes read from one file.
-const MAX_FILE_BYTES: usize = 1 << 20;
 /// systemd-resolved's upstream nameservers of all links.
 const UPSTREAMS_FILE: &str = "/run/systemd/resolve/resolv.conf";
 /// Programs that a plan may need.
 const PROGRAMS: [&str; 5] = ["systemctl", "resolvectl", "networkctl", "nmcli", "resolvconf"];
-/// Maximum run time of a program that is only queried.
-const QUERY_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Why the configuration is unknown.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@ use crate::{
     labels::{
         evidence::{Dependent, NodeOperator, NodeRequirement, Term},
         owned::OwnedLabel,
-        policy::Takeover,
+        policy::{Mode, Takeover},
     },
     store::tests::labels,
 };

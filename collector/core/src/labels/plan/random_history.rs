@@ -14,7 +14,7 @@ use super::{
     tests::{BETA, RESTRICTED, ZONE, input, patched, pod, policy, rule},
     *,
 };
-use crate::labels::policy::{Rule, Source, Takeover};
+use crate::labels::policy::{Mode, Rule, Source, Takeover};
 
 /// Value written by other writers.
 const FOREIGN: &str = "others";

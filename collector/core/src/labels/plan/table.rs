@@ -5,7 +5,10 @@ use super::{
     *,
 };
 use crate::{
-    labels::{owned::OwnedLabel, policy::Takeover},
+    labels::{
+        owned::OwnedLabel,
+        policy::{Mode, Takeover},
+    },
     store::tests::labels,
 };
 

@@ -10,7 +10,7 @@ use crate::{
     labels::{
         evidence::Dependent,
         owned::OwnedLabel,
-        policy::{Rule, Source, Takeover},
+        policy::{Mode, Rule, Source, Takeover},
     },
     store::tests::{infra_node, key, labels},
 };
