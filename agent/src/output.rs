@@ -17,6 +17,9 @@ pub enum Output {
 
 impl Output {
     /// Renders the value in this format, with a final line feed. `text` renders it for people.
+    ///
+    /// # Errors
+    /// The value cannot be serialized.
     pub fn render<T: Serialize>(
         self,
         value: &T,

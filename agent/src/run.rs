@@ -80,7 +80,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let history = DnsHistory::default();
     let metrics = args
         .collectors
-        .over(&config.metrics)
+        .apply_to(&config.metrics)
         .map_err(|error| (error.into(), Code::Usage))?;
     let context = Context {
         dns: history.clone(),

@@ -153,7 +153,9 @@ fn tier2_nothing_is_copied_over_what_somebody_has_written() {
     let refused = stage.pass(&all).unwrap();
     assert_eq!(refused.standing("data"), "failed", "{}", refused.state);
     assert!(
-        refused.error("data").contains("nobody has copied"),
+        refused
+            .error("data")
+            .contains("files that the agent did not copy there"),
         "{}",
         refused.state
     );

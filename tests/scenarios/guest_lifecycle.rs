@@ -1,11 +1,14 @@
-//! What happens to an agent in a guest after it has come: other software that runs cloud-init
-//! again, boots without cloud-init, settings that change, upgrades, the package, and Ignition in
-//! the place of cloud-init.
+//! Installation and later life of an agent in a real guest:
+//! - `kkp`: Kubermatic's bootstrap runs cloud-init a second time and then disables it.
+//! - `ignition`: Ignition installs the agent instead of cloud-init.
+//! - `package`: the Debian package is installed and removed. In between the page is compared with
+//!   node_exporter's (`node_exporter`), and the kernel kills a pod for lack of memory (`pods`).
+//! - `settings`: settings change, a disk is attached, and the binary is upgraded.
 
-mod beside;
 mod ignition;
 mod kit;
 mod kkp;
+mod node_exporter;
 mod package;
 mod pods;
 mod settings;

@@ -20,6 +20,11 @@
 //! A scenario's tier (1 to 4, see `docs/contributing/testing.md`) is the digit after `tier` in its
 //! name; without one it is 1.
 
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "an error of the harness ends the test, and its text says what failed"
+)]
+
 pub mod bins;
 pub mod cluster;
 pub mod delivered;

@@ -1,4 +1,6 @@
-//! The agent's decisions, without I/O: parsers, data models and plans.
+//! The agent's decisions: parsers of what the guest's files and the kernel say, data models, plans
+//! and findings. Nothing here opens a file, makes a system call, starts a thread or reads the
+//! clock: callers pass bytes and times, and get values.
 
 pub mod dbus;
 pub mod disks;

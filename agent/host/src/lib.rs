@@ -17,7 +17,9 @@ pub mod virtio;
 
 #[cfg(any(test, feature = "fakes"))]
 pub use command::fake::FakeCommands;
-pub use command::{CommandError, CommandOutput, Commands, SystemCommands, Tool, find_program, own_program};
+pub use command::{
+    CommandError, CommandOutput, Commands, SystemCommands, Tool, find_program, outlive::outlive, own_program,
+};
 pub use disks::{
     btrfs_calls::{BtrfsDevice, BtrfsFilesystem, btrfs_devices},
     busy::{busy_below, entries_in},
@@ -40,17 +42,19 @@ pub use disks::{
 pub use files::{
     atomic_file::{WriteError, write_atomic},
     bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text},
+    content::{has_content, is_plain, link_target, read_whole},
     durable::{link_atomic, remove_durably},
+    image,
     lock::{Holder, Lock, LockError, lock_waiting, lock_within},
     probe::{
         exists, is_directory, is_present, is_readable, link_name, modified_seconds, read_directory,
-        real_path, try_exists,
+        real_path, require, try_exists,
     },
     reread::{Folder, Reread, RereadError, read_once},
     roots::Roots,
     stamped::Stamped,
     state_file::{AGENT_GROUP, write_for_agent},
-    sweep::sweep_temporary_files,
+    sweep::{sweep_directory, sweep_temporary_files},
     sysfs::{
         Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
         directory_names,

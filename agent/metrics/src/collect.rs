@@ -167,12 +167,12 @@ pub struct Flag {
     /// Key in the collector's settings, e.g. `deviceExclude`.
     pub key: &'static str,
     /// Type of the setting.
-    pub holds: Holds,
+    pub setting_type: SettingType,
 }
 
 /// Type of a flag's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Holds {
+pub enum SettingType {
     /// One text; the last flag has precedence.
     Text,
     /// A list of texts; each flag adds one.
@@ -187,7 +187,7 @@ impl Flag {
         Self {
             suffix,
             key,
-            holds: Holds::Text,
+            setting_type: SettingType::Text,
         }
     }
     /// A flag that may be repeated.
@@ -195,7 +195,7 @@ impl Flag {
         Self {
             suffix,
             key,
-            holds: Holds::Texts,
+            setting_type: SettingType::Texts,
         }
     }
     /// A flag without a value.
@@ -203,7 +203,7 @@ impl Flag {
         Self {
             suffix,
             key,
-            holds: Holds::Switch,
+            setting_type: SettingType::Switch,
         }
     }
 }

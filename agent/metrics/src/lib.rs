@@ -1,4 +1,6 @@
-//! Guest metrics: one file per collector, one registration table per group, one page.
+//! Guest metrics: one file per collector, one registration table per group, one page. Reads the
+//! guest through `virtfleet-agent-host` and root's results through `virtfleet-agent-state`; it
+//! changes nothing.
 //!
 //! ```text
 //! Roots ─▶ collector ─▶ parser (agent/core) ─▶ families ─▶ page
@@ -31,7 +33,7 @@ mod slot;
 mod storage;
 mod virtio;
 
-pub use collect::{Build, CollectError, Collector, Context, DefaultOn, Entry, Flag, Holds};
+pub use collect::{Build, CollectError, Collector, Context, DefaultOn, Entry, Flag, SettingType};
 pub use registry::Registry;
 pub use virtfleet_agent_core::{
     scrape_filter::{Filter, FilterError},

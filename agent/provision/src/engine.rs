@@ -40,7 +40,7 @@ impl<P> Clone for Mode<'_, P> {
 impl<P> Copy for Mode<'_, P> {}
 
 impl<'a, P> Mode<'a, P> {
-    /// A run of `stage`, which nobody waits for.
+    /// A run of `stage` in the background: no caller waits for it.
     pub fn of_stage(stage: Stage, budget: Option<Duration>) -> Self {
         Self {
             stage,

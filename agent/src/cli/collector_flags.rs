@@ -5,31 +5,31 @@ use std::collections::BTreeMap;
 
 use clap::{Arg, ArgAction, ArgMatches};
 use serde_json::{Map, Value};
-use virtfleet_agent_metrics::{COLLECTORS, DefaultOn, Entry, Flag, Holds};
+use virtfleet_agent_metrics::{COLLECTORS, DefaultOn, Entry, Flag, SettingType};
 use virtfleet_wire::settings::MetricsSettings;
 
 const DISABLE_DEFAULTS: &str = "collector.disable-defaults";
 
-/// The collector flags of a command line.
+/// Collector flags that a command line sets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CollectorFlags {
-    /// Collectors that were turned on or off.
+    /// Collectors that flags turn on (`true`) or off (`false`), by name.
     pub switched: BTreeMap<String, bool>,
-    /// Collector, flag and its values.
-    set: Vec<(&'static str, Flag, Vec<String>)>,
+    /// Name of the collector, flag, and the values given on the command line.
+    overrides: Vec<(&'static str, Flag, Vec<String>)>,
 }
 
-/// A flag's value that is invalid for its setting.
+/// A value of a flag is invalid for the setting that it overrides.
 #[derive(Debug, thiserror::Error)]
 #[error("--{flag}: {reason}")]
 pub struct FlagError {
     flag: String,
-    /// The reason is part of the message and not a source, so that a printed error chain has it
-    /// once.
+    /// The message includes the reason. It is not a `#[source]`, because a printed error chain
+    /// would repeat it.
     reason: serde_json::Error,
 }
 
-/// The flags' definitions for clap.
+/// Definitions of the flags for clap.
 pub(super) fn arguments() -> impl Iterator<Item = Arg> {
     let defaults = Arg::new(DISABLE_DEFAULTS)
         .long(DISABLE_DEFAULTS)
@@ -37,16 +37,17 @@ pub(super) fn arguments() -> impl Iterator<Item = Arg> {
         .help_heading("Collectors")
         .help("Run only the collectors that a flag turns on");
     std::iter::once(defaults).chain(COLLECTORS.iter().flat_map(|entry| {
-        let settings = entry.flags.iter().flat_map(|flag| setting(entry, flag));
-        switches(entry).into_iter().chain(settings)
+        let settings = entry.flags.iter().flat_map(|flag| setting_args(entry, flag));
+        on_off_args(entry).into_iter().chain(settings)
     }))
 }
 
-fn switches(entry: &Entry) -> [Arg; 2] {
-    let [on, off] = names(entry.name);
+/// Definitions of the flags that turn a collector on and off.
+fn on_off_args(entry: &Entry) -> [Arg; 2] {
+    let [on, off] = on_off_names(entry.name);
     let when = match entry.default_on {
         DefaultOn::Always => " (on by default)",
-        DefaultOn::Dashboards => " (on in the profile dashboards)",
+        DefaultOn::Dashboards => " (on by default in the profile dashboards)",
         DefaultOn::Never => "",
     };
     [
@@ -65,8 +66,9 @@ fn switches(entry: &Entry) -> [Arg; 2] {
     ]
 }
 
-fn setting(entry: &Entry, flag: &Flag) -> Vec<Arg> {
-    let name = long(entry.name, flag);
+/// Definition of a flag that overrides a setting. A boolean has a second one, prefixed with `no-`.
+fn setting_args(entry: &Entry, flag: &Flag) -> Vec<Arg> {
+    let name = long_name(entry.name, flag);
     let arg = Arg::new(name.clone())
         .long(name.clone())
         .help_heading("Collectors")
@@ -74,10 +76,10 @@ fn setting(entry: &Entry, flag: &Flag) -> Vec<Arg> {
             "Overrides the setting metrics.{}.{}",
             entry.name, flag.key
         ));
-    match flag.holds {
-        Holds::Text => vec![arg.action(ArgAction::Set).value_name("VALUE")],
-        Holds::Texts => vec![arg.action(ArgAction::Append).value_name("VALUE")],
-        Holds::Switch => {
+    match flag.setting_type {
+        SettingType::Text => vec![arg.action(ArgAction::Set).value_name("VALUE")],
+        SettingType::Texts => vec![arg.action(ArgAction::Append).value_name("VALUE")],
+        SettingType::Switch => {
             let off = format!("no-{name}");
             let no = Arg::new(off.clone()).long(off.clone()).action(ArgAction::SetTrue);
             vec![
@@ -88,14 +90,17 @@ fn setting(entry: &Entry, flag: &Flag) -> Vec<Arg> {
     }
 }
 
-/// The flags that turn a collector on and off.
-fn names(name: &str) -> [String; 2] {
-    [format!("collector.{name}"), format!("no-collector.{name}")]
+/// Long names of the flags that turn a collector on and off.
+fn on_off_names(collector: &str) -> [String; 2] {
+    [
+        format!("collector.{collector}"),
+        format!("no-collector.{collector}"),
+    ]
 }
 
-/// The flag's long name. A flag whose suffix contains a point already has the collector's other
-/// name in it.
-fn long(collector: &str, flag: &Flag) -> String {
+/// Long name of a flag that overrides a setting. A suffix that contains a dot already includes
+/// node_exporter's name of the collector ([`Flag::suffix`]).
+fn long_name(collector: &str, flag: &Flag) -> String {
     if flag.suffix.contains('.') {
         format!("collector.{}", flag.suffix)
     } else {
@@ -104,7 +109,7 @@ fn long(collector: &str, flag: &Flag) -> String {
 }
 
 impl CollectorFlags {
-    /// From the matches of clap.
+    /// Reads the flags from clap's matches.
     pub(super) fn from_matches(matches: &ArgMatches) -> Self {
         let mut flags = Self::default();
         if matches.get_flag(DISABLE_DEFAULTS) {
@@ -112,38 +117,41 @@ impl CollectorFlags {
             flags.switched.extend(all);
         }
         for entry in COLLECTORS {
-            let [on, off] = names(entry.name);
+            let [on, off] = on_off_names(entry.name);
             if matches.get_flag(&on) || matches.get_flag(&off) {
                 flags
                     .switched
                     .insert(entry.name.to_owned(), matches.get_flag(&on));
             }
             for flag in entry.flags {
-                let name = long(entry.name, flag);
-                let values = match flag.holds {
-                    Holds::Switch => [(&name, "true"), (&format!("no-{name}"), "false")]
+                let name = long_name(entry.name, flag);
+                let values = match flag.setting_type {
+                    SettingType::Switch => [(&name, "true"), (&format!("no-{name}"), "false")]
                         .iter()
                         .find(|(name, _)| matches.get_flag(name))
                         .map(|(_, word)| vec![(*word).to_owned()]),
-                    Holds::Text | Holds::Texts => matches
+                    SettingType::Text | SettingType::Texts => matches
                         .get_many::<String>(&name)
                         .map(|values| values.cloned().collect()),
                 };
-                flags.set.extend(values.map(|values| (entry.name, *flag, values)));
+                flags
+                    .overrides
+                    .extend(values.map(|values| (entry.name, *flag, values)));
             }
         }
         flags
     }
 
-    /// The settings with the flags applied over them.
+    /// Returns `settings` with the values of the flags in place of its own. Does not apply
+    /// [`CollectorFlags::switched`].
     ///
     /// # Errors
-    /// A value is invalid for its setting.
-    pub fn over(&self, settings: &MetricsSettings) -> Result<MetricsSettings, FlagError> {
+    /// A value of a flag is invalid for its setting.
+    pub fn apply_to(&self, settings: &MetricsSettings) -> Result<MetricsSettings, FlagError> {
         let mut settings = settings.clone();
-        for (collector, flag, values) in &self.set {
+        for (collector, flag, values) in &self.overrides {
             let error = |reason| FlagError {
-                flag: long(collector, flag),
+                flag: long_name(collector, flag),
                 reason,
             };
             let mut tree = serde_json::to_value(&settings).map_err(error)?;
@@ -152,10 +160,10 @@ impl CollectorFlags {
                     .or_insert_with(|| Value::Object(Map::new()))
             });
             if let Some(Value::Object(section)) = section {
-                let value = match flag.holds {
-                    Holds::Switch => Value::Bool(values.last().is_some_and(|word| word == "true")),
-                    Holds::Text => values.last().map_or(Value::Null, |text| text.as_str().into()),
-                    Holds::Texts => values.iter().map(String::as_str).collect(),
+                let value = match flag.setting_type {
+                    SettingType::Switch => Value::Bool(values.last().is_some_and(|word| word == "true")),
+                    SettingType::Text => values.last().map_or(Value::Null, |text| text.as_str().into()),
+                    SettingType::Texts => values.iter().map(String::as_str).collect(),
                 };
                 section.insert(flag.key.to_owned(), value);
             }
@@ -187,23 +195,23 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_has_a_setting_of_its_kind() {
+    fn every_flag_changes_a_setting_of_its_type() {
         for entry in COLLECTORS {
             for flag in entry.flags {
-                let name = long(entry.name, flag);
-                let line = match flag.holds {
-                    Holds::Switch => format!("a --{name}"),
-                    Holds::Text if flag.key.ends_with("Timeout") => format!("a --{name} 3s"),
-                    Holds::Text | Holds::Texts => format!("a --{name} x"),
+                let name = long_name(entry.name, flag);
+                let line = match flag.setting_type {
+                    SettingType::Switch => format!("a --{name}"),
+                    SettingType::Text if flag.key.ends_with("Timeout") => format!("a --{name} 3s"),
+                    SettingType::Text | SettingType::Texts => format!("a --{name} x"),
                 };
-                let over = |line: &str, settings: &MetricsSettings| {
-                    let set = parse(line).over(settings);
-                    set.unwrap_or_else(|error| panic!("{line}: {error}"))
+                let applied = |line: &str, settings: &MetricsSettings| {
+                    let result = parse(line).apply_to(settings);
+                    result.unwrap_or_else(|error| panic!("{line}: {error}"))
                 };
-                let settings = over(&line, &MetricsSettings::default());
+                let settings = applied(&line, &MetricsSettings::default());
                 assert_ne!(settings, MetricsSettings::default(), "{line}");
-                if flag.holds == Holds::Switch {
-                    assert_ne!(over(&format!("a --no-{name}"), &settings), settings, "{line}");
+                if flag.setting_type == SettingType::Switch {
+                    assert_ne!(applied(&format!("a --no-{name}"), &settings), settings, "{line}");
                 }
             }
         }
@@ -212,14 +220,15 @@ mod tests {
     #[test]
     fn an_error_for_an_invalid_value_names_its_flag() {
         let flags = CollectorFlags {
-            set: vec![(
+            overrides: vec![(
                 "filesystem",
                 Flag::text("mount-timeout", "mountTimeout"),
                 vec!["soon".to_owned()],
             )],
             ..CollectorFlags::default()
         };
-        let error = flags.over(&MetricsSettings::default()).unwrap_err().to_string();
+        let result = flags.apply_to(&MetricsSettings::default());
+        let error = result.unwrap_err().to_string();
         assert!(
             error.starts_with("--collector.filesystem.mount-timeout: "),
             "{error}"

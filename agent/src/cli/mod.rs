@@ -12,7 +12,6 @@ mod dns;
 mod dns_text;
 mod failure;
 mod nic;
-mod outlive;
 mod plan;
 mod plan_file;
 mod print;
@@ -28,6 +27,7 @@ pub use compat::translate;
 pub use verb::{ApplyOptions, Args, DisksVerb, Domain, Subjects, Verb};
 
 use clap::error::{ContextKind, ContextValue};
+use virtfleet_agent_host::{outlive, require};
 use virtfleet_runtime::exit::Code;
 
 /// Parses the process's command line and runs its verb.
@@ -51,7 +51,7 @@ pub fn main() -> Code {
     let args = Args::from_matches(&matches);
     // An admin who names a file wants that file, not the defaults.
     if let Some(config) = &args.config
-        && let Err(error) = std::fs::metadata(config)
+        && let Err(error) = require(config)
     {
         let config = config.display();
         print::complain(&format!(
@@ -68,7 +68,7 @@ pub fn main() -> Code {
         }
     };
     if args.verb.reads_disks() {
-        outlive::run(verb)
+        outlive(verb, print::complain)
     } else {
         verb()
     }

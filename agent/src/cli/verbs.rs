@@ -7,7 +7,7 @@ use virtfleet_agent_core::{
     VERSION,
     pass::{RunOutcome, Stage},
 };
-use virtfleet_agent_host::{SystemCommands, Systemctl, is_root};
+use virtfleet_agent_host::{SystemCommands, Systemctl, is_root, link_target};
 use virtfleet_agent_metrics::{COLLECTORS, Context, Filter, Registry};
 use virtfleet_agent_provision::STEPS;
 use virtfleet_agent_service::{
@@ -108,7 +108,7 @@ fn put_in_place(options: &Options, remove: bool, output: Output) -> Result<Code,
     // The running binary, even if its file has been replaced since.
     let own = Path::new("/proc/self/exe");
     if !is_root() {
-        return Err(InstallError::NotRoot(own.read_link().unwrap_or_default().display().to_string()).into());
+        return Err(InstallError::NotRoot(link_target(own).unwrap_or_default().display().to_string()).into());
     }
     let outcome = if remove {
         install::remove(options, &SystemCommands)?
@@ -142,7 +142,7 @@ fn apply(args: &Args, stage: Option<Stage>, output: Output, wait: Option<Duratio
 
 fn metrics(args: &Args) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
-    let settings = args.collectors.over(&loaded.config.metrics)?;
+    let settings = args.collectors.apply_to(&loaded.config.metrics)?;
     let context = Context {
         nic: loaded.config.nic.clone(),
         ..Context::new(args.roots.clone(), settings)
@@ -209,7 +209,7 @@ fn agree(tls: &ServerTls) -> Result<(), String> {
 fn collectors(args: &Args, settings: &MetricsSettings) -> Vec<CollectorRun> {
     let registry = args
         .collectors
-        .over(settings)
+        .apply_to(settings)
         .map_err(|error| error.to_string())
         .and_then(|settings| {
             let switched = &args.collectors.switched;

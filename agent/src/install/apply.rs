@@ -1,9 +1,11 @@
 //! Applies an installation plan. Every file is replaced atomically and is on the disk before the
 //! next step.
 
-use std::{fs, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
-use virtfleet_agent_host::{Commands, Tool, link_atomic, remove_durably, write_atomic};
+use virtfleet_agent_host::{
+    Commands, Tool, link_atomic, read_whole, remove_durably, sweep_directory, write_atomic,
+};
 use virtfleet_delivery::guest;
 
 use super::{InstallError, Options, Outcome, Plan, io_error};
@@ -20,7 +22,7 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 pub fn apply(options: &Options, plan: &Plan, commands: &dyn Commands) -> Result<Outcome, InstallError> {
     let mut outcome = Outcome::default();
     if let Some((own, agent)) = &plan.binary {
-        let content = fs::read(own).map_err(io_error("read", own))?;
+        let content = read_whole(own).map_err(io_error("read", own))?;
         write_atomic(&options.at(agent)?, &content, 0o755, None)?;
         outcome.written.push(agent.clone());
     }
@@ -86,14 +88,7 @@ fn sweep(options: &Options) {
         let Ok(here) = options.folder(folder) else {
             continue;
         };
-        for entry in fs::read_dir(here).into_iter().flatten().flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            // `.virtfleet-new.` belongs to the boot command, which may be running.
-            if name.starts_with(".virtfleet-") && !name.starts_with(".virtfleet-new.") {
-                // A file that cannot be removed is harmless.
-                fs::remove_file(entry.path()).ok();
-            }
-        }
+        sweep_directory(&here);
     }
 }
 

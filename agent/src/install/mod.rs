@@ -6,7 +6,6 @@
 //! ```
 
 mod apply;
-mod image;
 mod plan;
 mod remove;
 
@@ -16,7 +15,7 @@ use std::{
 };
 
 use serde::Serialize;
-use virtfleet_agent_host::{CommandError, WriteError};
+use virtfleet_agent_host::{CommandError, WriteError, image, is_directory};
 
 pub use apply::apply;
 pub use plan::{Plan, plan};
@@ -66,7 +65,7 @@ impl Options {
     }
     /// True if systemd runs here and units may be started.
     fn has_systemd(&self) -> bool {
-        self.is_live() && Path::new("/run/systemd/system").is_dir()
+        self.is_live() && is_directory(Path::new("/run/systemd/system"))
     }
 }
 

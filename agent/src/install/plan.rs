@@ -2,20 +2,19 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
+use virtfleet_agent_host::{has_content, is_plain, is_present, link_target};
 use virtfleet_delivery::{
     INSTALLED, WANTED,
     guest::{self, Link, PACKAGE_UNITS, USER},
     payload::File,
     word, words,
 };
+use virtfleet_runtime::digest::sha256_file;
 
 use super::{InstallError, Options, io_error};
-use virtfleet_runtime::digest::sha256_file;
 
 /// The changes, in order. Paths are those of the guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub struct Plan {
 pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, InstallError> {
     for folder in PACKAGE_UNITS {
         let unit = format!("{folder}/{}", guest::AGENT_UNIT);
-        if options.at(&unit)?.symlink_metadata().is_ok() {
+        if is_present(&options.at(&unit)?) {
             return Err(InstallError::Packaged(unit));
         }
     }
@@ -66,7 +65,7 @@ pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, Instal
         .chain([agent.as_str()])
         .collect();
     let before = options.small_text(INSTALLED);
-    let is_left = |path: &&str| options.at(path).is_ok_and(|path| path.symlink_metadata().is_ok());
+    let is_left = |path: &&str| options.at(path).is_ok_and(|path| is_present(&path));
     let obsolete = words(&before, "file")
         .filter(|path| is_ours(path) && !ours.contains(path))
         .filter(is_left)
@@ -93,10 +92,7 @@ pub fn plan(options: &Options, own: &Path, version: &str) -> Result<Plan, Instal
         links: links
             .iter()
             .filter(|link| {
-                let there = options
-                    .at(&link.path)
-                    .ok()
-                    .and_then(|path| fs::read_link(path).ok());
+                let there = options.at(&link.path).ok().and_then(|path| link_target(&path));
                 there.as_deref() != Some(Path::new(&link.target))
             })
             .cloned()
@@ -142,11 +138,5 @@ fn is_there(options: &Options, file: &File) -> bool {
     let Ok(path) = options.at(&file.path) else {
         return false;
     };
-    is_plain(&path, file.mode) && fs::read(&path).is_ok_and(|content| content == file.content)
-}
-
-/// True for a regular file, not a link, with these permission bits.
-fn is_plain(path: &Path, mode: u32) -> bool {
-    let found: io::Result<fs::Metadata> = path.symlink_metadata();
-    found.is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o7777 == mode)
+    has_content(&path, file.mode, &file.content)
 }

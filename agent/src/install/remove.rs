@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use virtfleet_agent_host::{Commands, Tool, remove_durably};
+use virtfleet_agent_host::{Commands, Tool, is_directory, remove_durably};
 use virtfleet_delivery::{INSTALLED, STATE, guest, words};
 
 use super::{InstallError, Options, Outcome, io_error, plan::is_ours};
@@ -58,7 +58,7 @@ pub fn remove(options: &Options, commands: &dyn Commands) -> Result<Outcome, Ins
             }
         }
     }
-    if options.at(STATE)?.is_dir() && outcome.removed.iter().any(|path| path.ends_with("/wanted")) {
+    if is_directory(&options.at(STATE)?) && outcome.removed.iter().any(|path| path.ends_with("/wanted")) {
         outcome.warnings.push(
             "user-data with the boot command installs everything again when cloud-init runs at boot: remove it there too"
                 .to_owned(),

@@ -8,8 +8,8 @@ use std::{
 
 use virtfleet_agent_core::dns::answers::{Answer, QueryOutcome};
 
-/// Maximum number of results that are kept for each nameserver.
-const MAX_ANSWERS: usize = 10;
+/// Maximum number of results kept for each nameserver.
+const MAX_RESULTS_PER_NAMESERVER: usize = 10;
 
 /// Probe results, shared between the nameserver watch (writer) and the report and metrics
 /// (readers).
@@ -21,20 +21,21 @@ pub struct DnsHistory(Arc<Mutex<Vec<NameserverHistory>>>);
 pub struct NameserverHistory {
     /// Address of the nameserver.
     pub nameserver: IpAddr,
-    /// The last ten results, newest last.
-    pub answers: Vec<RecordedAnswer>,
-    /// Number of results for each outcome ([`QueryOutcome::word`]) since the agent started.
+    /// The most recent results, at most ten, oldest first.
+    pub results: Vec<DnsProbeResult>,
+    /// Number of results for each outcome ([`QueryOutcome::word`]) since the history of the
+    /// nameserver began.
     pub outcomes: BTreeMap<&'static str, u64>,
 }
 
 /// Result of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RecordedAnswer {
-    /// Arrival of the answer, or the timeout: `CLOCK_BOOTTIME` in nanoseconds.
+pub struct DnsProbeResult {
+    /// Time of the answer, or of the timeout if there was none: `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
-    /// Outcome, as in [`QueryOutcome::word`].
+    /// Name of the outcome ([`QueryOutcome::word`]).
     pub outcome: &'static str,
-    /// The answer is the expected one: the probed name does not exist.
+    /// True if a working nameserver returns this outcome ([`is_good`]).
     pub good: bool,
     /// Response time in microseconds. `None` if no answer arrived.
     pub micros: Option<u64>,
@@ -42,12 +43,13 @@ pub struct RecordedAnswer {
 
 impl NameserverHistory {
     /// The newest result.
-    pub fn last(&self) -> Option<&RecordedAnswer> {
-        self.answers.last()
+    pub fn last(&self) -> Option<&DnsProbeResult> {
+        self.results.last()
     }
 }
 
-/// True for the outcomes that a working nameserver returns for a name that does not exist.
+/// True for the outcomes that a working nameserver returns for the probed name, which does not
+/// exist.
 pub fn is_good(outcome: &QueryOutcome) -> bool {
     matches!(
         outcome,
@@ -56,15 +58,15 @@ pub fn is_good(outcome: &QueryOutcome) -> bool {
 }
 
 impl DnsHistory {
-    /// A copy of the history of all nameservers.
+    /// Returns a copy of the history of all nameservers.
     pub fn snapshot(&self) -> Vec<NameserverHistory> {
         self.lock().clone()
     }
 
-    /// Records an answer. `at_boottime_ns` is `CLOCK_BOOTTIME` at its arrival.
+    /// Records the result of a probe. `at_boottime_ns`: see [`DnsProbeResult::at_boottime_ns`].
     pub fn add(&self, answer: &Answer, at_boottime_ns: u64) {
         let outcome = &answer.outcome;
-        let recorded = RecordedAnswer {
+        let result = DnsProbeResult {
             at_boottime_ns,
             outcome: outcome.word(),
             good: is_good(outcome),
@@ -78,17 +80,17 @@ impl DnsHistory {
             .unwrap_or_else(|| {
                 all.push(NameserverHistory {
                     nameserver,
-                    answers: Vec::new(),
+                    results: Vec::new(),
                     outcomes: BTreeMap::new(),
                 });
                 all.len() - 1
             });
         let history = &mut all[index];
-        *history.outcomes.entry(recorded.outcome).or_default() += 1;
-        if history.answers.len() == MAX_ANSWERS {
-            history.answers.remove(0);
+        *history.outcomes.entry(result.outcome).or_default() += 1;
+        if history.results.len() == MAX_RESULTS_PER_NAMESERVER {
+            history.results.remove(0);
         }
-        history.answers.push(recorded);
+        history.results.push(result);
     }
 
     /// Removes the history of every nameserver that is not in `nameservers`.

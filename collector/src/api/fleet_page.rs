@@ -1,6 +1,6 @@
-//! `GET /metrics/fleet`: series about all VMs, hosts and clusters. Prometheus scrapes it with
-//! `honor_labels`, because `namespace` and `name` are those of the VM. `docs/metrics.md` lists the
-//! families.
+//! `GET /metrics/fleet`: series about all VMs, infra nodes and user clusters. Prometheus scrapes it
+//! with `honor_labels`, because the labels `namespace` and `name` are those of the VM.
+//! `docs/metrics.md` lists the families.
 
 use std::sync::Arc;
 
@@ -13,19 +13,20 @@ use virtfleet_wire::{
 use super::{error::ApiError, findings::severity_name, reply::Reply, router::ApiRequest};
 use crate::labels::{Drift, drift_series};
 
+/// Handles `GET /metrics/fleet`.
 #[expect(clippy::unnecessary_wraps, reason = "all handlers have the same signature")]
 pub(super) fn page(request: &ApiRequest) -> Result<Reply, ApiError> {
     let mut page = Page::new();
     write(&mut page, &request.snapshot);
-    // Only the leader has this data; zeros of a standby would contradict it.
+    // Only the leader compares labels; series of a standby would contradict those of the leader.
     if request.snapshot.synced && request.api.write_access.standby().is_none() {
-        labels(&mut page, request.api.labels.drift());
+        label_drift(&mut page, request.api.labels.drift());
     }
     Ok(Reply::page(&page))
 }
 
-/// Before the first complete read of the inventory a partial fleet would look like a small one:
-/// only `virtfleet_inventory_*` is written.
+/// Writes all families that do not depend on leadership. Until the inventory has been read
+/// completely once, only `virtfleet_inventory_*`: an incomplete fleet would look like a small one.
 fn write(page: &mut Page, fleet: &FleetSnapshot) {
     inventory(page, fleet);
     if fleet.synced {
@@ -57,10 +58,10 @@ fn inventory(page: &mut Page, fleet: &FleetSnapshot) {
     }
 }
 
-fn labels(page: &mut Page, drift: Drift) {
+fn label_drift(page: &mut Page, drift: Drift) {
     let mut family = page.family(
         "virtfleet_label_drift",
-        "Nodes whose label differs from its LabelPropagation, by user cluster, key and reason.",
+        "Nodes whose label differs from what a LabelPropagation requests, by user cluster, key and reason.",
         Gauge,
     );
     for (cluster, key, reason, count) in drift_series(drift) {
@@ -69,11 +70,11 @@ fn labels(page: &mut Page, drift: Drift) {
     }
 }
 
-/// Every severity, so that each one has a series, which is 0 without findings.
+/// All severities. Each has a series, with the value 0 if there are no such findings.
 const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Critical];
 
 /// The labels that identify a VM.
-fn named(vm: &VmView) -> [(&'static str, &str); 3] {
+fn vm_labels(vm: &VmView) -> [(&'static str, &str); 3] {
     [
         ("cluster", vm.cluster.as_ref().map_or("", |id| id.as_str())),
         ("namespace", vm.namespace.as_str()),
@@ -81,8 +82,9 @@ fn named(vm: &VmView) -> [(&'static str, &str); 3] {
     ]
 }
 
-/// Writes a family with at most one sample per VM, without further labels.
-fn each_vm(
+/// Writes a gauge with the labels of [`vm_labels`]. A VM for which `value` returns `None` has no
+/// sample.
+fn vm_gauge(
     page: &mut Page,
     fleet: &FleetSnapshot,
     name: &str,
@@ -92,7 +94,7 @@ fn each_vm(
     let mut family = page.family(name, help, Gauge);
     for vm in fleet.vms.values() {
         if let Some(value) = value(vm) {
-            family.sample(&named(vm), value);
+            family.sample(&vm_labels(vm), value);
         }
     }
 }
@@ -101,28 +103,28 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
     placement(page, fleet);
     let mut family = page.family(
         "virtfleet_vm_state",
-        "The VM's state in the infra cluster; 1.",
+        "State of the VM in the infra cluster, as the label state. Always 1.",
         Gauge,
     );
     for vm in fleet.vms.values() {
-        let [cluster, namespace, name] = named(vm);
+        let [cluster, namespace, name] = vm_labels(vm);
         family.sample(&[cluster, namespace, name, ("state", vm.state.as_str())], 1.0);
     }
-    each_vm(
+    vm_gauge(
         page,
         fleet,
         "virtfleet_vm_up",
         "Whether the VM's agent answered the last pull; 0 also for a VM that does not run (see virtfleet_vm_state).",
         |vm| (vm.agent.status != AgentStatus::Disabled).then(|| flag(vm.agent.status == AgentStatus::Up)),
     );
-    each_vm(
+    vm_gauge(
         page,
         fleet,
         "virtfleet_vm_agent_last_seen_timestamp_seconds",
         "Time of the last answer of the VM's agent, in seconds since 1970; absent before the first one.",
         |vm| Some(vm.agent.last_seen_ms? as f64 / 1000.0),
     );
-    each_vm(
+    vm_gauge(
         page,
         fleet,
         "virtfleet_vm_agent_pull_duration_seconds",
@@ -135,7 +137,7 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
         Gauge,
     );
     for vm in fleet.vms.values() {
-        let [cluster, namespace, name] = named(vm);
+        let [cluster, namespace, name] = vm_labels(vm);
         for severity in SEVERITIES {
             let labels = [cluster, namespace, name, ("severity", severity_name(severity))];
             family.sample(&labels, vm.severities.get(severity) as f64);
@@ -148,12 +150,13 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
 fn placement(page: &mut Page, fleet: &FleetSnapshot) {
     let mut family = page.family(
         "virtfleet_vm_placement_info",
-        "Placement of the VM: one series for every VM that has a VMI; 1.",
+        "Placement of the VM: one series for every VM that has a VMI. Always 1.",
         Gauge,
     );
+    // A VM that is not stopped has a VMI.
     let placed = |vm: &&Arc<VmView>| vm.state != VmState::Stopped;
     for vm in fleet.vms.values().filter(placed) {
-        let [cluster, namespace, name] = named(vm);
+        let [cluster, namespace, name] = vm_labels(vm);
         family.sample(
             &[
                 cluster,
@@ -173,7 +176,7 @@ fn placement(page: &mut Page, fleet: &FleetSnapshot) {
 fn hosts(page: &mut Page, fleet: &FleetSnapshot) {
     let mut family = page.family(
         "virtfleet_host_info",
-        "An infra node; known is false if only a VMI names it; 1.",
+        "Infra node; the label known is false if the inventory lacks the node and only a VMI names it. Always 1.",
         Gauge,
     );
     for host in &fleet.hosts {
@@ -206,8 +209,8 @@ fn hosts(page: &mut Page, fleet: &FleetSnapshot) {
     }
 }
 
-/// Clusters that only labels name are omitted: their VMs have `cluster=""` everywhere, and sums
-/// must agree.
+/// Writes the families about user clusters. Omits clusters that only labels of VMs name, without a
+/// `UserCluster`: the families about VMs have `cluster=""` for their VMs, and sums must be equal.
 fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
     let known = || fleet.clusters.iter().filter(|cluster| cluster.known);
     let mut family = page.family("virtfleet_cluster_vms", "VMs of the user cluster.", Gauge);
@@ -239,8 +242,9 @@ fn clusters(page: &mut Page, fleet: &FleetSnapshot) {
     }
 }
 
-fn flag(yes: bool) -> f64 {
-    f64::from(u8::from(yes))
+/// The value of a boolean gauge: 1 for true, 0 for false.
+fn flag(value: bool) -> f64 {
+    f64::from(u8::from(value))
 }
 
 #[cfg(test)]

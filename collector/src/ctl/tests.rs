@@ -141,11 +141,15 @@ fn errors_name_the_cause_and_the_next_step() {
             "there is no VM worker: did you mean cluster-a/worker-0",
         ),
         (
-            &["vm", "nobody"],
+            &["vm", "unknown"],
             4,
-            "there is no VM nobody: virtfleetctl vms lists all VMs",
+            "there is no VM unknown: virtfleetctl vms lists all VMs",
         ),
-        (&["vm", "cluster-a/nobody"], 4, "there is no VM cluster-a/nobody"),
+        (
+            &["vm", "cluster-a/unknown"],
+            4,
+            "there is no VM cluster-a/unknown",
+        ),
         (&["vm", "Cluster/x"], 2, "\"Cluster\" is not a valid namespace"),
         (&["vms", "--zone", ""], 2, "\"zone\" is empty"),
         (&["vms", "--server", "ftp://x"], 2, "not an http or https URL"),

@@ -306,11 +306,11 @@ async fn a_standby_writes_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_migration_is_written_during_the_first_writes_of_a_large_fleet() {
-    const MANY: usize = 3000;
+    const OBJECTS: usize = 3000;
     let fake = Fake::default();
     let (fleet, _stop) = stage(&fake, WriteAccess::fixed(true));
     seconds(6).await;
-    for number in 0..MANY {
+    for number in 0..OBJECTS {
         let mut other = vmi_of("h1");
         // Sorted after "a", so that all of them come before "a" again.
         other.key.name = format!("b{number}").parse().unwrap();
@@ -318,14 +318,14 @@ async fn a_migration_is_written_during_the_first_writes_of_a_large_fleet() {
     }
     seconds(10).await;
     let started = fake.stored.lock().unwrap().len();
-    assert!((2..MANY / 2).contains(&started), "{started} of {MANY}");
+    assert!((2..OBJECTS / 2).contains(&started), "{started} of {OBJECTS}");
     let before = fake.writes();
     fleet.apply(vmi("h2"));
     seconds(60).await;
-    assert_eq!(fake.stored.lock().unwrap().len(), MANY + 1, "all are written");
+    assert_eq!(fake.stored.lock().unwrap().len(), OBJECTS + 1, "all are written");
     assert_eq!(fake.placement(), "h2");
     // Two requests for each new VM, one for the migrated one, within the rate limit.
-    assert_eq!(fake.writes() - 2, 2 * MANY + 1);
+    assert_eq!(fake.writes() - 2, 2 * OBJECTS + 1);
     assert!((fake.writes() - before) <= 60 * MAX_REQUESTS_PER_SECOND as usize + 1);
     let settled = fake.writes();
     seconds(3600).await;

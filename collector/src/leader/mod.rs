@@ -263,7 +263,7 @@ impl<S: LeaseStore> Candidate<S> {
         let leads = leadership != Leadership::Standby;
         self.gauge.set(i64::from(leads));
         if leads != (before != Leadership::Standby) {
-            let holder = self.election.holder().unwrap_or("nobody");
+            let holder = self.election.holder().unwrap_or("none");
             tracing::info!(lease = self.name, leads, holder, "the leader changed");
         }
     }

@@ -174,11 +174,11 @@ mod tests {
             good.r#unsafe,
         );
         assert_eq!(counted, (2, 5, 2, 3, 1));
-        let nobody = PolicyFacts {
+        let unused = PolicyFacts {
             clusters: 0,
             ..facts.clone()
         };
-        let idle = label_propagation(&good, &nobody, "t2");
+        let idle = label_propagation(&good, &unused, "t2");
         let accepted = &idle.conditions[0];
         assert_eq!(
             (accepted.status, accepted.reason.as_str()),

@@ -1,5 +1,6 @@
 //! Common parts of both programs: digests, logs, exit codes, shutdown, TLS, and an HTTP server with
-//! limits.
+//! limits. It reads certificates, listens on sockets and handles signals; it knows nothing of VMs,
+//! guests or Kubernetes.
 //!
 //! ```text
 //! main ─▶ telemetry::init ─▶ shutdown::signals ─▶ http::serve(listener, tls, limits, service) ─▶ drain ─▶ exit::Code

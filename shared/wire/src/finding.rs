@@ -58,7 +58,7 @@ pub struct Finding {
     /// What to do next: a command to type or a field to set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// When it was first seen, RFC 3339 in UTC; empty while nobody with a clock has seen it.
+    /// When it was first seen, RFC 3339 in UTC; empty until a program with a clock has seen it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub since: String,
 }

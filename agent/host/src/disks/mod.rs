@@ -52,7 +52,7 @@ mod writes;
 mod zero;
 
 pub use claim::{BlankDisk, ClaimError};
-pub use clone::{Begun, ClaimedClone, EraseError};
+pub use clone::{ClaimedClone, EraseError, UnfinishedErasure};
 pub use devices::DevicesError;
 pub use format::FormatError;
 pub use luks::OpenContainer;

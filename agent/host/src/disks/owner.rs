@@ -136,7 +136,7 @@ mod tests {
         assert!(own(&roots, &place, &owner("me", 0o711)).unwrap());
         assert!(!own(&roots, &place, &owner(&own_id.to_string(), 0o711)).unwrap());
         assert_eq!(fs::metadata(&place).unwrap().mode() & 0o7777, 0o711);
-        let error = own(&roots, &place, &owner("nobody-here", 0o700)).unwrap_err();
+        let error = own(&roots, &place, &owner("unknown-user", 0o700)).unwrap_err();
         assert!(error.to_string().contains("/etc/passwd has no"), "{error}");
     }
 }

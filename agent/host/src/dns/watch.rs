@@ -313,7 +313,7 @@ mod tests {
     use super::*;
     use crate::{Commands as _, SystemCommands, Tool, is_root};
 
-    const SHORT: Duration = Duration::from_millis(1);
+    const SHORT_INTERVAL: Duration = Duration::from_millis(1);
     const LONG: Duration = Duration::from_secs(20);
 
     fn files() -> (tempfile::TempDir, Roots) {
@@ -339,10 +339,10 @@ mod tests {
         let (_dir, roots) = files();
         let mut watch = DnsWatch::open(&roots).unwrap();
         let write = |path: &str, text: &str| fs::write(roots.root(path), text).unwrap();
-        assert_eq!(watch.wait(SHORT).unwrap(), []);
+        assert_eq!(watch.wait(SHORT_INTERVAL).unwrap(), []);
         write("/etc/hosts", "");
         write(RESOLV_CONF, "nameserver 192.0.2.1\n");
-        assert_eq!(watch.wait(SHORT).unwrap(), []);
+        assert_eq!(watch.wait(SHORT_INTERVAL).unwrap(), []);
         write(RESOLV_CONF, "nameserver 192.0.2.2\n");
         assert_eq!(watch.wait(LONG).unwrap(), [resolv_conf(RESOLV_CONF)]);
 
@@ -363,7 +363,7 @@ mod tests {
         }];
         assert_eq!(watch.wait(LONG).unwrap(), changed);
         write(lease, "ADDRESS=10.0.0.3\nDNS=192.0.2.1\n");
-        assert_eq!(watch.wait(SHORT).unwrap(), []);
+        assert_eq!(watch.wait(SHORT_INTERVAL).unwrap(), []);
         write(lease, "ADDRESS=10.0.0.3\nDNS=169.254.20.10\n");
         assert_eq!(watch.wait(LONG).unwrap(), changed);
     }
@@ -421,6 +421,6 @@ mod tests {
             assert!(!more.is_empty(), "{} of 256", reported.len());
             reported.extend(more);
         }
-        assert_eq!(watch.wait(SHORT).unwrap(), []);
+        assert_eq!(watch.wait(SHORT_INTERVAL).unwrap(), []);
     }
 }

@@ -2,7 +2,9 @@
 
 pub(crate) mod atomic_file;
 pub(crate) mod bounded;
+pub(crate) mod content;
 pub(crate) mod durable;
+pub mod image;
 pub(crate) mod lock;
 pub(crate) mod probe;
 pub(crate) mod reread;

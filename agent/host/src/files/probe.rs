@@ -28,6 +28,14 @@ pub fn try_exists(path: &Path) -> io::Result<bool> {
     path.try_exists()
 }
 
+/// Checks that `path` exists; symbolic links are followed.
+///
+/// # Errors
+/// The kernel's error, e.g. that it does not exist.
+pub fn require(path: &Path) -> io::Result<()> {
+    fs::metadata(path).map(drop)
+}
+
 /// True if `path` itself exists, even as a dangling symbolic link.
 pub fn is_present(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok()

@@ -52,6 +52,18 @@ pub fn sweep_temporary_files(roots: &Roots) -> Vec<String> {
     gone
 }
 
+/// Removes the installer's temporary files from a directory, of any age: those of
+/// [`super::write_atomic`] and [`super::link_atomic`]. Files named `.virtfleet-new.*` belong to the
+/// boot command, which may be running, and stay. A file that cannot be removed stays; it is
+/// harmless.
+pub fn sweep_directory(directory: &Path) {
+    for name in list(directory).unwrap_or_default() {
+        if name.starts_with(".virtfleet-") && !name.starts_with(".virtfleet-new.") {
+            fs::remove_file(directory.join(name)).ok();
+        }
+    }
+}
+
 /// `.virtfleet-` followed by the six alphanumeric characters of tempfile.
 fn is_temporary(name: &str) -> bool {
     let random = name.strip_prefix(".virtfleet-");

@@ -15,7 +15,7 @@ use virtfleet_agent_core::disks::{
 };
 use virtfleet_agent_host::{
     JournalStore, clock,
-    disks::{Begun, Disks},
+    disks::{Disks, UnfinishedErasure},
 };
 use virtfleet_wire::settings::{DiskContent, ProofKind};
 
@@ -73,7 +73,12 @@ pub(super) fn observe(
     clones
 }
 
-fn look(disks: Disks<'_>, wanted: &Wanted, device: &Device, begun: Option<Begun>) -> Option<CloneState> {
+fn look(
+    disks: Disks<'_>,
+    wanted: &Wanted,
+    device: &Device,
+    begun: Option<UnfinishedErasure>,
+) -> Option<CloneState> {
     let since = Instant::now();
     let mut told = since;
     let mut progress = |done: u64| {

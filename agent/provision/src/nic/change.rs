@@ -64,7 +64,7 @@ pub(super) struct Before {
     up: bool,
     /// Addresses of the interface, all of which must remain.
     addresses: Vec<IpAddr>,
-    /// True if at least one address must remain. An interrupted run has recorded no more than that.
+    /// True if at least one address must remain. An interrupted run has recorded only that.
     address: bool,
     /// True for each direction, receiving and sending, in which there was traffic.
     flows: (bool, bool),

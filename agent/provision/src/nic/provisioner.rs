@@ -23,7 +23,7 @@ pub struct NicProvisioner<'a> {
     pub world: &'a dyn World,
     /// Calls the drivers.
     pub calls: &'a dyn NicCalls,
-    /// Is told of each effect.
+    /// Called at each effect.
     pub fail_points: &'a dyn FailPoints,
     /// The boot.
     pub boot_id: &'a str,

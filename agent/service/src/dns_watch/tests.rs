@@ -118,7 +118,7 @@ fn nameservers_in_use_are_probed_and_root_learns_when_one_is_down() {
     assert!(questions.iter().all(|one| one.name == "cluster.local"));
     let heard = history.snapshot();
     assert_eq!(heard.len(), 1);
-    assert_eq!(heard[0].answers.len(), 10);
+    assert_eq!(heard[0].results.len(), 10);
     assert_eq!(heard[0].outcomes["timeout"], 20);
     let last = heard[0].last().unwrap();
     assert_eq!((last.good, last.micros), (false, None));

@@ -99,7 +99,7 @@ fn nameserver(state: &DnsState, heard: &[NameserverHistory], address: IpAddr) ->
     let heard = heard.iter().find(|one| one.nameserver == address);
     let last: Vec<Value> = heard
         .into_iter()
-        .flat_map(|heard| &heard.answers)
+        .flat_map(|heard| &heard.results)
         .map(|one| {
             json!({
                 "atBoottimeNs": one.at_boottime_ns,

@@ -101,6 +101,9 @@ impl Worker {
     /// Returns once the thread has finished a job after this call. It queues a job that does
     /// nothing; if the queue is full, the thread has other jobs. A slow scrape only delays the
     /// return.
+    ///
+    /// # Errors
+    /// The thread has ended.
     pub async fn alive(&self) -> Result<(), WorkerGone> {
         let mut done = self.done.clone();
         done.mark_unchanged();
@@ -117,6 +120,9 @@ impl Worker {
     }
 
     /// Returns once the thread has finished a first scrape.
+    ///
+    /// # Errors
+    /// The thread has ended.
     pub async fn ready(&self) -> Result<(), WorkerGone> {
         self.metrics(Filter::default(), false).await.map(drop)
     }

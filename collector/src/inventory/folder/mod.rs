@@ -1,7 +1,7 @@
 //! The manifest folder: Kubernetes manifests as the inventory. This is the default.
 //!
 //! ```text
-//! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node, migrations of the infra cluster
+//! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node and migrations
 //! <folder>/clusters/<name>/…  UserCluster of that name, and its Nodes
 //! <folder>/policies/…         LabelPropagation
 //!

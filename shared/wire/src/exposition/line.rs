@@ -64,7 +64,10 @@ fn quote(text: &str) -> String {
     text.chars().take(40).collect()
 }
 
-/// Reads one line, without its line feed.
+/// Parses one line, without its line feed.
+///
+/// # Errors
+/// What is wrong with the line.
 pub fn parse_line(line: &str) -> Result<Line<'_>, LineError> {
     let line = line.trim_matches([' ', '\t', '\r']);
     match line.strip_prefix('#') {

@@ -1,20 +1,23 @@
-//! Brings a program's own metrics, as prometheus-client writes them (OpenMetrics 1.0), onto a page
-//! of format 0.0.4.
+//! Converts a program's own metrics from OpenMetrics 1.0, which prometheus-client writes, to the
+//! text format 0.0.4.
 
 use super::{Line, LineError, MetricType, Page, parse_line};
 
-/// Appends an OpenMetrics text to `page`. The formats differ in this: OpenMetrics names a counter's
-/// family without `_total` and an info's without `_info`, format 0.0.4 with it; OpenMetrics ends
-/// with `# EOF`; and it says with `_created` when something began to be counted, for which format
-/// 0.0.4 has no place: such lines are passed over.
+/// Appends an OpenMetrics text to `page`. The formats differ as follows:
+/// - In OpenMetrics the name of a counter's family has no suffix `_total`, and that of an info no
+///   suffix `_info`. In format 0.0.4 it has.
+/// - In OpenMetrics the sample `_created` has the time at which a counter, histogram or summary was
+///   created. Format 0.0.4 has no such sample, so it is skipped.
+/// - OpenMetrics ends with `# EOF`.
 ///
-/// Errors: the number (from 1) of the first line that cannot be read, or whose sample is not of the
-/// family before it, and why; the page is then as it was.
+/// # Errors
+/// The number (from 1) of the first line that is malformed, or whose sample does not belong to the
+/// family declared before it, and the reason. The page is then unchanged.
 pub fn append_openmetrics(page: &mut Page, text: &str) -> Result<(), (usize, LineError)> {
     let mark = page.mark();
-    let mut state = State::default();
+    let mut converter = Converter::default();
     for (index, line) in text.lines().enumerate() {
-        if let Err(error) = state.line(page, line) {
+        if let Err(error) = converter.line(page, line) {
             page.rollback(mark);
             return Err((index + 1, error));
         }
@@ -22,29 +25,33 @@ pub fn append_openmetrics(page: &mut Page, text: &str) -> Result<(), (usize, Lin
     Ok(())
 }
 
+/// Converts line by line. The fields describe the current family.
 #[derive(Default)]
-struct State {
-    /// The family's name as OpenMetrics has it.
+struct Converter {
+    /// Name of the family in OpenMetrics. Empty before the first family.
     base: String,
-    /// The family's name as it goes onto the page.
+    /// Name of the family on the page. Set with its first sample.
     name: String,
     help: String,
+    /// `None` if there was no `# TYPE` line.
     kind: Option<MetricType>,
-    /// Whether `# TYPE` named it an OpenMetrics `info`.
+    /// True if its type is OpenMetrics' `info`.
     info: bool,
+    /// True if the page has a sample of the family.
     started: bool,
 }
 
-impl State {
+impl Converter {
     fn line(&mut self, page: &mut Page, line: &str) -> Result<(), LineError> {
         match parse_line(line)? {
             Line::Blank | Line::Eof => {}
             Line::Help(name, text) => {
-                self.enter(name);
+                self.start_family(name);
+                // prometheus-client appends a full stop to every text.
                 self.help = text.trim_end_matches('.').to_owned() + ".";
             }
             Line::Type(name, kind) => {
-                self.enter(name);
+                self.start_family(name);
                 self.kind = Some(kind);
                 self.info = line.trim_end().ends_with(" info");
             }
@@ -57,8 +64,8 @@ impl State {
                         _ => self.base.clone(),
                     };
                 }
-                let counts = !matches!(kind, MetricType::Gauge | MetricType::Untyped);
-                if counts && sample.name.strip_prefix(self.base.as_str()) == Some("_created") {
+                let may_have_created = !matches!(kind, MetricType::Gauge | MetricType::Untyped);
+                if may_have_created && sample.name.strip_prefix(self.base.as_str()) == Some("_created") {
                     return Ok(());
                 }
                 let labels = sample.labels.clone().collect::<Result<Vec<_>, _>>()?;
@@ -66,8 +73,8 @@ impl State {
                     .iter()
                     .map(|(name, value)| (*name, value.as_ref()))
                     .collect();
-                // No family was named, or another one: there is nothing that the sample could stand
-                // under.
+                // Fails if no `# HELP` or `# TYPE` line precedes the sample, or if the line names
+                // another family.
                 let suffix = Some(sample.name)
                     .filter(|_| !self.base.is_empty())
                     .and_then(|name| name.strip_prefix(self.name.as_str()))
@@ -84,7 +91,8 @@ impl State {
         Ok(())
     }
 
-    fn enter(&mut self, name: &str) {
+    /// Starts a family, unless `name` is the current one and has no samples yet.
+    fn start_family(&mut self, name: &str) {
         if self.base != name || self.started {
             *self = Self {
                 base: name.to_owned(),
@@ -94,7 +102,7 @@ impl State {
     }
 }
 
-/// What may follow a family's name in its samples.
+/// Suffixes that the samples of a family append to its name on the page.
 fn suffixes(kind: MetricType) -> &'static [&'static str] {
     match kind {
         MetricType::Counter | MetricType::Gauge | MetricType::Untyped => &[""],
@@ -108,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_infos_and_histograms_take_their_0_0_4_names() {
+    fn counters_infos_and_histograms_get_their_names_of_format_0_0_4() {
         let text = "# HELP requests Requests served.\n# TYPE requests counter\nrequests_total{code=\"200\"} 3\n\
                     requests_total{code=\"500\"} 1\n# HELP build Build.\n# TYPE build info\nbuild_info{version=\"1\"} 1\n\
                     # HELP took_seconds Time.\n# TYPE took_seconds histogram\n# UNIT took_seconds seconds\n\
@@ -126,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named_and_leaves_the_page_as_it_was() {
+    fn an_invalid_line_is_reported_by_number_and_the_page_is_unchanged() {
         let mut page = Page::new();
         page.gauge("a", "A.", 1.0);
         let before = page.to_text();
@@ -140,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn when_something_began_to_be_counted_is_passed_over() {
+    fn created_samples_are_skipped() {
         let text = "# TYPE a counter\na_created 1.5e9\na_total 2\n# TYPE b summary\nb{quantile=\"0.5\"} 1\nb_sum 3\n\
                     b_count 4\nb_created 1.5e9\n";
         let mut page = Page::new();
         append_openmetrics(&mut page, text).unwrap();
-        let said = page.to_text();
-        let samples: Vec<_> = said.lines().filter(|line| !line.starts_with('#')).collect();
+        let output = page.to_text();
+        let samples: Vec<_> = output.lines().filter(|line| !line.starts_with('#')).collect();
         assert_eq!(
             samples,
             ["a_total 2", "b{quantile=\"0.5\"} 1", "b_sum 3", "b_count 4"]
@@ -154,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_of_no_family_or_of_another_is_refused() {
+    fn a_sample_that_does_not_belong_to_the_declared_family_is_rejected() {
         for text in [
             "a 1\n",
             "# TYPE a gauge\nb 1\n",

@@ -48,7 +48,7 @@ impl Page {
             samples: self.samples,
         }
     }
-    /// Takes back all that was written since `mark`, so that a collector that fails leaves nothing
+    /// Removes all that was written since `mark`, so that a collector that fails leaves nothing
     /// half said.
     pub fn rollback(&mut self, mark: Mark) {
         self.text.truncate(mark.length);

@@ -35,7 +35,7 @@ pub struct Expect<'a> {
     pub kind: &'a str,
 }
 
-/// What came of the fragments.
+/// Result of loading the fragments.
 #[derive(Debug, Clone)]
 pub struct Loaded<T> {
     /// The settings to run with: sections with a problem have their defaults.
@@ -194,7 +194,7 @@ fn locate<'t>(tree: &'t Tree, path: &serde_path_to_error::Path) -> (Vec<Step>, &
     (steps, at)
 }
 
-/// Puts the default back at a place, or takes the value away where there is none. False when
+/// Restores the default at a path, or removes the value if there is no default. False when
 /// nothing changed.
 fn restore(tree: &mut Tree, default: &Tree, steps: &[Step]) -> bool {
     let Some((step, rest)) = steps.split_first() else {

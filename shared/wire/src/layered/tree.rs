@@ -2,8 +2,8 @@
 //! two are merged.
 //!
 //! Maps merge, the last scalar wins, lists whose items all have a `name` merge by it, every other
-//! list is replaced whole, and an explicit null takes back what weaker files said. Merging is
-//! associative: folding three files from either end gives the same.
+//! list is replaced whole, and an explicit null removes what files of lower precedence set. Merging
+//! is associative: folding three files from either end gives the same.
 
 pub use super::origin::Origin;
 use std::{

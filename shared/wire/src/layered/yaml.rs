@@ -51,7 +51,8 @@ impl From<ScanError> for YamlError {
 /// Reads every document of a text. An empty document (nothing, or only comments, between two `---`)
 /// is left out.
 ///
-/// Errors: the line and what is wrong there: syntax, a key that occurs twice, nesting beyond
+/// # Errors
+/// The line and what is wrong there: syntax, a key that occurs twice, nesting beyond
 /// [`MAX_DEPTH`], aliases that expand to more than 100,000 nodes, a key that is a collection.
 pub fn parse_yaml(text: &str) -> Result<Vec<Node>, YamlError> {
     check_depth(text)?;

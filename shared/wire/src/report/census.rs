@@ -22,7 +22,7 @@ pub const MAX_FINDINGS: usize = 256;
 pub const MAX_FEATURES: usize = 256;
 /// Maximum number of interfaces. A node with many pods has a veth each.
 pub const MAX_INTERFACES: usize = 2048;
-/// Maximum number of labels that kubelet is told to set.
+/// Maximum number of labels that kubelet is configured to set.
 pub const MAX_KUBELET_LABELS: usize = 512;
 
 /// Refuses a report that holds too many of something. Text that is no JSON, or of another shape, is

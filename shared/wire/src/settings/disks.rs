@@ -98,8 +98,8 @@ pub struct DiskMatch {
     pub part_uuid: Option<String>,
     /// Name of a partition in a GPT table (PARTLABEL). Like `partUuid`; both may be given.
     pub part_label: Option<String>,
-    /// Which one, from 1, of the disks that fit the rest and that nobody else claims, in the order
-    /// of their PCI addresses. Needs `allowPositional`.
+    /// Which one, from 1, of the disks that fit the rest and that no other entry claims, in the
+    /// order of their PCI addresses. Needs `allowPositional`.
     pub order: Option<u32>,
     /// Accept a disk by size and order alone. A disk that comes or goes may shift the order: only
     /// for platforms that give no serial.

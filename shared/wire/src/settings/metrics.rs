@@ -131,7 +131,7 @@ pub struct NetdevSettings {
 pub struct NetclassSettings {
     /// A regular expression of the devices that are left out; default none.
     pub ignored: Option<String>,
-    /// Whether a speed that nobody knows is left out; without it, it is -125000, as with
+    /// Whether an unknown speed is left out; without it, it is -125000, as with
     /// node_exporter.
     pub ignore_invalid_speed: bool,
     /// Whether what netlink alone tells is exported, too: other names of devices, as

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Usage;
 
 /// Maximum age of a data point.
-pub const WINDOW: Duration = Duration::from_hours(6);
+pub const TREND_WINDOW: Duration = Duration::from_hours(6);
 /// Minimum time span of the points for a prediction.
 pub const MIN_SPAN: Duration = Duration::from_mins(30);
 /// Minimum distance between points; it limits their number to 74.
@@ -45,7 +45,7 @@ fn ns(span: Duration) -> u64 {
 /// Appends a point. Removes points outside of the window, and points later than `now`: they are
 /// from another boot.
 pub fn add(points: &mut Vec<Point>, now: Point) {
-    let oldest = now.at_ns.saturating_sub(ns(WINDOW));
+    let oldest = now.at_ns.saturating_sub(ns(TREND_WINDOW));
     points.retain(|point| (oldest..=now.at_ns).contains(&point.at_ns));
     points.sort_by_key(|point| point.at_ns);
     // Replace the last point while it is close to its predecessor: the newest point is kept, and
@@ -187,7 +187,7 @@ mod tests {
                 prop_assert_eq!(points.last().map(|last| (last.at_ns, last.bytes)), Some((at_ns, bytes)));
                 prop_assert!(points.len() <= 74);
                 prop_assert!(points.windows(2).all(|pair| pair[0].at_ns <= pair[1].at_ns));
-                prop_assert!(at_ns - points[0].at_ns <= ns(WINDOW));
+                prop_assert!(at_ns - points[0].at_ns <= ns(TREND_WINDOW));
                 let usage = Usage { used: bytes, available };
                 if let Some(left) = full_in(&points, usage, |point| Some(point.bytes)) {
                     prop_assert!(left >= 0.0 && left.is_finite());
@@ -202,7 +202,7 @@ mod tests {
                 add(&mut points, point(minute, minute * GIB));
             }
             let span = points.last().unwrap().at_ns - points[0].at_ns;
-            prop_assert!(span + 30 * MIN >= ns(WINDOW), "{span}");
+            prop_assert!(span + 30 * MIN >= ns(TREND_WINDOW), "{span}");
             let found = left(&points, points.last().unwrap().bytes + 60 * GIB).unwrap();
             prop_assert!((found - 3600.0).abs() < 1.0, "{found}");
         }

@@ -204,8 +204,8 @@ pub struct Judged {
     pub answers: Vec<Answer>,
 }
 
-/// Reason in [`QueryOutcome::Garbled`] if the query itself was returned as response, by a mirror or by a
-/// nameserver that forwards to itself.
+/// Reason in [`QueryOutcome::Garbled`] if the query itself was returned as response, by a mirror or
+/// by a nameserver that forwards to itself.
 pub const ECHO: &str = "the question itself came back";
 
 /// Minimum response time of a slow answer, in microseconds.

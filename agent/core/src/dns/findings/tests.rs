@@ -1,3 +1,5 @@
+//! Findings for guests with each kind of resolver: ids, severities, subjects and remedies.
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -10,6 +12,7 @@ use crate::dns::{
     state::standing,
 };
 
+/// State that a reconcile run without an error records.
 fn state(asked: &Asked, seen: &Seen, plan: &Plan) -> DnsState {
     DnsState {
         manage: asked.manage,
@@ -23,13 +26,13 @@ fn state(asked: &Asked, seen: &Seen, plan: &Plan) -> DnsState {
     }
 }
 
-fn of(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Vec<Finding> {
+fn findings_of(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Vec<Finding> {
     let plan = plan(asked, seen, judged);
     findings(&state(asked, seen, &plan), asked, &plan)
 }
 
 /// Id, severity and subject of each finding.
-fn short(all: &[Finding]) -> Vec<String> {
+fn summaries(all: &[Finding]) -> Vec<String> {
     all.iter()
         .map(|one| format!("{} {:?} {}", one.id, one.severity, one.subject.name))
         .collect()
@@ -42,17 +45,20 @@ fn healthy_dns_has_no_findings() {
         resolv_conf: Some("/run/systemd/resolve/resolv.conf".to_owned()),
         ..Kubelet::default()
     });
-    assert_eq!(of(&asked(), &seen, &healthy("10.0.0.1")), []);
+    assert_eq!(findings_of(&asked(), &seen, &healthy("10.0.0.1")), []);
 }
 
 #[test]
 fn predicted_collision_is_a_warning_with_remedy() {
-    let mut by_hand = asked();
-    by_hand.manage = DnsManage::ReportOnly;
+    let mut report_only = asked();
+    report_only.manage = DnsManage::ReportOnly;
     let seen = resolved("169.254.20.10 10.0.0.1", "");
     let answers = healthy("169.254.20.10 10.0.0.1");
-    let found = of(&by_hand, &seen, &answers);
-    assert_eq!(short(&found), ["dns-collision-predicted Warning 169.254.20.10"]);
+    let found = findings_of(&report_only, &seen, &answers);
+    assert_eq!(
+        summaries(&found),
+        ["dns-collision-predicted Warning 169.254.20.10"]
+    );
     assert_eq!(
         found[0].remedy,
         "sudo virtfleet-agent apply dns, or set dns.manage: auto"
@@ -62,17 +68,17 @@ fn predicted_collision_is_a_warning_with_remedy() {
         found[0].evidence["givenBy"],
         "the DHCP lease of eth0 (/run/systemd/netif/leases/2)"
     );
-    // It is left out, so it is informational.
-    let mut done = seen.clone();
-    done.upstreams = Some("nameserver 10.0.0.1\n".to_owned());
+    // The nameserver is no longer in use: the severity falls.
+    let mut applied = seen.clone();
+    applied.upstreams = Some("nameserver 10.0.0.1\n".to_owned());
     assert_eq!(
-        short(&of(&asked(), &done, &answers)),
+        summaries(&findings_of(&asked(), &applied, &answers)),
         ["dns-collision-predicted Info 169.254.20.10"]
     );
-    // The only nameserver: critical, with the setting in the remedy.
-    let found = of(&asked(), &resolved("169.254.20.10", ""), &answers);
+    // It is the only nameserver: the findings are critical, and their remedies name the setting.
+    let found = findings_of(&asked(), &resolved("169.254.20.10", ""), &answers);
     assert_eq!(
-        short(&found),
+        summaries(&found),
         [
             "dns-nothing-verified Critical resolver",
             "dns-collision-predicted Critical 169.254.20.10"
@@ -91,9 +97,9 @@ fn present_collision_and_loop_are_critical() {
     seen.locals.push(local("169.254.20.10", "nodelocaldns"));
     let mut answers = healthy("10.0.0.1");
     answers.push(judged("169.254.20.10", Health::Looping));
-    let found = of(&asked(), &seen, &answers);
+    let found = findings_of(&asked(), &seen, &answers);
     assert_eq!(
-        short(&found),
+        summaries(&found),
         [
             "dns-collision Critical 169.254.20.10",
             "dns-loop Critical 169.254.20.10"
@@ -108,7 +114,7 @@ fn each_health_has_its_own_finding_id() {
     let ids: BTreeSet<String> = [Slow, NoTcp, TcpOnly, Lying, Incomplete, Failing, Looping, Dead]
         .into_iter()
         .map(|health| {
-            let found = of(
+            let found = findings_of(
                 &asked(),
                 &seen,
                 &[judged("10.0.0.1", health), judged("10.0.0.2", Healthy)],
@@ -123,9 +129,9 @@ fn each_health_has_its_own_finding_id() {
         .collect();
     let expected = "dns-loop dns-nameserver-dead dns-nameserver-failing dns-nameserver-incomplete dns-nameserver-lying dns-nameserver-slow dns-no-tcp dns-tcp-only";
     assert_eq!(ids.into_iter().collect::<Vec<_>>(), strings(expected));
-    // The last good nameserver, neither in use nor requested, is not reported.
+    // A dead nameserver that is neither in use nor requested is not reported.
     assert_eq!(
-        of(
+        findings_of(
             &asked(),
             &resolved("10.0.0.2", ""),
             &[judged("10.0.0.1", Dead), judged("10.0.0.2", Healthy)]
@@ -136,13 +142,13 @@ fn each_health_has_its_own_finding_id() {
 
 #[test]
 fn no_answering_nameserver_is_critical() {
-    let found = of(
+    let found = findings_of(
         &asked(),
         &resolved("10.0.0.1", ""),
         &[judged("10.0.0.1", Health::Dead)],
     );
     assert_eq!(
-        short(&found),
+        summaries(&found),
         [
             "dns-nothing-verified Critical resolver",
             "dns-nameserver-dead Critical 10.0.0.1",
@@ -152,7 +158,7 @@ fn no_answering_nameserver_is_critical() {
 }
 
 #[test]
-fn unknown_cluster_has_its_own_finding() {
+fn nameserver_that_does_not_know_the_cluster_has_its_own_finding_id() {
     let mut asked = cluster_first();
     asked.cluster_nameservers = ips("10.96.0.10");
     let mut incomplete = judged("10.96.0.10", Health::Incomplete);
@@ -174,7 +180,7 @@ fn unknown_cluster_has_its_own_finding() {
         "tenant.svc.cluster.local svc.cluster.local cluster.local",
     );
     assert_eq!(
-        short(&of(&asked, &seen, &[incomplete])),
+        summaries(&findings_of(&asked, &seen, &[incomplete])),
         ["dns-cluster-unknown Warning 10.96.0.10"]
     );
 }
@@ -185,20 +191,23 @@ fn difference_is_info_in_report_only_else_warning() {
     asked.nameservers = ips("10.0.0.2");
     let answers = healthy("10.0.0.1 10.0.0.2");
     let seen = resolved("10.0.0.1", "");
-    let found = of(&asked, &seen, &answers);
-    assert_eq!(short(&found), ["dns-differs Warning resolver"]);
+    let found = findings_of(&asked, &seen, &answers);
+    assert_eq!(summaries(&found), ["dns-differs Warning resolver"]);
     assert_eq!(
         found[0].evidence["asked"],
         "nameserver 10.0.0.1; nameserver 10.0.0.2"
     );
     asked.manage = DnsManage::ReportOnly;
-    assert_eq!(short(&of(&asked, &seen, &answers)), ["dns-differs Info resolver"]);
+    assert_eq!(
+        summaries(&findings_of(&asked, &seen, &answers)),
+        ["dns-differs Info resolver"]
+    );
     asked.manage = DnsManage::Off;
-    assert_eq!(of(&asked, &seen, &answers), []);
+    assert_eq!(findings_of(&asked, &seen, &answers), []);
 }
 
 #[test]
-fn errors_of_the_run_are_reported() {
+fn the_error_of_the_run_is_in_the_evidence() {
     let seen = resolved("10.0.0.1", "");
     let plan = plan(&asked(), &seen, &healthy("10.0.0.1"));
     let state = DnsState {
@@ -207,12 +216,12 @@ fn errors_of_the_run_are_reported() {
         ..state(&asked(), &seen, &plan)
     };
     let found = findings(&state, &asked(), &plan);
-    assert_eq!(short(&found), ["dns-rolled-back Critical resolver"]);
+    assert_eq!(summaries(&found), ["dns-rolled-back Critical resolver"]);
     assert_eq!(found[0].evidence["error"], "10.0.0.2 did not answer");
 }
 
 #[test]
-fn limits_warnings_and_advice() {
+fn limits_warnings_and_advice_are_reported_without_duplicates() {
     let mut asked = asked();
     asked.policy = virtfleet_wire::settings::DnsPolicy::ClusterFirst;
     asked.nameservers = ips("10.0.0.2 10.0.0.3 10.0.0.4");
@@ -223,7 +232,7 @@ fn limits_warnings_and_advice() {
     seen.resolv_conf.text = Some("nameserver 127.0.0.1\n".to_owned());
     seen.links[0].given[0].path = "/run/dhcpcd/x".to_owned();
     seen.kubelet = Some(Kubelet::default());
-    let found = of(&asked, &seen, &healthy("127.0.0.1 10.0.0.1 10.0.0.2 10.0.0.3"));
+    let found = findings_of(&asked, &seen, &healthy("127.0.0.1 10.0.0.1 10.0.0.2 10.0.0.3"));
     let ids: Vec<&str> = found.iter().map(|one| one.id.as_str()).collect();
     assert_eq!(
         ids,
@@ -253,9 +262,9 @@ fn resolved_options_and_local_domain_are_reported() {
     let mut asked = cluster_first();
     asked.options = vec![crate::dns::fixtures::option("ndots:2")];
     let seen = resolved("10.0.0.1", "");
-    let found = of(&asked, &seen, &healthy("10.0.0.1 10.96.0.10 10.96.0.11"));
+    let found = findings_of(&asked, &seen, &healthy("10.0.0.1 10.96.0.10 10.96.0.11"));
     assert_eq!(
-        short(&found),
+        summaries(&found),
         [
             "dns-differs Warning resolver",
             "dns-local-domain Info resolver",
@@ -264,18 +273,18 @@ fn resolved_options_and_local_domain_are_reported() {
     );
     let mut seen = resolved("10.0.0.1", "");
     seen.last_good = Some(conf("10.0.0.9", "", ""));
-    let found = of(&asked, &seen, &healthy("10.0.0.9"));
-    assert!(short(&found).contains(&"dns-last-good Warning resolver".to_owned()));
+    let found = findings_of(&asked, &seen, &healthy("10.0.0.9"));
+    assert!(summaries(&found).contains(&"dns-last-good Warning resolver".to_owned()));
 }
 
 #[test]
-fn averted_collisions_are_reported() {
+fn averted_collisions_are_informational() {
     use virtfleet_wire::settings::DnsPolicy;
-    let mut none = asked();
-    (none.policy, none.nameservers) = (DnsPolicy::None, ips("10.0.0.1"));
-    let mut first = cluster_first();
-    first.cluster_nameservers = ips("10.0.0.1");
-    for asked in [none, first] {
+    let mut policy_none = asked();
+    (policy_none.policy, policy_none.nameservers) = (DnsPolicy::None, ips("10.0.0.1"));
+    let mut policy_cluster_first = cluster_first();
+    policy_cluster_first.cluster_nameservers = ips("10.0.0.1");
+    for asked in [policy_none, policy_cluster_first] {
         let mut seen = resolved("169.254.20.10", "");
         seen.upstreams = Some(
             conf(
@@ -285,35 +294,35 @@ fn averted_collisions_are_reported() {
             )
             .text(""),
         );
-        let found = of(&asked, &seen, &healthy("10.0.0.1"));
-        assert_eq!(short(&found), ["dns-collision-predicted Info 169.254.20.10"]);
+        let found = findings_of(&asked, &seen, &healthy("10.0.0.1"));
+        assert_eq!(summaries(&found), ["dns-collision-predicted Info 169.254.20.10"]);
         assert_eq!(found[0].reason, "Averted");
-        // It is no longer probed.
+        // The agent does not probe the nameserver that would collide.
         assert!(!crate::dns::plan::candidates(&asked, &seen).contains(&ip("169.254.20.10")));
         seen.locals.push(local("169.254.20.10", "nodelocaldns"));
         assert_eq!(
-            short(&of(&asked, &seen, &healthy("10.0.0.1"))),
+            summaries(&findings_of(&asked, &seen, &healthy("10.0.0.1"))),
             ["dns-collision Info 169.254.20.10"]
         );
     }
 }
 
 #[test]
-fn unmaintained_files_are_reported() {
-    let mut by_hand = asked();
-    by_hand.manage = DnsManage::ReportOnly;
+fn files_that_are_not_updated_are_reported() {
+    let mut report_only = asked();
+    report_only.manage = DnsManage::ReportOnly;
     let mut seen = resolved("10.0.0.1", "");
     let path = crate::dns::ours::RESOLVED;
     seen.files
         .insert(path.to_owned(), format!("{}\n", crate::dns::ours::MARK));
-    let found = of(&by_hand, &seen, &healthy("10.0.0.1"));
-    assert_eq!(short(&found), ["dns-unmaintained Info resolver"]);
+    let found = findings_of(&report_only, &seen, &healthy("10.0.0.1"));
+    assert_eq!(summaries(&found), ["dns-unmaintained Info resolver"]);
     assert_eq!(found[0].evidence["files"], path);
-    // Their content is no longer the requested one.
+    // The configuration in use is no longer the requested one: the severity rises.
     seen.upstreams = Some("nameserver 10.0.0.2\n".to_owned());
-    let found = of(&by_hand, &seen, &healthy("10.0.0.1 10.0.0.2"));
-    assert!(short(&found).contains(&"dns-unmaintained Warning resolver".to_owned()));
-    by_hand.manage = DnsManage::Auto;
-    let found = of(&by_hand, &seen, &healthy("10.0.0.1 10.0.0.2"));
+    let found = findings_of(&report_only, &seen, &healthy("10.0.0.1 10.0.0.2"));
+    assert!(summaries(&found).contains(&"dns-unmaintained Warning resolver".to_owned()));
+    report_only.manage = DnsManage::Auto;
+    let found = findings_of(&report_only, &seen, &healthy("10.0.0.1 10.0.0.2"));
     assert!(!found.iter().any(|one| one.id == "dns-unmaintained"));
 }

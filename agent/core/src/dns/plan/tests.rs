@@ -25,7 +25,7 @@ fn short(plan: &Plan) -> Vec<String> {
             DnsStep::WriteFile { path, .. } => format!("write {path}"),
             DnsStep::RemoveFile { path } => format!("remove {path}"),
             DnsStep::ReplaceResolvConf { .. } => "take over".to_owned(),
-            DnsStep::RestoreResolvConf { original } => format!("give back {:?}", original.link),
+            DnsStep::RestoreResolvConf { original } => format!("restore {:?}", original.link),
             DnsStep::Reload { service } => format!("reload {service:?}"),
             DnsStep::Revert { link } => format!("revert {link}"),
             DnsStep::SuppressLink { link } => format!("quiet {link}"),
@@ -177,7 +177,7 @@ fn plain_file_is_replaced_and_restored() {
     assert_eq!(
         short(&back),
         [
-            "give back None".to_owned(),
+            "restore None".to_owned(),
             format!("remove {}", ours::DHCLIENT),
             format!("remove {}", ours::FOR_KUBELET)
         ]
@@ -226,7 +226,7 @@ fn new_owner_gets_files_before_old_ones_are_removed() {
             format!("write {NETWORKD}"),
             "reload Networkd".to_owned(),
             "revert eth0".to_owned(),
-            "give back None".to_owned(),
+            "restore None".to_owned(),
             format!("remove {}", ours::DHCLIENT),
             format!("remove {}", ours::FOR_KUBELET),
             "flush".to_owned(),

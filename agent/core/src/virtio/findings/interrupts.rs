@@ -10,36 +10,40 @@ use super::{
 };
 use crate::virtio::{Bus, Device, Kind, Role, Sharing, Vector};
 
-/// Minimum number of interrupts of a device to judge their distribution; below it a single burst
-/// decides.
+/// Minimum number of interrupts of a device from which their distribution over CPUs is judged. With
+/// fewer, a single burst would determine the result.
 const MIN_INTERRUPTS: u64 = 10_000;
-/// Percentage of interrupts on one CPU that counts as all, if the kernel does not report the
-/// effective affinity. Interrupts during the setup of the device may have gone elsewhere.
+/// Percentage of a device's interrupts from which one CPU is considered to handle them all. Used if
+/// the kernel does not report the effective affinity. It is below 100, because other CPUs may have
+/// handled interrupts during the setup of the device.
 const ONE_CPU_PERCENT: u128 = 99;
 
+/// At most one finding per network or disk device. Other devices are skipped: a console, for
+/// example, has more queues than vectors and always shares them.
 pub(super) fn findings(view: &View<'_>) -> Vec<Finding> {
     let devices = view.machine.devices.iter();
     devices
         .filter(|device| [Kind::NET, Kind::BLOCK, Kind::SCSI].contains(&device.kind))
-        .filter_map(|device| shared(view, device).or_else(|| one_cpu(view, device)))
+        .filter_map(|device| shared_vector(view, device).or_else(|| one_cpu(view, device)))
         .collect()
 }
 
-/// Only devices with traffic: a console has more queues than vectors and always shares them.
-fn shared(view: &View<'_>, device: &Device) -> Option<Finding> {
+/// Finding for a device whose queues share one vector or that has a legacy interrupt. `None` if the
+/// performance of the device does not matter ([`View::works`]).
+fn shared_vector(view: &View<'_>, device: &Device) -> Option<Finding> {
     if !view.works(device) {
         return None;
     }
     let name = named(&device.name, &device.parts);
     let (id, reason, message, remedy) = match device.sharing {
-        // A device with one queue shares the vector only with configuration changes.
+        // With one queue, no other queue shares its vector.
         Sharing::Shared if device.queues.len() != 1 => (
             "virtio-shared-vector",
             "SharedVector",
             format!("all queues of {name} share one interrupt, because there were not enough vectors"),
             "`virtfleet-agent virtio` shows the vectors in use; reduce the number of devices or queues, then restart the VM",
         ),
-        // Normal for memory-mapped devices.
+        // Memory-mapped devices have no other kind of interrupt, so only PCI is reported.
         Sharing::Intx if device.bus == Bus::Pci => (
             "virtio-intx",
             "Intx",
@@ -56,12 +60,12 @@ fn shared(view: &View<'_>, device: &Device) -> Option<Finding> {
     )
 }
 
-/// Vectors of queues in use, without duplicates.
-fn in_use<'a>(view: &View<'_>, device: &'a Device) -> Vec<&'a Vector> {
+/// Vectors of the queues in use, without duplicates.
+fn vectors_in_use<'a>(view: &View<'_>, device: &'a Device) -> Vec<&'a Vector> {
     let channels = view.nic_of(device).and_then(|nic| nic.channels);
-    let most = channels.map_or(u32::MAX, |channels| channels.current);
+    let queue_pairs = channels.map_or(u32::MAX, |channels| channels.current);
     let queues = device.queues.iter().filter(|queue| match queue.role {
-        Role::Input | Role::Output => device.kind == Kind::NET && queue.index < most,
+        Role::Input | Role::Output => device.kind == Kind::NET && queue.index < queue_pairs,
         Role::Request => device.kind != Kind::NET,
         _ => false,
     });
@@ -70,18 +74,19 @@ fn in_use<'a>(view: &View<'_>, device: &'a Device) -> Vec<&'a Vector> {
     vectors.filter(|vector| irqs.contains(&vector.irq)).collect()
 }
 
+/// Finding for a device whose queues have a vector each, all handled by the same CPU.
 fn one_cpu(view: &View<'_>, device: &Device) -> Option<Finding> {
     if !view.several_cpus() || device.sharing != Sharing::Own {
         return None;
     }
-    let vectors = in_use(view, device);
-    // The two vectors of a queue pair belong on one CPU.
-    let needed = if device.kind == Kind::NET { 3 } else { 2 };
-    let came = vectors.iter().filter(|vector| vector.count() > 0).count();
+    let vectors = vectors_in_use(view, device);
+    // The receive and the transmit vector of a queue pair belong on the same CPU.
+    let min_vectors = if device.kind == Kind::NET { 3 } else { 2 };
+    let active = vectors.iter().filter(|vector| vector.count() > 0).count();
     let total = vectors
         .iter()
         .fold(0u64, |sum, one| sum.saturating_add(one.count()));
-    if vectors.len() < needed || came < needed || total < MIN_INTERRUPTS {
+    if vectors.len() < min_vectors || active < min_vectors || total < MIN_INTERRUPTS {
         return None;
     }
     let target_cpus = target_cpus(&vectors);
@@ -100,11 +105,11 @@ fn one_cpu(view: &View<'_>, device: &Device) -> Option<Finding> {
     let last = vectors.last()?;
     let remedy = if device.kind == Kind::NET {
         format!(
-            "find out what pins them, for example irqbalance, and distribute them: echo {other} | sudo tee /proc/irq/{}/smp_affinity_list",
+            "find out what pins the interrupts, for example irqbalance, and distribute them: echo {other} | sudo tee /proc/irq/{}/smp_affinity_list",
             last.irq
         )
     } else {
-        "restart the VM: the kernel distributes them when it sets up the device".to_owned()
+        "restart the VM: the kernel distributes the interrupts when it sets up the device".to_owned()
     };
     Some(
         of_device(
@@ -121,7 +126,7 @@ fn one_cpu(view: &View<'_>, device: &Device) -> Option<Finding> {
     )
 }
 
-/// CPUs to which they are delivered; empty if the kernel does not report it.
+/// CPUs to which the kernel delivers these interrupts. Empty if it does not report all of them.
 fn target_cpus(vectors: &[&Vector]) -> BTreeSet<u32> {
     if vectors.iter().any(|vector| vector.effective.is_empty()) {
         return BTreeSet::new();
@@ -129,7 +134,8 @@ fn target_cpus(vectors: &[&Vector]) -> BTreeSet<u32> {
     vectors.iter().flat_map(|one| &one.effective).copied().collect()
 }
 
-/// The CPU that handled nearly all of them, if there is one.
+/// The online CPU that handled at least [`ONE_CPU_PERCENT`] of these interrupts, if there is one.
+/// Those on offline CPUs do not count.
 fn handling_cpu(view: &View<'_>, vectors: &[&Vector]) -> Option<u32> {
     let mut by_cpu: BTreeMap<u32, u128> = BTreeMap::new();
     let landed = vectors.iter().flat_map(|vector| &vector.landed);
@@ -137,6 +143,6 @@ fn handling_cpu(view: &View<'_>, vectors: &[&Vector]) -> Option<u32> {
         *by_cpu.entry(*cpu).or_default() += u128::from(*count);
     }
     let total: u128 = by_cpu.values().sum();
-    let most = by_cpu.into_iter().max_by_key(|one| one.1)?;
-    (most.1 * 100 >= total * ONE_CPU_PERCENT).then_some(most.0)
+    let (cpu, handled) = by_cpu.into_iter().max_by_key(|one| one.1)?;
+    (handled * 100 >= total * ONE_CPU_PERCENT).then_some(cpu)
 }

@@ -14,7 +14,7 @@ use super::{
         claim::{refused, unknown},
         reader::Held,
     },
-    compare::{Begun, image},
+    compare::{UnfinishedErasure, image},
 };
 
 /// A disk that was just proven to be an untouched clone, or the rest of a clone whose erasure the
@@ -57,7 +57,7 @@ impl Disks<'_> {
         intent: &EraseIntent,
         kind: ProofKind,
         budget: Duration,
-        begun: Option<Begun>,
+        begun: Option<UnfinishedErasure>,
     ) -> Result<ClaimedClone, ClaimError> {
         let id = &intent.device;
         let device = self.devices()?.into_iter().find(|device| device.id == *id);

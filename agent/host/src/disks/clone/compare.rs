@@ -28,8 +28,8 @@ use crate::JOURNAL_DIRECTORY;
 /// Maximum size of an image. It bounds the duration of a comparison.
 const MAX_IMAGE_BYTES: u64 = 64 << 30;
 
-/// A begun erasure, from the journal.
-pub type Begun = (EraseRecord, Fingerprint);
+/// An erasure that the journal records as started and not as finished.
+pub type UnfinishedErasure = (EraseRecord, Fingerprint);
 
 /// Parameters of a comparison besides the device.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub(super) struct ComparisonParameters {
     /// for the plan and nothing was written since.
     budget: Option<Duration>,
     clone_block: u32,
-    begun: Option<Begun>,
+    begun: Option<UnfinishedErasure>,
 }
 
 impl ComparisonParameters {
@@ -70,7 +70,7 @@ impl Disks<'_> {
         device: &Device,
         proof: ProofKind,
         budget: Duration,
-        begun: Option<Begun>,
+        begun: Option<UnfinishedErasure>,
         progress: &mut dyn FnMut(u64),
     ) -> Option<CloneState> {
         let used = device.uses.iter().find(|used| !matches!(used, Use::Partition(_)));
@@ -98,7 +98,7 @@ impl Disks<'_> {
         device: &Device,
         proof: ProofKind,
         budget: Duration,
-        begun: Option<Begun>,
+        begun: Option<UnfinishedErasure>,
     ) -> Result<ComparisonParameters, Deviation> {
         let missing = |field: &str, here: String, why: &str| Deviation {
             place: "root disk".to_owned(),

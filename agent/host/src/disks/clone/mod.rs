@@ -1,12 +1,12 @@
-//! Clones of the OS image: compares them with the root disk and erases them.
+//! Compares clones of the OS image with the root disk, and erases them.
 //!
 //! ```text
-//! probe_clone ─▶ CloneState          (reads only; whole-disk lock, exclusive open)
-//! EraseIntent ─ claim_clone ─▶ ClaimedClone ─ erase_clone ─▶ blank, by a new proof
+//! Device ─ probe_clone ─▶ CloneState   (read-only, under a whole-disk lock and an exclusive open)
+//! EraseIntent ─ claim_clone ─▶ ClaimedClone ─ erase_clone ─▶ Blankness (the disk is probed again)
 //! ```
 //!
-//! Devices are opened by the kernel's name and checked by number and sequence number, never by UUID
-//! or label, because clones share those.
+//! This module opens a device by its kernel name, and checks its device number and sequence number.
+//! It never identifies a device by UUID or label, because all clones of an image have the same.
 
 mod claim;
 mod compare;
@@ -16,5 +16,5 @@ mod open;
 mod root;
 
 pub use claim::ClaimedClone;
-pub use compare::Begun;
+pub use compare::UnfinishedErasure;
 pub use erase::EraseError;

@@ -1,8 +1,8 @@
 //! Processes that have a block device open.
 //!
-//! An open descriptor is not a claim: the kernel still grants exclusive access to another process.
-//! So the descriptors of all processes are read. A device that a process has mapped and then closed
-//! is not found.
+//! The kernel grants an exclusive open (`O_EXCL`) of a block device although another process has it
+//! open without `O_EXCL`. This module therefore reads the file descriptors of all processes. It
+//! does not find a process that has mapped a device into memory and closed the descriptor.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,25 +18,25 @@ use virtfleet_agent_core::disks::DevNumber;
 use super::{MountsError, at};
 use crate::{Roots, list, read_text};
 
-/// A process that has a device open.
+/// A process that has a block device open.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(in super::super) struct Opener {
-    /// The device: the disk or one of its partitions.
+    /// Number of the open device: the disk or one of its partitions.
     pub(in super::super) number: DevNumber,
     /// True if the descriptor is writable.
     pub(in super::super) writes: bool,
-    /// `name (pid)`.
+    /// Name and PID: `name (pid)`.
     pub(in super::super) process: String,
 }
 
 /// Processes, except this one and its descendants, that have one of these devices open.
 ///
-/// A read-only descriptor is ignored in an ancestor, such as the shell or test that started this
-/// process, and in another run of this program: `plan` may read the disks while `apply` formats
-/// one.
+/// Read-only descriptors are ignored if they belong to an ancestor, such as the shell or test that
+/// started this process, or to another process of this program: `plan` may read the disks while
+/// `apply` formats one.
 ///
-/// No file is opened, and only cached attributes are read, so a hanging network filesystem does not
-/// block this.
+/// The files that descriptors refer to are not opened, and only their cached attributes are read,
+/// so an unresponsive network filesystem does not block this function.
 ///
 /// # Errors
 /// The list of processes cannot be read.
@@ -47,7 +47,7 @@ pub(in super::super) fn openers(
     let names = list(&roots.procfs).map_err(|error| at(&roots.procfs, error.to_string()))?;
     let processes: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     let mut found = BTreeSet::new();
-    let mut family = None;
+    let mut tree = None;
     for process in processes {
         let folder = roots.proc(process.to_string());
         // A process that has exited, or a kernel thread, has no descriptors.
@@ -59,12 +59,12 @@ pub(in super::super) fn openers(
             let Some(number) = block_device(&path).filter(|number| numbers.contains(number)) else {
                 continue;
             };
-            let Some(writes) = access(&folder, &path) else {
+            let Some(writes) = is_writable(&folder, &path) else {
                 continue;
             };
-            let family = family.get_or_insert_with(|| Family::of(roots));
-            let reads = || family.is_above(process) || family.is_of_this_program(roots, process);
-            if family.is_ours(process) || !writes && reads() {
+            let tree = tree.get_or_insert_with(|| ProcessTree::read(roots));
+            let may_read = || tree.is_ancestor(process) || tree.runs_this_program(roots, process);
+            if tree.is_self_or_descendant(process) || !writes && may_read() {
                 continue;
             }
             let name = read_text(&folder.join("comm"), 100).unwrap_or_default();
@@ -78,7 +78,7 @@ pub(in super::super) fn openers(
     Ok(found.into_iter().collect())
 }
 
-/// Number of the block device that a descriptor's link refers to.
+/// Number of the block device that a link in `/proc/<pid>/fd` refers to.
 fn block_device(path: &Path) -> Option<DevNumber> {
     let target = fs::read_link(path).ok()?;
     // `socket:[1]`, `pipe:[2]`, `anon_inode:[eventfd]` are not files.
@@ -92,27 +92,33 @@ fn block_device(path: &Path) -> Option<DevNumber> {
     })
 }
 
-/// True if a descriptor is writable. `None` if it is neither readable nor writable (`O_PATH`) or
+/// Whether a descriptor is writable. `None` if it is neither readable nor writable (`O_PATH`) or
 /// already closed.
-fn access(folder: &Path, descriptor: &Path) -> Option<bool> {
+fn is_writable(folder: &Path, descriptor: &Path) -> Option<bool> {
     let text = read_text(&folder.join("fdinfo").join(descriptor.file_name()?), 4096).ok()?;
     let flags = text.lines().find_map(|line| line.strip_prefix("flags:"))?;
     let flags = libc::c_int::from_str_radix(flags.trim(), 8).ok()?;
     (flags & libc::O_PATH == 0).then_some(flags & libc::O_ACCMODE != libc::O_RDONLY)
 }
 
-/// This process, its ancestors and its descendants.
-struct Family {
+/// Maximum number of processes from one to its oldest ancestor. The tree is not read atomically, so
+/// reused PIDs may form a cycle.
+const MAX_DEPTH: usize = 64;
+
+/// Parents of all processes.
+struct ProcessTree {
+    /// PID of this process.
     own: u32,
+    /// Parent's PID by PID.
     parents: BTreeMap<u32, u32>,
 }
 
-impl Family {
-    fn of(roots: &Roots) -> Self {
+impl ProcessTree {
+    fn read(roots: &Roots) -> Self {
         let names = list(&roots.procfs).unwrap_or_default();
         let processes = names.iter().filter_map(|name| name.parse::<u32>().ok());
         let parents = processes.filter_map(|process| Some((process, parent(roots, process).ok()??)));
-        // The PID in the namespace of that procfs.
+        // PID of this process in the PID namespace of the procfs, which may not be its own one.
         let own = fs::read_link(roots.proc("self")).ok();
         let own = own.and_then(|link| link.to_str()?.parse().ok());
         Self {
@@ -121,23 +127,25 @@ impl Family {
         }
     }
 
-    fn is_ours(&self, process: u32) -> bool {
-        self.line(process).any(|process| process == self.own)
+    fn is_self_or_descendant(&self, process: u32) -> bool {
+        self.with_ancestors(process).any(|process| process == self.own)
     }
 
-    fn is_above(&self, process: u32) -> bool {
-        self.line(self.own).any(|above| above == process)
+    /// Whether the process is an ancestor of this one, or this one.
+    fn is_ancestor(&self, process: u32) -> bool {
+        self.with_ancestors(self.own).any(|ancestor| ancestor == process)
     }
 
-    /// True if the process runs the same executable file as this one.
-    fn is_of_this_program(&self, roots: &Roots, process: u32) -> bool {
+    /// Whether the process runs the same executable file as this one.
+    fn runs_this_program(&self, roots: &Roots, process: u32) -> bool {
         let own = executable(roots, self.own);
         own.is_some() && executable(roots, process) == own
     }
 
     /// A process and its ancestors.
-    fn line(&self, process: u32) -> impl Iterator<Item = u32> {
-        std::iter::successors(Some(process), |process| self.parents.get(process).copied()).take(64)
+    fn with_ancestors(&self, process: u32) -> impl Iterator<Item = u32> {
+        let parent_of = |process: &u32| self.parents.get(process).copied();
+        std::iter::successors(Some(process), parent_of).take(MAX_DEPTH)
     }
 }
 
@@ -148,7 +156,7 @@ fn executable(roots: &Roots, process: u32) -> Option<(u64, u64)> {
 }
 
 /// The parent's PID, from `/proc/<pid>/stat` (proc_pid_stat(5)). The second field is a name in
-/// parentheses with arbitrary characters.
+/// parentheses that may contain any character, so the fields are counted from the last `)`.
 fn parent(roots: &Roots, process: u32) -> io::Result<Option<u32>> {
     let text = read_text(&roots.proc(format!("{process}/stat")), 4096).map_err(io::Error::other)?;
     let rest = text.rsplit_once(')').map(|(_, rest)| rest).unwrap_or_default();
@@ -163,20 +171,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_and_its_descendants_are_excluded() {
-        let family = Family {
+    fn descendants_and_ancestors_of_this_process_are_recognised() {
+        let tree = ProcessTree {
             own: 10,
             parents: [(10, 5), (5, 1), (11, 10), (12, 11), (20, 1), (1, 0)].into(),
         };
-        for (process, ours, above) in [
+        for (process, descendant, ancestor) in [
             (10, true, true),
             (12, true, false),
             (5, false, true),
             (20, false, false),
         ] {
             assert_eq!(
-                (family.is_ours(process), family.is_above(process)),
-                (ours, above),
+                (tree.is_self_or_descendant(process), tree.is_ancestor(process)),
+                (descendant, ancestor),
                 "{process}"
             );
         }

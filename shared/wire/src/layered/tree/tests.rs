@@ -58,7 +58,7 @@ fn the_rules_one_by_one() {
             with("l", json!([{"name": "e"}])),
         ),
         (
-            "null takes back what files said",
+            "null removes what files set",
             &["m: {a: 3}", "m: {a: ~}"],
             base.clone(),
         ),

@@ -122,7 +122,7 @@ fn changed_options_cause_a_remount_or_a_note() {
         "{:?}",
         plan.notes
     );
-    // Options that nobody requested are kept.
+    // Options that were not requested are kept.
     there.files.clear();
     let plan = one(&wanted("data"), &there, &used());
     assert!(words(&plan).is_empty() && plan.notes.is_empty(), "{plan:?}");
@@ -366,7 +366,7 @@ fn owners_are_compared_numerically() {
         (owner("root", Some(0o711)), &["own"], 0),
         (owner("1000", None), &["own"], 0),
         (owner("app", None), &["own"], 0),
-        (owner("nobody-knows", None), &[], 1),
+        (owner("unknown-user", None), &[], 1),
     ] {
         let disk = Wanted {
             owner: Some(owner.clone()),

@@ -195,7 +195,7 @@ fn similar_healthy_states_have_no_findings() {
             m.vectors.used = 5000;
             m.vectors.limit = None;
         }),
-        ("an MTU that nobody gave", |m| {
+        ("an MTU that was not configured", |m| {
             m.nics[0].mtu = 9000;
             m.nics[0].dhcp_mtu = None;
         }),

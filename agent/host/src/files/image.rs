@@ -23,7 +23,7 @@ const MAX_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// It contains a dangling link or something that is not a directory, or the kernel has no openat2.
-pub(super) fn folder(root: &Path, folder: &Path) -> io::Result<PathBuf> {
+pub fn folder(root: &Path, folder: &Path) -> io::Result<PathBuf> {
     match open_in(root, folder, OFlag::O_PATH | OFlag::O_DIRECTORY) {
         Ok(found) => fs::read_link(format!("/proc/self/fd/{}", found.as_raw_fd())),
         Err(Errno::ENOENT) => {
@@ -48,7 +48,7 @@ pub(super) fn folder(root: &Path, folder: &Path) -> io::Result<PathBuf> {
 }
 
 /// The text of a small file; empty if it is missing, not a regular file, or not text.
-pub(super) fn small_text(root: &Path, path: &Path) -> String {
+pub fn small_text(root: &Path, path: &Path) -> String {
     let mut text = String::new();
     // Does not block on a FIFO.
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;

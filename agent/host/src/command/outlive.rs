@@ -28,32 +28,31 @@ use nix::{
 };
 use virtfleet_runtime::exit::Code;
 
-use super::print;
-
 /// Environment variable of the child: its parent's process ID. The child's standard input is a
 /// socket to the parent; these verbs read nothing from it.
 const CHILD: &str = "VIRTFLEET_CHILD";
 
-/// Runs `verb` in a child process. In the child, runs it directly.
-pub(super) fn run(verb: impl FnOnce() -> Code) -> Code {
+/// Runs `verb` in a child process that this one outlives even if the child hangs. In the child,
+/// runs it directly. `complain` gets a sentence if there is no child, or its parent is gone.
+pub fn outlive(verb: impl FnOnce() -> Code, complain: impl Fn(&str)) -> Code {
     if let Some(parent) = env::var_os(CHILD) {
-        return as_child(&parent, verb);
+        return as_child(&parent, verb, complain);
     }
     match in_child() {
         Ok(code) => code,
         Err(error) => {
-            print::complain(&format!("continues without a child process: {error}"));
+            complain(&format!("continues without a child process: {error}"));
             verb()
         }
     }
 }
 
-fn as_child(parent: &OsStr, verb: impl FnOnce() -> Code) -> Code {
+fn as_child(parent: &OsStr, verb: impl FnOnce() -> Code, complain: impl Fn(&str)) -> Code {
     // End with the parent. Set the process name, which would be `exe`.
     set_pdeathsig(Signal::SIGTERM).ok();
     set_name(c"virtfleet-agent").ok();
     if parent.to_str() != Some(&getppid().to_string()) {
-        print::complain(&format!(
+        complain(&format!(
             "the process that began this has ended, or {CHILD} was set by hand: nothing is done"
         ));
         return Code::Failure;
@@ -66,13 +65,13 @@ fn as_child(parent: &OsStr, verb: impl FnOnce() -> Code) -> Code {
         io::stdout().flush().ok();
         dup2_stdout(&nowhere).and_then(|()| dup2_stderr(&nowhere)).ok();
     }
-    let told = io::stdin().as_fd().try_clone_to_owned().and_then(|socket| {
+    let sent = io::stdin().as_fd().try_clone_to_owned().and_then(|socket| {
         let mut socket = UnixStream::from(socket);
         socket.write_all(&[code.number()])?;
         socket.shutdown(Shutdown::Both)
     });
     // Without a parent there is no reader of the code.
-    drop(told);
+    drop(sent);
     code
 }
 
