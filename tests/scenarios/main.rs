@@ -2,6 +2,7 @@
 //!
 //! cargo-nextest runs each test in a process of its own, so they share no state.
 
+mod agent_cost;
 mod cluster;
 mod cluster_churn;
 mod cluster_deletion;

@@ -1,6 +1,6 @@
 //! Parts of the benchmarks: the cost of a process, and tables for output.
 
-pub mod reads;
+pub mod replay;
 mod table;
 pub mod usage;
 

@@ -46,6 +46,15 @@ pub fn resident(id: u32) -> Result<u64> {
     Ok(kib * 1024)
 }
 
+/// Private memory of process `id` in bytes: resident, not of a file and not shared (`RssAnon`).
+///
+/// # Errors
+/// There is no such process, or its file cannot be parsed.
+pub fn private(id: u32) -> Result<u64> {
+    let kib = status(id)?.rssanon.context("RssAnon is missing")?;
+    Ok(kib * 1024)
+}
+
 /// Peak resident memory of process `id` so far, in bytes.
 ///
 /// # Errors
@@ -75,6 +84,8 @@ mod tests {
         }
         let (now, most) = (resident(id).unwrap(), peak(id).unwrap());
         assert!(now > 100 * 1024 && now <= most, "{now} {most}");
+        let own = private(id).unwrap();
+        assert!(own > 10 * 1024 && own < now, "{own} {now}");
         cpu(0).unwrap_err();
     }
 }

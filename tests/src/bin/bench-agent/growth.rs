@@ -29,6 +29,7 @@ pub(crate) fn print(scrapes: usize) -> Result<()> {
         "theirs: p50",
         "ratio",
         "samples",
+        "goal ≤ 1/5",
     ]);
     let small = Shape::SMALL;
     let shapes = CPUS
@@ -68,6 +69,11 @@ pub(crate) fn print(scrapes: usize) -> Result<()> {
             &time(median.1),
             &format!("{:.3}", median.0 / median.1),
             &format!("{} and {}", ours.samples, theirs.samples),
+            if cpu.0 * 5.0 <= cpu.1 && median.0 * 5.0 <= median.1 {
+                "met"
+            } else {
+                "MISSED"
+            },
         ]);
     }
     writeln!(
