@@ -50,8 +50,8 @@ fn can_trace(test: &str) -> bool {
     skip::need(TIER, test, skip::program("strace")).unwrap().is_some()
 }
 
-/// Most system calls of the agent for the small guest. Half of them read attributes of NICs, which a
-/// live kernel answers in one netlink query.
+/// Most system calls of the agent for the small guest. Half of them read attributes of NICs, which
+/// a live kernel answers in one netlink query.
 const SMALL_CALLS: usize = 420;
 /// Most additional system calls for each additional part of a guest.
 const CALLS_PER_PART: [(&str, usize, Shape); 3] = [

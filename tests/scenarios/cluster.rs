@@ -11,7 +11,7 @@ use anyhow::ensure;
 use serde_json::json;
 use tempfile::TempDir;
 use virtfleet_tests::{
-    cluster::{self, ApiServer, MERGE_PATCH, PATIENCE, User, kubevirt},
+    cluster::{self, ApiServer, MERGE_PATCH, SERVER_TIMEOUT, User, kubevirt},
     measure::usage::resident,
     parts, ports, skip,
     wait::eventually,
@@ -158,7 +158,7 @@ fn tier3_a_restart_keeps_address_and_data_and_forgets_history() {
     let client = server.admin().clone();
     client.get("/readyz").unwrap().ok().unwrap();
     server.stop();
-    client.get("/readyz").expect_err("nobody is there");
+    client.get("/readyz").expect_err("the API server is stopped");
     server.start_again().unwrap();
     let gone = client
         .get(&format!("/api/v1/nodes?limit=2&continue={next}"))
@@ -198,7 +198,7 @@ fn tier3_a_user_may_do_what_rbac_grants_and_nothing_else() {
             (403, &"Forbidden".into())
         );
         server.grant("nodes", user, None, &rules).unwrap();
-        eventually(PATIENCE, "the grant", || {
+        eventually(SERVER_TIMEOUT, "the grant", || {
             ensure!(client.get("/api/v1/nodes")?.code == 200);
             Ok(())
         })
@@ -214,7 +214,7 @@ fn tier3_a_user_may_do_what_rbac_grants_and_nothing_else() {
     }
     server.delete_service_account("virtfleet", "collector").unwrap();
     let client = server.client(&account).unwrap();
-    eventually(PATIENCE, "the end of a token", || {
+    eventually(SERVER_TIMEOUT, "the end of a token", || {
         let code = client.get("/api/v1/nodes")?.code;
         ensure!(code == 401, "{code}");
         Ok(())

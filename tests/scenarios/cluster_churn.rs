@@ -21,7 +21,7 @@ use nix::sys::signal::Signal;
 use virtfleet_tests::{
     cluster::{
         Mark,
-        live::{self, Collector, PATIENCE},
+        live::{self, Collector, WAIT_TIMEOUT},
         scene::{Scene, patched},
     },
     parts, skip, wait,
@@ -55,11 +55,11 @@ fn leader(pair: &[Collector]) -> Result<usize> {
             let last: Vec<_> = log.lines().rev().take(5).collect();
             format!("{said:?}, its last lines, newest first: {last:#?}")
         });
-        format!("nobody leads: {}", why.collect::<Vec<_>>().join("; "))
+        format!("no collector leads: {}", why.collect::<Vec<_>>().join("; "))
     })
 }
 
-/// Kills whoever leads, again and again; how long each time nobody led.
+/// Kills the leading collector repeatedly; returns for each kill the time without a leader.
 fn kill_leaders(scene: &Scene, kills: usize, seed: u64) -> Result<(Vec<Collector>, Vec<Duration>)> {
     let mut rng = Rng::with_seed(seed);
     let mut pair = vec![
@@ -69,7 +69,7 @@ fn kill_leaders(scene: &Scene, kills: usize, seed: u64) -> Result<(Vec<Collector
     let mut gaps = Vec::new();
     let mut killed_at = None;
     for round in 0..=kills {
-        let found = wait::eventually(PATIENCE, "one of them leads", || leader(&pair))?;
+        let found = wait::eventually(WAIT_TIMEOUT, "one of them leads", || leader(&pair))?;
         gaps.extend(killed_at.map(|at: Instant| at.elapsed()));
         if round == kills {
             break;
@@ -77,7 +77,7 @@ fn kill_leaders(scene: &Scene, kills: usize, seed: u64) -> Result<(Vec<Collector
         thread::park_timeout(Duration::from_millis(rng.u64(0..700)));
         let mut killed = pair.remove(found);
         killed.process.signal(Signal::SIGKILL)?;
-        killed.process.wait(PATIENCE)?;
+        killed.process.wait(WAIT_TIMEOUT)?;
         killed_at = Some(Instant::now());
         pair.push(scene.collector(&format!("c{}", round + 2), live::NO_CONFIRMATION)?);
     }
@@ -85,7 +85,7 @@ fn kill_leaders(scene: &Scene, kills: usize, seed: u64) -> Result<(Vec<Collector
 }
 
 fn converged(scene: &Scene, world: &World) -> Result<()> {
-    wait::eventually(PATIENCE, "all labels are true", || {
+    wait::eventually(WAIT_TIMEOUT, "all labels are true", || {
         let mut nodes = BTreeMap::new();
         for (index, tenant) in scene.tenants.iter().enumerate() {
             let list = tenant.server.admin().get("/api/v1/nodes")?.ok()?;
@@ -108,7 +108,8 @@ fn converged(scene: &Scene, world: &World) -> Result<()> {
 struct Write {
     at: Timestamp,
     value: String,
-    /// It was answered. Else its sender was killed meanwhile, and nobody knows whether it was done.
+    /// The API server answered. Otherwise the sender was killed meanwhile, and it is unknown
+    /// whether the write took effect.
     done: bool,
 }
 
@@ -223,7 +224,7 @@ fn the_leader_is_killed_while_everything_changes_tier3() {
     converged(&scene, &world).unwrap();
     let settled = settling.elapsed();
     // Whatever is still to be written is written before the label of a VM that comes now.
-    let leads = wait::eventually(PATIENCE, "one of them leads", || leader(&pair)).unwrap();
+    let leads = wait::eventually(WAIT_TIMEOUT, "one of them leads", || leader(&pair)).unwrap();
     for tenant in &scene.tenants {
         scene.until_idle(&pair[leads], tenant, "host-0", "rack").unwrap();
     }
@@ -236,7 +237,7 @@ fn the_leader_is_killed_while_everything_changes_tier3() {
     let longest = gaps.iter().max().unwrap();
     let mean = gaps.iter().sum::<Duration>() / u32::try_from(gaps.len()).unwrap();
     println!(
-        "{} kills in {churned:.0?}: nobody led for {mean:.1?} on average, {longest:.1?} at most\n\
+        "{} kills in {churned:.0?}: no leader for {mean:.1?} on average, {longest:.1?} at most\n\
          {} moves, {} failed moves, {} relabelled hosts, {edits} edits by others\n\
          answers to the collectors' patches: {codes:?}; {} values of labels written\n\
          all labels true {settled:.1?} after the last change",

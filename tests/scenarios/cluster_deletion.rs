@@ -5,7 +5,7 @@
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use virtfleet_tests::{
-    cluster::{ControllerManager, live::PATIENCE, scene::Scene},
+    cluster::{ControllerManager, live::WAIT_TIMEOUT, scene::Scene},
     parts, skip, wait,
 };
 
@@ -23,7 +23,7 @@ fn health(scene: &Scene, vm: &str) -> Result<Option<Value>> {
 /// Waits until a GuestHealth is owned by this VMI and says that the VM is placed.
 fn until_owned_by(scene: &Scene, vmi: &Value) {
     let name = vmi["metadata"]["name"].as_str().unwrap();
-    wait::eventually(PATIENCE, &format!("GuestHealth {name} of the VMI"), || {
+    wait::eventually(WAIT_TIMEOUT, &format!("GuestHealth {name} of the VMI"), || {
         let found = health(scene, name)?.context("there is none")?;
         let owner = &found["metadata"]["ownerReferences"][0]["uid"];
         ensure!(*owner == vmi["metadata"]["uid"], "owned by {owner}");
@@ -38,7 +38,7 @@ fn until_owned_by(scene: &Scene, vmi: &Value) {
 }
 
 fn until_gone(scene: &Scene, vm: &str) {
-    wait::eventually(PATIENCE, &format!("GuestHealth {vm} is gone"), || {
+    wait::eventually(WAIT_TIMEOUT, &format!("GuestHealth {vm} is gone"), || {
         let found = health(scene, vm)?;
         ensure!(found.is_none(), "{found:?}");
         Ok(())
@@ -81,7 +81,7 @@ fn dependents_and_namespaces_go_tier3() {
     until_owned_by(&scene, &successor);
 
     // Without a collector, a VMI that is deleted takes its GuestHealth with it.
-    first.process.terminate(PATIENCE).unwrap();
+    first.process.terminate(WAIT_TIMEOUT).unwrap();
     scene.infra.remove(&vmis[1]).unwrap();
     until_gone(&scene, "vm-2");
     assert!(
@@ -97,7 +97,7 @@ fn dependents_and_namespaces_go_tier3() {
     let infra = scene.infra.audit_mark().unwrap();
     let path = "/api/v1/namespaces/prod";
     scene.infra.admin().delete(path).unwrap().ok().unwrap();
-    wait::eventually(PATIENCE, "the namespace is gone", || {
+    wait::eventually(WAIT_TIMEOUT, "the namespace is gone", || {
         let answer = scene.infra.admin().get(path)?;
         ensure!(answer.code == 404, "{:#}", answer.body["status"]);
         Ok(())

@@ -10,7 +10,7 @@ use virtfleet_tests::{
     bins,
     cluster::{
         ApiServer,
-        live::{self, PATIENCE},
+        live::{self, WAIT_TIMEOUT},
     },
     parts, ports,
     process::Launch,
@@ -29,7 +29,7 @@ fn apply(server: &ApiServer, path: &str) {
 /// Exit code, and each line as `status what`.
 fn doctor(config: &Path) -> Result<(Option<i32>, Vec<String>)> {
     let launch = Launch::new(bins::collector()?).args(["doctor", "-o", "json", "--config"]);
-    let output = launch.arg(config).output(PATIENCE)?;
+    let output = launch.arg(config).output(WAIT_TIMEOUT)?;
     let lines: Vec<Value> = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     let word = |line: &Value, key: &str| line[key].as_str().unwrap_or_default().to_owned();
@@ -74,7 +74,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         "warn lease",
         "ok server.address",
     ];
-    wait::eventually(PATIENCE, "the rights are granted", || {
+    wait::eventually(WAIT_TIMEOUT, "the rights are granted", || {
         let (code, lines) = doctor(&config)?;
         ensure!(code == Some(0) && lines == expected, "{code:?} {lines:?}");
         Ok(())
@@ -89,7 +89,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         .unwrap()
         .ok()
         .unwrap();
-    wait::eventually(PATIENCE, "what is missing is named", || {
+    wait::eventually(WAIT_TIMEOUT, "what is missing is named", || {
         let (code, lines) = doctor(&config)?;
         let missing = [
             "fail right list nodes",
@@ -106,7 +106,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
     let check = |content: String| {
         fs::write(&config, content).unwrap();
         let launch = Launch::new(bins::collector().unwrap()).args(["check-config", "--config"]);
-        let output = launch.arg(&config).output(PATIENCE).unwrap();
+        let output = launch.arg(&config).output(WAIT_TIMEOUT).unwrap();
         (
             output.status.code(),
             String::from_utf8_lossy(&output.stderr).into_owned(),

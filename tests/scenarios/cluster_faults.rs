@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
         self, Fault, Mark, Proxy,
-        live::{self, Collector, PATIENCE},
+        live::{self, Collector, WAIT_TIMEOUT},
         scene::{Scene, Tenant, policy},
     },
     parts, skip, wait,
@@ -65,7 +65,7 @@ fn move_all(scene: &Scene, tenant: &Tenant, host: &str) {
 
 fn kill(mut collector: Collector) {
     collector.process.signal(Signal::SIGKILL).unwrap();
-    collector.process.wait(PATIENCE).unwrap();
+    collector.process.wait(WAIT_TIMEOUT).unwrap();
 }
 
 /// Waits until the collector has seen a change of the infra cluster that is made now, of another
@@ -90,7 +90,7 @@ fn until_change_is_seen(scene: &Scene, collector: &Collector, kind: &str, number
     };
     let list = scene.infra.admin().get(path).unwrap().ok().unwrap();
     let count = u32::try_from(list["items"].as_array().unwrap().len()).unwrap();
-    wait::eventually(PATIENCE, &series, || {
+    wait::eventually(WAIT_TIMEOUT, &series, || {
         let now = collector.sample(&series)?;
         ensure!(now >= f64::from(count), "{now} of {count}");
         Ok(())
@@ -100,7 +100,7 @@ fn until_change_is_seen(scene: &Scene, collector: &Collector, kind: &str, number
 
 fn until_synced(collector: &Collector, kind: &str, synced: bool) {
     let series = format!("virtfleet_collector_watch_synced{{kind=\"{kind}\",cluster=\"\"}}");
-    wait::eventually(PATIENCE, &series, || {
+    wait::eventually(WAIT_TIMEOUT, &series, || {
         let now = collector.sample(&series)? > 0.0;
         ensure!(now == synced, "{now}");
         Ok(())
@@ -138,7 +138,7 @@ fn a_collector_that_knows_only_half_writes_nothing_tier3() {
             until_synced(&collector, other, true);
             until_synced(&collector, kind, false);
             // The Lease of the one before runs out in this time.
-            wait::eventually(PATIENCE, "it leads", || {
+            wait::eventually(WAIT_TIMEOUT, "it leads", || {
                 ensure!(collector.leads()?, "not yet");
                 Ok(())
             })
@@ -151,7 +151,7 @@ fn a_collector_that_knows_only_half_writes_nothing_tier3() {
             scene.until_idle(&collector, tenant, "host-1", "rack").unwrap();
             let writes = scene.tenants[0].writes(mark).unwrap();
             assert!(writes.is_empty(), "{kind} {fault:?}: {writes:?}");
-            collector.process.terminate(PATIENCE).unwrap();
+            collector.process.terminate(WAIT_TIMEOUT).unwrap();
         }
     }
 
@@ -159,7 +159,7 @@ fn a_collector_that_knows_only_half_writes_nothing_tier3() {
     scene.infra.stop();
     let collector = scene.collector("away", "").unwrap();
     let failures = "virtfleet_collector_watch_failures_total{kind=\"Node\",cluster=\"\"}";
-    wait::eventually(PATIENCE, failures, || {
+    wait::eventually(WAIT_TIMEOUT, failures, || {
         let failed = collector.sample(failures)?;
         ensure!(failed > 1.5, "{failed}");
         Ok(())
@@ -256,14 +256,14 @@ fn servers_that_forget_their_history_cost_no_label_tier3() {
 /// For so long the collector leaves a Node alone that it has written to, with some room.
 const PAUSE_AFTER_WRITE: SignedDuration = SignedDuration::from_millis(2200);
 /// How often each VM is moved for one measurement. Even: they are on host-1 again afterwards.
-const ROUNDS: usize = 2;
+const MOVES_PER_VM: usize = 2;
 
 /// Moves every VM of the cluster that is well, several times, and measures how soon its Node has
 /// the label.
 fn delays(scene: &Scene, well: &Tenant) -> Vec<Duration> {
     let follow = well.follow().unwrap();
     let mut delays = Vec::new();
-    for round in 0..ROUNDS {
+    for round in 0..MOVES_PER_VM {
         // What was just written is left alone for a while, which is not to be measured.
         let last = well
             .writes(Mark::BEGIN)
@@ -271,7 +271,7 @@ fn delays(scene: &Scene, well: &Tenant) -> Vec<Duration> {
             .iter()
             .map(|one| one.received)
             .max();
-        wait::until(PATIENCE, "the last write is old enough", || {
+        wait::until(WAIT_TIMEOUT, "the last write is old enough", || {
             last.is_none_or(|last| Timestamp::now().duration_since(last) > PAUSE_AFTER_WRITE)
         })
         .unwrap();
@@ -281,8 +281,8 @@ fn delays(scene: &Scene, well: &Tenant) -> Vec<Duration> {
             let to = json!({ "status": { "nodeName": format!("host-{n}") } });
             scene.infra.merge(&vmi, &to).unwrap();
             let moved = Instant::now();
-            let seen = wait::eventually(PATIENCE, "it follows", || {
-                let change = follow.next(PATIENCE)?.context("nothing")?;
+            let seen = wait::eventually(WAIT_TIMEOUT, "it follows", || {
+                let change = follow.next(WAIT_TIMEOUT)?.context("nothing")?;
                 let metadata = &change.object["metadata"];
                 ensure!(
                     metadata["name"] == vm && metadata["labels"]["rack"] == format!("rack-{n}"),
@@ -308,8 +308,8 @@ fn said(name: &str, mut delays: Vec<Duration>) {
 }
 
 #[test]
-fn a_sick_user_cluster_keeps_its_labels_and_delays_nobody_tier3() {
-    let test = "a_sick_user_cluster_keeps_its_labels_and_delays_nobody_tier3";
+fn a_sick_user_cluster_keeps_its_labels_and_delays_no_other_tier3() {
+    let test = "a_sick_user_cluster_keeps_its_labels_and_delays_no_other_tier3";
     let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
         return;
     };
@@ -375,7 +375,7 @@ fn a_sick_user_cluster_keeps_its_labels_and_delays_nobody_tier3() {
     );
 
     // Also for a collector that has just begun and knows nothing of it.
-    collector.process.terminate(PATIENCE).unwrap();
+    collector.process.terminate(WAIT_TIMEOUT).unwrap();
     proxy.set(&[("/", Fault::Answer(500))]);
     let collector = scene.collector("b", "").unwrap();
     collector.until_ready().unwrap();

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
         self, ApiServer, User,
-        live::{Collector, PATIENCE, infra, secret, settings, user_cluster},
+        live::{Collector, WAIT_TIMEOUT, infra, secret, settings, user_cluster},
         scene,
     },
     parts, skip, wait,
@@ -142,7 +142,7 @@ fn folder_and_live_cluster_say_the_same_tier3() {
     by_folder.until_ready().unwrap();
     let expected = said(&by_folder);
     assert_eq!(expected["vms"].as_array().unwrap().len(), 3, "{expected:#}");
-    wait::eventually(PATIENCE, "both say the same", || {
+    wait::eventually(WAIT_TIMEOUT, "both say the same", || {
         let now = said(&live);
         anyhow::ensure!(now == expected, "{now:#}\nand the folder\n{expected:#}");
         Ok(())
@@ -224,7 +224,7 @@ fn what_happens_is_seen_and_a_restart_removes_nothing_tier3() {
     assert_eq!(collector.vms().unwrap(), all);
     infra.start_again().unwrap();
     infra.etcd_compact().unwrap();
-    wait::eventually(PATIENCE, "no watch fails", || {
+    wait::eventually(WAIT_TIMEOUT, "no watch fails", || {
         assert_eq!(collector.vms().unwrap(), all, "nothing was deleted");
         anyhow::ensure!(collector.finding("inventory-watch-failing", "").is_err());
         Ok(())
@@ -232,7 +232,7 @@ fn what_happens_is_seen_and_a_restart_removes_nothing_tier3() {
     .unwrap();
     assert_eq!(collector.vms().unwrap(), all);
 
-    // Deleted while nobody watched: the next complete list tells.
+    // Deleted while no watch was open: the next complete list shows it.
     collector.process.signal(Signal::SIGSTOP).unwrap();
     infra.remove(&running("vm-4", "host-1")).unwrap();
     infra.start_again().unwrap();
@@ -287,7 +287,7 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
         message.contains("list and watch") && message.contains("Role"),
         "{message}"
     );
-    wait::eventually(PATIENCE, "only the forbidden namespace is waited for", || {
+    wait::eventually(WAIT_TIMEOUT, "only the forbidden namespace is waited for", || {
         let waits = collector.waits_for()?;
         let forbidden = "virtualmachineinstances.kubevirt.io in namespace more";
         anyhow::ensure!(
@@ -298,7 +298,7 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
     })
     .unwrap();
     assert_eq!(collector.json("/api/v1/vms").unwrap()["partial"], json!(true));
-    // Whoever asks for a user cluster or labels where nothing is watched is told.
+    // Findings name a UserCluster in an unwatched namespace and a policy that selects nothing.
     infra.apply(&user_cluster("elsewhere", "other")).unwrap();
     let mut policy = scene::policy("idle", &json!([{ "key": "rack" }]));
     policy["spec"]["clusterSelector"] = json!({ "matchLabels": { "no": "cluster" } });
@@ -346,7 +346,7 @@ fn until_state(collector: &Collector, cluster: &str, state: &str) -> Value {
     collector.until_cluster(cluster, "state", &json!(state)).unwrap()
 }
 
-/// A VM is labelled as `prod`'s, and nobody has made that UserCluster.
+/// A VM has the label of the cluster `prod`, and the UserCluster `prod` does not exist.
 fn is_pending_by_its_label(collector: &Collector) {
     let prod = collector.until_cluster("prod", "known", &json!(false)).unwrap();
     assert_eq!(
@@ -427,7 +427,7 @@ fn user_clusters_come_go_and_die_alone_tier3() {
     tenant.grant("nodes", &first, None, &nodes).unwrap();
     until_nodes(&collector, "prod", 1);
     one_is_ready_and_one_is_dead(&collector);
-    assert!(begun.elapsed() < PATIENCE);
+    assert!(begun.elapsed() < WAIT_TIMEOUT);
     collector
         .until_finding("user-cluster-unreachable", "dead")
         .unwrap();
@@ -454,7 +454,7 @@ fn user_clusters_come_go_and_die_alone_tier3() {
         .apply(&secret("prod", &tenant.kubeconfig(tenant.admin_user())))
         .unwrap();
     until_nodes(&collector, "prod", 2);
-    wait::eventually(PATIENCE, "prod is reached", || {
+    wait::eventually(WAIT_TIMEOUT, "prod is reached", || {
         anyhow::ensure!(collector.finding("user-cluster-unreachable", "prod").is_err());
         Ok(())
     })
@@ -484,7 +484,7 @@ fn user_clusters_come_go_and_die_alone_tier3() {
     infra.remove(&user_cluster("prod", "vms")).unwrap();
     is_pending_by_its_label(&collector);
     infra.remove(&vmi).unwrap();
-    wait::eventually(PATIENCE, "prod is gone", || {
+    wait::eventually(WAIT_TIMEOUT, "prod is gone", || {
         let list = collector.json("/api/v1/clusters")?;
         anyhow::ensure!(!list.to_string().contains("prod"), "{list:#}");
         anyhow::ensure!(collector.finding("user-cluster-missing", "prod").is_err());

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
-use stage::{MARKER, NAMESPACE, PATIENCE, Stage};
+use stage::{MARKER, NAMESPACE, Stage, WAIT_TIMEOUT};
 use virtfleet_tests::{
     cluster::{self, Follow, live::Collector},
     parts, skip, wait,
@@ -55,7 +55,7 @@ fn the_life_of_a_vm_tier3() {
         sent["metadata"]["resourceVersion"].is_string() && sent["metadata"]["uid"].is_string(),
         "{sent}"
     );
-    let told = wait::eventually(PATIENCE, "an Event tells of the move", || {
+    let told = wait::eventually(WAIT_TIMEOUT, "an Event tells of the move", || {
         let told = stage.events(NAMESPACE, "LabelsMoved")?;
         ensure!(!told.is_empty(), "none");
         Ok(told)
@@ -76,7 +76,7 @@ fn the_life_of_a_vm_tier3() {
     let mark = stage.tenant.audit_mark().unwrap();
     for rack in ["rack-8", "rack-7"] {
         stage.host("host-2", rack).unwrap();
-        let seen = wait::eventually(PATIENCE, "the other value is seen", || {
+        let seen = wait::eventually(WAIT_TIMEOUT, "the other value is seen", || {
             let labels = collector.json("/api/v1/labels")?;
             let items = labels["items"].as_array().context("a list")?;
             let of_vm = |one: &&Value| one["node"] == "vm-1" && one["key"] == "rack";
@@ -111,7 +111,7 @@ fn the_life_of_a_vm_tier3() {
     // Deleted and made anew under the same name.
     stage.tenant.remove(&node).unwrap();
     stage.infra.remove(&at("host-2")).unwrap();
-    wait::eventually(PATIENCE, "its GuestHealth goes with it", || {
+    wait::eventually(WAIT_TIMEOUT, "its GuestHealth goes with it", || {
         ensure!(stage.health("vm-1").is_err(), "it is there");
         Ok(())
     })
@@ -143,7 +143,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     }
     stage.until_idle(&first, "host-1").unwrap();
     assert!(!stage.holder().unwrap().is_empty());
-    first.process.terminate(PATIENCE).unwrap();
+    first.process.terminate(WAIT_TIMEOUT).unwrap();
     assert_eq!(stage.holder().unwrap(), "", "the Lease was released");
 
     let (tenant, infra) = (
@@ -176,7 +176,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.tenant.audit_mark().unwrap(),
         stage.infra.audit_mark().unwrap(),
     );
-    wait::eventually(PATIENCE, "the Lease is renewed three times", || {
+    wait::eventually(WAIT_TIMEOUT, "the Lease is renewed three times", || {
         let all = stage.infra.audit_since(infra)?.into_iter();
         let renewed = all
             .filter(|one| one.resource == "leases" && one.code == 200)
@@ -195,7 +195,7 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
 
 /// Waits until exactly one of `pair` leads, and says which.
 fn only_leader(pair: &[Collector]) -> anyhow::Result<usize> {
-    wait::eventually(PATIENCE, "one of them leads", || {
+    wait::eventually(WAIT_TIMEOUT, "one of them leads", || {
         let leads: Vec<_> = pair.iter().map(Collector::leads).collect::<anyhow::Result<_>>()?;
         let leaders: Vec<_> = (0..pair.len()).filter(|one| leads[*one]).collect();
         ensure!(leaders.len() == 1, "{leads:?}");
@@ -207,7 +207,7 @@ fn only_leader(pair: &[Collector]) -> anyhow::Result<usize> {
 fn names_its_leader(stage: &Stage, leader: &Collector, standby: &Collector) -> anyhow::Result<()> {
     leader.json("/api/v1/labels")?;
     let holder = stage.holder()?;
-    wait::eventually(PATIENCE, "the standby has read the Lease", || {
+    wait::eventually(WAIT_TIMEOUT, "the standby has read the Lease", || {
         let Err(said) = standby.ctl(&["labels", "diff"]) else {
             anyhow::bail!("the standby has a truth of its own");
         };
@@ -248,7 +248,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
         // In the middle of it.
         let mut killed = pair.remove(leader);
         killed.process.signal(Signal::SIGKILL).unwrap();
-        killed.process.wait(PATIENCE).unwrap();
+        killed.process.wait(WAIT_TIMEOUT).unwrap();
         pair.push(stage.collector(&format!("c{}", round + 2)).unwrap());
         for name in &names {
             stage.until_label(name, "rack", Some(rack)).unwrap();
@@ -261,7 +261,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
     // been overtaken.
     let mut seen: BTreeMap<String, Vec<String>> = BTreeMap::new();
     loop {
-        let change = follow.next(PATIENCE).unwrap().unwrap();
+        let change = follow.next(WAIT_TIMEOUT).unwrap().unwrap();
         let metadata = &change.object["metadata"];
         let name = metadata["name"].as_str().unwrap().to_owned();
         if name == marker {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
         self, Mark,
-        live::PATIENCE,
+        live::WAIT_TIMEOUT,
         scene::{OWNED, Scene, patched, policy},
     },
     parts, skip, wait,
@@ -34,7 +34,7 @@ fn scene(rules: &Value) -> (Scene, cluster::live::Collector) {
 fn until_conflicted(scene: &Scene, policy: &str, status: &str) -> String {
     let path = format!("/apis/virtfleet.io/v1alpha1/labelpropagations/{policy}");
     let what = format!("Conflicted of {policy} is {status}");
-    let message = wait::eventually(PATIENCE, &what, || {
+    let message = wait::eventually(WAIT_TIMEOUT, &what, || {
         let object = scene.infra.admin().get(&path)?.ok()?;
         let all = object["status"]["conditions"].as_array();
         let found = all.into_iter().flatten().find(|one| one["type"] == "Conflicted");
@@ -79,9 +79,9 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
         tenant.server.remove(&node).unwrap();
         let follow = tenant.follow().unwrap();
         tenant.node("vm-1", &[]).unwrap();
-        let made = follow.next(PATIENCE).unwrap().unwrap();
-        let labelled = wait::eventually(PATIENCE, "it has its label", || {
-            let change = follow.next(PATIENCE)?.unwrap();
+        let made = follow.next(WAIT_TIMEOUT).unwrap().unwrap();
+        let labelled = wait::eventually(WAIT_TIMEOUT, "it has its label", || {
+            let change = follow.next(WAIT_TIMEOUT)?.unwrap();
             ensure!(change.object["metadata"]["labels"]["rack"] == "rack-2", "not yet");
             Ok(change)
         });
@@ -180,7 +180,7 @@ fn two_policies_that_differ_write_and_remove_nothing_tier3() {
         )
         .unwrap();
     for policy in ["\"places\": ", "\"other\": "] {
-        let found = wait::eventually(PATIENCE, "an Event on each policy", || {
+        let found = wait::eventually(WAIT_TIMEOUT, "an Event on each policy", || {
             let all = scene.events("LabelConflict")?;
             let found = all.iter().find(|note| note.starts_with(policy));
             found.cloned().ok_or_else(|| anyhow::anyhow!("{all:?}"))
@@ -193,7 +193,7 @@ fn two_policies_that_differ_write_and_remove_nothing_tier3() {
         assert!(said.contains(other) && said.contains("rack"), "{name}: {said}");
         println!("{name}: {said}");
     }
-    // Both would write now; neither does, and the key that nobody argues about follows.
+    // Both policies would write now. Neither does, and the key without a conflict follows.
     let mark = tenant.server.audit_mark().unwrap();
     scene.vmi("prod", "vm-1", "host-2").unwrap();
     tenant.until_label("vm-1", "row", Some("row-2")).unwrap();
@@ -214,7 +214,7 @@ fn two_policies_that_differ_write_and_remove_nothing_tier3() {
     scene.infra.apply(&places).unwrap();
     until_conflicted(&scene, "places", "False");
     let path = "/apis/virtfleet.io/v1alpha1/labelpropagations/places";
-    let counted = wait::eventually(PATIENCE, "its Nodes are counted", || {
+    let counted = wait::eventually(WAIT_TIMEOUT, "its Nodes are counted", || {
         let status = scene.infra.admin().get(path)?.ok()?["status"].clone();
         let nodes = status["nodes"].as_i64().unwrap_or_default();
         ensure!(nodes > 0 && status["inSync"] == nodes, "{status:#}");

@@ -6,7 +6,7 @@ use serde_json::json;
 use virtfleet_tests::{
     cluster::{
         self, ApiServer,
-        live::{self, Collector, PATIENCE},
+        live::{self, Collector, WAIT_TIMEOUT},
         scene::policy,
         streamed_list,
     },
@@ -52,7 +52,7 @@ fn labels_follow_on_kubernetes_1_20_tier3() {
     for (host, rack) in [("host-1", "rack-1"), ("host-2", "rack-2")] {
         let vmi = cluster::vmi("prod", "vm-1").phase("Running").on(host);
         server.apply(&vmi).unwrap();
-        wait::eventually(PATIENCE, rack, || {
+        wait::eventually(WAIT_TIMEOUT, rack, || {
             let now = server.fetch(&node)?.unwrap_or_default();
             let labels = &now["metadata"]["labels"];
             ensure!(labels["rack-of-infra"] == rack, "{labels}");

@@ -96,7 +96,7 @@ fn confine(tenant: &ApiServer, collector: &Client) -> bool {
     }
     apply(tenant, "user-cluster/admission.yaml");
     let probe = json!({ "metadata": { "annotations": { "probe": "probe" } } });
-    wait::eventually(live::PATIENCE, "the admission policy is enforced", || {
+    wait::eventually(live::WAIT_TIMEOUT, "the admission policy is enforced", || {
         let code = collector.patch(NODE, MERGE_PATCH, &probe)?.code;
         // A patch that changes nothing is not an update.
         tenant.admin().patch(
@@ -210,7 +210,7 @@ fn is_confined(tenant: &ApiServer, collector: &Client) {
 
 /// Waits until an object of the infra cluster is as it should be.
 fn kept(infra: &ApiServer, path: &str, ready: &dyn Fn(&Value) -> bool) -> Result<()> {
-    wait::eventually(live::PATIENCE, path, || {
+    wait::eventually(live::WAIT_TIMEOUT, path, || {
         let now = infra.admin().get(path)?.ok()?;
         ensure!(ready(&now), "{now:#}");
         Ok(())
@@ -273,7 +273,7 @@ fn shipped_rights_are_enough_tier3() {
     let collector = live::Collector::start_with(&root.join("collector"), &inventory, election).unwrap();
     collector.until_ready().unwrap();
     let until_zone = |zone: &str| {
-        wait::eventually(live::PATIENCE, zone, || {
+        wait::eventually(live::WAIT_TIMEOUT, zone, || {
             let now = tenant.fetch(&node)?.unwrap_or_default();
             let labels = &now["metadata"]["labels"];
             ensure!(labels[ZONE] == zone, "{labels}");
@@ -324,7 +324,7 @@ fn shipped_rights_are_enough_tier3() {
     assert_eq!(refused(&tenant), Vec::<String>::new());
     lists_can_be_streamed(&infra, &account, &with);
 
-    // And no more than that: what they are not for is refused.
+    // The accounts have no further rights: these requests are refused.
     for path in ["/api/v1/secrets", "/api/v1/configmaps", "/api/v1/namespaces"] {
         assert_eq!(with.get(path).unwrap().code, 403, "{path}");
     }

@@ -48,8 +48,8 @@ fn move_to(scene: &Scene, vm: &str, from: &str, to: &str) {
     scene.infra.apply(&vmi.migration_state(state)).unwrap();
 }
 
-/// On each event of a Node `answer` says which labels it puts there. It ends when it is told to and
-/// has answered everything.
+/// On each event of a Node, sets the labels that `answer` returns. Ends when `stop` is set and all
+/// events are processed.
 fn rival(
     tenant: &Tenant,
     changes: &Follow,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
         Scheduler,
-        live::PATIENCE,
+        live::WAIT_TIMEOUT,
         scene::{Scene, Tenant},
     },
     parts, skip, wait,
@@ -57,7 +57,7 @@ fn node_of(tenant: &Tenant, name: &str) -> Result<String> {
 }
 
 fn until_scheduled(tenant: &Tenant, name: &str) -> String {
-    wait::eventually(PATIENCE, &format!("pod {name} is scheduled"), || {
+    wait::eventually(WAIT_TIMEOUT, &format!("pod {name} is scheduled"), || {
         node_of(tenant, name)
     })
     .unwrap()
@@ -65,7 +65,7 @@ fn until_scheduled(tenant: &Tenant, name: &str) -> String {
 
 /// Waits until the scheduler has found no Node for a pod.
 fn until_unschedulable(tenant: &Tenant, name: &str) {
-    wait::eventually(PATIENCE, &format!("pod {name} is unschedulable"), || {
+    wait::eventually(WAIT_TIMEOUT, &format!("pod {name} is unschedulable"), || {
         let reason = node_of(tenant, name)
             .err()
             .context("it is scheduled")?

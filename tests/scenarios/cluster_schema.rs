@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
         self, ApiServer, kubevirt,
-        live::{self, Collector, PATIENCE},
+        live::{self, Collector, WAIT_TIMEOUT},
     },
     parts, skip, wait,
 };
@@ -115,7 +115,7 @@ fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release
     let applied = infra.apply(&vmi).unwrap();
     infra.apply(&vm).unwrap();
     let path = format!("/api/v1/vms/{NAMESPACE}/{name}");
-    let seen = wait::eventually(PATIENCE, &path, || {
+    let seen = wait::eventually(WAIT_TIMEOUT, &path, || {
         let seen = collector.json(&path)?;
         ensure!(seen["labels"]["of"] == "the-vm", "{}", seen["labels"]);
         ensure!(seen["uid"] == applied["metadata"]["uid"], "{}", seen["uid"]);
@@ -177,17 +177,21 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
     for (number, release) in releases.iter().enumerate() {
         read_in_full(&infra, &collector, &folder, release, number + 1);
     }
-    let same = wait::eventually(PATIENCE, "all have the same UUID and names of their own", || {
-        let findings = collector.json("/api/v1/findings?limit=1000")?;
-        let all = findings["items"].as_array().context("items")?.iter();
-        let ids: Vec<_> = all
-            .filter_map(|one| one["id"].as_str().map(str::to_owned))
-            .collect();
-        let same = ids.iter().filter(|id| *id == "duplicate-firmware-uuid").count();
-        ensure!(same == releases.len(), "{ids:?}");
-        ensure!(!ids.iter().any(|id| id.starts_with("inventory-")), "{ids:?}");
-        Ok(same)
-    });
+    let same = wait::eventually(
+        WAIT_TIMEOUT,
+        "all have the same UUID and names of their own",
+        || {
+            let findings = collector.json("/api/v1/findings?limit=1000")?;
+            let all = findings["items"].as_array().context("items")?.iter();
+            let ids: Vec<_> = all
+                .filter_map(|one| one["id"].as_str().map(str::to_owned))
+                .collect();
+            let same = ids.iter().filter(|id| *id == "duplicate-firmware-uuid").count();
+            ensure!(same == releases.len(), "{ids:?}");
+            ensure!(!ids.iter().any(|id| id.starts_with("inventory-")), "{ids:?}");
+            Ok(same)
+        },
+    );
     same.unwrap();
 
     // The other way round: what the tests take for KubeVirt's objects is valid for the oldest and

@@ -5,7 +5,7 @@ use anyhow::ensure;
 use virtfleet_tests::{
     cluster::{
         self,
-        live::{Collector, PATIENCE, infra, settings},
+        live::{Collector, WAIT_TIMEOUT, infra, settings},
     },
     parts, skip, wait,
 };
@@ -46,7 +46,7 @@ fn the_infra_clusters_own_service_range_is_refused_and_no_more_tier3() {
         )
     };
     let until = |collector: &Collector, vm: &str, expected: &str| {
-        wait::eventually(PATIENCE, expected, || {
+        wait::eventually(WAIT_TIMEOUT, expected, || {
             let said = dial(collector, vm)?;
             ensure!(said.contains(expected), "{vm}: {said}");
             Ok(())

@@ -5,7 +5,7 @@
 use anyhow::ensure;
 use serde_json::{Value, json};
 use virtfleet_tests::{
-    cluster::{self, live::PATIENCE, scene::Scene},
+    cluster::{self, live::WAIT_TIMEOUT, scene::Scene},
     parts, skip, wait,
 };
 
@@ -138,7 +138,7 @@ fn a_zone_waits_for_what_depends_on_it_tier3() {
             .count()
     };
     let resting = tenant.server.audit_mark().unwrap();
-    wait::eventually(PATIENCE, "it is looked at three times more", || {
+    wait::eventually(WAIT_TIMEOUT, "it is looked at three times more", || {
         let looks = looks(resting);
         ensure!(looks >= 3, "{looks}");
         Ok(())
@@ -160,7 +160,7 @@ fn a_zone_waits_for_what_depends_on_it_tier3() {
     }
     tenant.only_sets(mark, &["rack", ZONE, BETA]).unwrap();
 
-    // Nobody asks for the zone any more, and a pod has come that needs the one that we wrote.
+    // No policy sets the zone any more, and a new pod requires the zone that the collector wrote.
     let affinity =
         json!({ "nodeAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": terms(&["zone-b"]) } });
     let settled = pod("settled", "vm-free", &json!({ "affinity": affinity }));

@@ -119,7 +119,7 @@ fn tier2_filesystems_grow_online_while_somebody_writes() {
     let Some(stage) = stage("tier2_filesystems_grow_online_while_somebody_writes").unwrap() else {
         return;
     };
-    // Where the kernel lets nobody grow an ext4, the scenarios of real guests do.
+    // Where the kernel refuses to grow an ext4, the scenarios on real guests cover it.
     let kinds = KINDS.iter().filter(|kind| grows(kind.word()).is_ok());
     let kinds: Vec<DiskFilesystem> = kinds.copied().collect();
     assert!(kinds.len() >= 2);

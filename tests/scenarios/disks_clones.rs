@@ -1,6 +1,5 @@
-//! Clones of the OS image, declared with `content: image-clone`: only one that nobody has touched
-//! is erased, and an erasure that was cut short goes on only when nothing else was written in
-//! between.
+//! Clones of the OS image, declared with `content: image-clone`: the agent erases only an unchanged
+//! clone, and resumes an interrupted erasure only if nothing else was written in between.
 //!
 //! The kernel of a container may have no partition scan, so everything here goes by offsets.
 

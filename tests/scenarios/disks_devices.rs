@@ -18,7 +18,8 @@ use virtfleet_wire::settings::ProofKind;
 
 const TIER: u8 = 2;
 const MIB: u64 = 1 << 20;
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time of a command, or for a helper process to become ready.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 
 fn run(test: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let needs = || {
@@ -33,7 +34,7 @@ fn tool(words: &[&str], node: &Path) -> Result<()> {
     Launch::new(words[0])
         .args(&words[1..])
         .arg(node)
-        .text(PATIENCE)
+        .text(COMMAND_TIMEOUT)
         .map(drop)
 }
 
@@ -94,11 +95,13 @@ fn tier2_partitions_swap_and_mounts_of_other_namespaces_are_uses() {
                 .args([&place, &ready])
                 .tied()
                 .start(folder.path())?;
-            other.wait_for(PATIENCE, "it is mounted there", |_| Ok(fs::metadata(&ready)?))?;
+            other.wait_for(COMMAND_TIMEOUT, "it is mounted there", |_| {
+                Ok(fs::metadata(&ready)?)
+            })?;
             let seen = device.device()?;
             let there = format!("{} (process {})", place.display(), other.id());
             ensure!(seen.uses == [Use::Mounted(there)], "{:?}", seen.uses);
-            // What is on it is known, although nobody else may have it now.
+            // The probe identifies the content, although the mount holds the device exclusively.
             let probe = disks(&roots).probe(&seen, ProofKind::Sampled, &mut |_, _| {});
             ensure!(
                 matches!(&probe, Probe::HasData(content) if content.kind == "ext4"),
@@ -109,7 +112,7 @@ fn tier2_partitions_swap_and_mounts_of_other_namespaces_are_uses() {
             let device = Loop::blank(folder.path(), "swap", 64 * MIB)?;
             tool(&["mkswap"], device.node())?;
             let off = AtEnd::new("swapoff \"$1\"", [device.node()])?;
-            let on = Launch::new("swapon").arg(device.node()).output(PATIENCE)?;
+            let on = Launch::new("swapon").arg(device.node()).output(COMMAND_TIMEOUT)?;
             // A kernel without swap says so.
             if on.status.success() {
                 ensure!(
@@ -126,7 +129,7 @@ fn tier2_partitions_swap_and_mounts_of_other_namespaces_are_uses() {
                 .args(["-q"])
                 .arg(&image)
                 .stdin(",,83\n")
-                .text(PATIENCE)?;
+                .text(COMMAND_TIMEOUT)?;
             let device = Loop::attach_with(&image, &["--partscan"])?;
             let seen = device.device()?;
             // A kernel that does not read this kind of table knows no partition.

@@ -23,7 +23,8 @@ use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 const TIER: u8 = 2;
 const MIB: u64 = 1 << 20;
 const UUID: &str = "6ba7b812-9dad-51d1-80b4-00c04fd430c8";
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time for a helper process to become ready or to release its lock.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(30);
 /// Short, so that the test is.
 const LIMITS: Limits = Limits {
     lock: Duration::from_millis(500),
@@ -68,7 +69,9 @@ impl Faulty {
             .arg("]")
             .tied()
             .start(folder)?;
-        server.wait_for(PATIENCE, "the file is served", |_| Ok(fs::metadata(&image)?))?;
+        server.wait_for(COMMAND_TIMEOUT, "the file is served", |_| {
+            Ok(fs::metadata(&image)?)
+        })?;
         Ok(Self {
             server,
             image,
@@ -272,13 +275,15 @@ fn tier2_a_disk_that_another_process_has_locked_is_unknown_in_time() {
                 .arg(&ready)
                 .tied()
                 .start(folder.path())?;
-            rival.wait_for(PATIENCE, "the lock is taken", |_| Ok(fs::metadata(&ready)?))?;
+            rival.wait_for(COMMAND_TIMEOUT, "the lock is taken", |_| {
+                Ok(fs::metadata(&ready)?)
+            })?;
             let (probe, took) = look(&device)?;
             let found = doubt(probe)?;
             println!("{} after {took:?}", found.reason);
             ensure!(found.passing && took >= LIMITS.lock && took < LIMITS.lock + wait::PROMPT);
             drop(rival);
-            wait::eventually(PATIENCE, "the lock is free", || {
+            wait::eventually(COMMAND_TIMEOUT, "the lock is free", || {
                 blankness(&device.device()?, ProofKind::Sampled)
             })?;
             Ok(())

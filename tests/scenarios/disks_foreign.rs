@@ -75,7 +75,7 @@ fn judge(foreign: &Foreign, content: &Content) -> Result<()> {
         Found::Bytes(least) => {
             ensure!(
                 !content.is_known(),
-                "found {} where nobody should know anything",
+                "found {} where the content must stay unknown",
                 content.kind
             );
             let first = content

@@ -1,5 +1,5 @@
-//! Disks that nobody thought of, from seeds: whatever × offset × size × wiped parts × grown × a
-//! loop device on it × held open.
+//! Random disks, from seeds: content × offset × size × wiped parts × grown × a loop device on it ×
+//! held open.
 //!
 //! No disk that holds a byte which the agent did not write is formatted without an approval, unless
 //! the plan had said beforehand how long a run its proof could have missed, and the bytes are in

@@ -77,8 +77,8 @@ fn has(lines: &[String], line: &str) {
 }
 
 #[test]
-fn tier2_what_the_kernel_counts_and_shuts_down_is_told() {
-    let Some(stage) = stage("tier2_what_the_kernel_counts_and_shuts_down_is_told").unwrap() else {
+fn tier2_kernel_error_counts_and_shutdowns_are_reported() {
+    let Some(stage) = stage("tier2_kernel_error_counts_and_shutdowns_are_reported").unwrap() else {
         return;
     };
     let (ext4, mut declared) = disk(&stage, "ext4", DiskFilesystem::Ext4, 80).unwrap();
@@ -153,8 +153,8 @@ fn tier2_what_the_kernel_counts_and_shuts_down_is_told() {
 }
 
 #[test]
-fn tier2_full_disks_and_disks_that_fill_up_are_told() {
-    let Some(stage) = stage("tier2_full_disks_and_disks_that_fill_up_are_told").unwrap() else {
+fn tier2_full_disks_and_disks_that_fill_up_are_reported() {
+    let Some(stage) = stage("tier2_full_disks_and_disks_that_fill_up_are_reported").unwrap() else {
         return;
     };
     let (_space, space) = disk(&stage, "space", DiskFilesystem::Ext4, 80).unwrap();

@@ -29,7 +29,8 @@ const MIB: u64 = 1 << 20;
 const OURS: &str = "6ba7b810-9dad-51d1-80b4-00c04fd430c8";
 const RIVALS: &str = "7ba7b810-9dad-51d1-80b4-00c04fd430c8";
 const DEADLINE: Duration = Duration::from_mins(1);
-const ROUNDS: usize = 120;
+/// Races between the agent and the other formatter, each with another delay.
+const REPETITIONS: usize = 120;
 
 fn run(test: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
     let needs = || {
@@ -156,7 +157,7 @@ fn tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first()
         "tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first",
         || {
             let folder = tempfile::tempdir()?;
-            // How long it takes when nobody disturbs.
+            // Durations without a concurrent formatter.
             let (mut claim, mut whole) = (Duration::MAX, Duration::MAX);
             for _ in 0..4 {
                 let took = round(folder.path(), Duration::from_secs(1), &mut Count::default())?;
@@ -164,7 +165,7 @@ fn tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first()
             }
             let mut random = fastrand::Rng::with_seed(11);
             let mut count = Count::default();
-            for index in 0..ROUNDS {
+            for index in 0..REPETITIONS {
                 // At any moment; and every other time around the one at which the disk is let go.
                 let pause = if index % 2 == 0 {
                     whole.mul_f64(random.f64())
@@ -174,7 +175,7 @@ fn tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first()
                 };
                 round(folder.path(), pause, &mut count).with_context(|| format!("after {pause:?}"))?;
             }
-            println!("{ROUNDS} rounds; a claim takes {claim:?}, with the format {whole:?}: {count:?}");
+            println!("{REPETITIONS} races; a claim takes {claim:?}, with the format {whole:?}: {count:?}");
             ensure!(count.refused > 0 && count.ours + count.after_us > 0, "{count:?}");
             Ok(())
         },

@@ -1,6 +1,6 @@
-//! Several disks in one pass with something that stands for systemd: units are read again once,
-//! what fails stops nobody else, and a kill anywhere, followed by a boot that mounts what it finds
-//! in `/etc`, leaves nothing half filled.
+//! Several disks in one reconcile run, with a stand-in for systemd: the agent reloads units once, a
+//! disk that fails stops no other disk, and a kill at any point, followed by a boot that mounts the
+//! units in `/etc`, leaves nothing half filled.
 
 mod places;
 

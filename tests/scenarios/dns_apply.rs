@@ -259,8 +259,8 @@ fn tier2_nameservers_that_stop_answering_after_the_change_are_rolled_back() {
 }
 
 #[test]
-fn tier2_links_are_given_back_as_they_were() {
-    let test = "tier2_links_are_given_back_as_they_were";
+fn tier2_links_are_restored_as_they_were() {
+    let test = "tier2_links_are_restored_as_they_were";
     let Some(()) = skip::need(TIER, test, needed()).unwrap() else {
         return;
     };
@@ -290,7 +290,7 @@ fn tier2_links_are_given_back_as_they_were() {
     world.fresh(None).unwrap();
     world
         .guest
-        .link(RESOLV_CONF, "../run/nobody/resolv.conf")
+        .link(RESOLV_CONF, "../run/missing/resolv.conf")
         .unwrap();
     let outcome = world.guest.stage(&order(DnsManage::Auto)).unwrap();
     assert!(outcome.error.is_none(), "{outcome:?}");

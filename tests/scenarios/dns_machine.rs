@@ -1,6 +1,6 @@
 //! Guest DNS on a Debian that boots, with the real systemd-networkd, systemd-resolved and the
-//! package's units: the boot, the one after it, the collision, every policy, and what `manage: off`
-//! gives back.
+//! package's units: the first and the second boot, the collision, every policy, and what
+//! `manage: off` restores.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ fn is_verified(machine: &Machine, wanted: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// From the first boot to the second, and given back.
+/// First boot, second boot, then `manage: off`, which restores the configuration.
 fn boots(root: &Root) -> Result<()> {
     let site = Site::new(&format!("{OTHER},{INFRA}"))?;
     let settings =
@@ -87,7 +87,7 @@ fn boots(root: &Root) -> Result<()> {
     ensure!(before == after, "written again:\n{before}\n{after}");
     println!("second boot: {}", machine.journal("virtfleet-dns")?);
 
-    // Given back, with names all along.
+    // `manage: off` restores the configuration; lookups succeed all along.
     let resolved = machine.resolved()?;
     let lookups = machine.watch("off%d.example")?;
     machine.write(
@@ -97,8 +97,8 @@ fn boots(root: &Root) -> Result<()> {
     machine.until_dns(SOON, "manage: off", |state| state["standing"] == "off")?;
     lookups.more(10)?;
     let (good, failed) = lookups.so_far();
-    // networkd of systemd 252 gives its lease back to take another one: then the link has no
-    // address for a moment, and nobody is reached.
+    // networkd of systemd 252 releases its lease and acquires another one: the link has no address
+    // for a moment, and no nameserver is reachable.
     let lease_lost = machine.journal("systemd-networkd")?.contains("DHCP lease lost");
     let faults = machine.unexplained(&failed)?;
     ensure!(
@@ -116,7 +116,7 @@ fn boots(root: &Root) -> Result<()> {
         "{still:?} beside {more} that succeeded"
     );
     println!(
-        "given back: {} lookups failed, lease given back meanwhile: {lease_lost}",
+        "restored: {} lookups failed, lease released meanwhile: {lease_lost}",
         failed.len()
     );
     let domains = resolvectl(&machine, "domain")?;

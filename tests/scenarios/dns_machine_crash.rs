@@ -116,14 +116,11 @@ fn crashes(root: &Root) -> Result<()> {
     let written = kills(&machine, DnsManage::Auto, DnsManage::Off, OTHER, INFRA)?;
     let done = machine.stage(&order(DnsManage::Auto))?;
     ensure!(done.error.is_none(), "{done:?}");
-    let given_back = kills(&machine, DnsManage::Off, DnsManage::Auto, INFRA, OTHER)?;
+    let restored = kills(&machine, DnsManage::Off, DnsManage::Auto, INFRA, OTHER)?;
     println!(
-        "killed at {written} points while writing and {given_back} while giving back; names resolved after each"
+        "killed at {written} points while writing and {restored} while restoring; names resolved after each"
     );
-    ensure!(
-        written >= 6 && given_back >= 6,
-        "{written} and {given_back} points"
-    );
+    ensure!(written >= 6 && restored >= 6, "{written} and {restored} points");
     Ok(())
 }
 
@@ -147,7 +144,7 @@ fn tier2_a_crash_between_any_two_steps_leaves_names_on_debian_12() {
     .unwrap();
 }
 
-/// As soon as the file is there nobody answers at what it names.
+/// As soon as the file exists, the nameserver that it names is unreachable.
 const LOSE: &str = "(trap 'ip route del blackhole 10.78.0.53/32; rm /run/lose; exit' TERM
 until [ -e /etc/systemd/network/10-eth0.network.d/zz-virtfleet.conf ]; do sleep 0.01; done
 while :; do ip route replace blackhole 10.78.0.53/32; sleep 0.02; done) >/dev/null 2>&1 & echo $! >/run/lose";
@@ -202,8 +199,8 @@ ip address show dev eth0 | grep -q '10.99.0.1/32' && echo address
 true";
 const LEAVE: &str = "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules=no\n";
 
-/// What of others' is left after `networkctl reload` with a changed drop-in, and whether the lease
-/// was given back meanwhile.
+/// Returns what is left of foreign configuration after `networkctl reload` with a changed drop-in,
+/// and whether networkd released the lease meanwhile.
 fn reloaded(root: &Root, leave: bool) -> Result<(String, bool)> {
     let site = Site::new(OTHER)?;
     let mut options = Options::default().networkd();
@@ -249,7 +246,7 @@ fn tier2_what_networkd_leaves_of_others_when_it_reloads() {
             let (left, lost) = reloaded(root, leave)?;
             ensure!(
                 (left.as_str(), lost) == wanted,
-                "{}, ManageForeign…=no {leave}: left {left:?}, lease given back {lost}",
+                "{}, ManageForeign…=no {leave}: left {left:?}, lease released {lost}",
                 suite.name()
             );
             Ok(())

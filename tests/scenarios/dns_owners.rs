@@ -1,6 +1,6 @@
-//! Machines whose `/etc/resolv.conf` belongs to somebody, by whom it is written again and again:
-//! what is asked for stays in use, `off` gives back, and a crash leaves no moment without a
-//! nameserver.
+//! Machines on which another program owns `/etc/resolv.conf` and writes it repeatedly: the
+//! requested nameservers stay in use, `off` restores the file, and a crash never leaves the machine
+//! without a nameserver.
 
 mod kit;
 mod more;
@@ -43,8 +43,8 @@ fn dhclient() -> Owner {
     }
 }
 
-/// dhcpcd, which writes a plain file too, unless it is told not to: that is left to whoever makes
-/// the image.
+/// dhcpcd, which also writes a plain file, unless its configuration has `nohook resolv.conf`. That
+/// setting is left to the builder of the image.
 fn dhcpcd() -> Owner {
     Owner {
         root: || guests(Suite::Trixie),
@@ -64,7 +64,7 @@ fn dhcpcd() -> Owner {
     }
 }
 
-/// A whole life: looked at, applied by hand, given back, applied at boot.
+/// A full cycle: `report-only`, applied by hand, restored by `off`, applied at boot.
 fn life(test: &str, owner: &Owner) -> Result<()> {
     let Some(root) = skip::need(TIER, test, needed(owner))? else {
         return Ok(());
@@ -100,12 +100,12 @@ fn life(test: &str, owner: &Owner) -> Result<()> {
     // systemd-resolved may write its file a moment after its reload.
     eventually(SOON, "what was there", || {
         let after = world.resolv_conf()?;
-        ensure!(after == before, "given back was {after} instead of {before}");
+        ensure!(after == before, "restored {after} instead of {before}");
         Ok(())
     })?;
     let ours = world.ours()?;
     ensure!(ours.is_empty(), "left behind: {ours}");
-    world.uses(OLD).context("given back")?;
+    world.uses(OLD).context("restored")?;
 
     // By the unit of the boot, from here on.
     world.set(&settings("auto"))?;
@@ -144,7 +144,7 @@ fn collision(test: &str, owner: &Owner) -> Result<()> {
     let options = (owner.options)().agent("dns:\n  manage: auto");
     let mut world = World::boot(owner, &root, "169.254.20.10,10.66.0.11", options)?;
     eventually(LONG, "only the good one", || world.uses(OLD))?;
-    // The cache comes, and forwards to nobody.
+    // The cache starts, and has no upstream nameserver.
     world.machine.sh(
         "ip link add nodelocaldns type dummy 2>/dev/null || ip link add nodelocaldns type veth peer name nowhere\n\
          ip address add 169.254.20.10/32 dev nodelocaldns && ip link set nodelocaldns up",
@@ -272,8 +272,8 @@ fn tier2_dhclient_and_crashes() {
     crashes("tier2_dhclient_and_crashes", &dhclient()).unwrap();
 }
 
-/// Without `nohook resolv.conf` it writes the file over at each renewal, which is told; with it
-/// nothing does.
+/// Without `nohook resolv.conf`, dhcpcd overwrites the file at each renewal, and the agent reports
+/// it; with the setting, dhcpcd leaves the file alone.
 #[test]
 fn tier2_dhcpcd() {
     let test = "tier2_dhcpcd";
@@ -311,7 +311,7 @@ fn tier2_dhcpcd() {
         world.set(&settings("off"))?;
         world.apply()?;
         let after = world.resolv_conf()?;
-        ensure!(after == before, "given back was {after} instead of {before}");
+        ensure!(after == before, "restored {after} instead of {before}");
         world.uses(OLD)
     };
     play().unwrap();

@@ -25,7 +25,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// What polling and this machine may add to the deadline. Three nameservers one after the other
 /// would take longer than both.
 const MARGIN: Duration = Duration::from_secs(5);
-const AT_ONCE: Reply = Reply::Right(Duration::ZERO);
+/// Correct answer without a delay.
+const IMMEDIATE_REPLY: Reply = Reply::Right(Duration::ZERO);
 
 fn asked() -> Result<Asked> {
     check(&DnsSettings::default(), None).map_err(|problems| anyhow!("{problems:?}"))
@@ -89,7 +90,7 @@ fn tier2_each_nameserver_is_seen_for_what_it_is() {
         ("10.66.0.11", Health::Healthy, "unbound with the cluster's zone"),
         ("10.66.0.12", Health::Healthy, "dnsmasq with the cluster's zone"),
         ("fd66::13", Health::Healthy, "unbound by IPv6"),
-        ("10.66.0.14", Health::Dead, "nobody listens there"),
+        ("10.66.0.14", Health::Dead, "no server listens there"),
         ("10.66.0.15", Health::Dead, "what is sent there is swallowed"),
         ("10.66.0.16", Health::Failing, "unbound that refuses"),
         ("10.66.0.17", Health::Slow, "true answers after 1.5 s"),
@@ -109,7 +110,11 @@ fn tier2_each_nameserver_is_seen_for_what_it_is() {
         ("10.66.0.23", Health::TcpOnly, "unbound without UDP"),
         ("10.66.0.24", Health::Failing, "SERVFAIL alone"),
         ("10.66.0.25", Health::Looping, "sends the question back"),
-        ("10.66.0.26", Health::Failing, "dnsmasq that knows nobody to ask"),
+        (
+            "10.66.0.26",
+            Health::Failing,
+            "dnsmasq without an upstream nameserver",
+        ),
     ];
     // What is swallowed has no address there, but a route.
     let listening: Vec<&str> = expected
@@ -150,8 +155,8 @@ fn tier2_each_nameserver_is_seen_for_what_it_is() {
     let slow = Reply::Right(Duration::from_millis(1500));
     let played = [
         responder("10.66.0.17", slow, slow),
-        responder("10.66.0.20", Reply::CutOff, AT_ONCE),
-        responder("10.66.0.22", AT_ONCE, Reply::Silence),
+        responder("10.66.0.20", Reply::CutOff, IMMEDIATE_REPLY),
+        responder("10.66.0.22", IMMEDIATE_REPLY, Reply::Silence),
         responder("10.66.0.24", Reply::Code(2), Reply::Code(2)),
         responder("10.66.0.25", Reply::Echo, Reply::Echo),
     ];

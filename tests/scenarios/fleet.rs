@@ -17,7 +17,7 @@ use serde_json::Value;
 use virtfleet_tests::{
     scrape::Client,
     sim::{self, Fault, Options},
-    stage::{Beat, PATIENCE, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
     this_machine, wait,
 };
 
@@ -88,7 +88,7 @@ fn every_vm_is_joined_with_its_placement() {
         &["clusters"],
         &["vms", "-o", "yaml"],
     ] {
-        let text = stage.ctl().unwrap().args(verb).text(PATIENCE).unwrap();
+        let text = stage.ctl().unwrap().args(verb).text(STAGE_TIMEOUT).unwrap();
         let expected = if verb == ["hosts"] {
             "infra-01"
         } else {
@@ -133,7 +133,7 @@ fn a_moved_vm_is_seen_on_its_new_host_within_two_seconds() {
 }
 
 #[test]
-fn each_agent_that_misbehaves_is_named_with_its_reason_and_disturbs_nobody() {
+fn each_agent_that_misbehaves_is_named_with_its_reason_and_disturbs_no_other() {
     let classes = [
         (Fault::Silent, "timeout"),
         (Fault::Endless, "too_large"),
@@ -177,7 +177,7 @@ fn each_agent_that_misbehaves_is_named_with_its_reason_and_disturbs_nobody() {
         );
     }
     stage.until_up(guests - classes.len()).unwrap();
-    // Prometheus is told of nobody whose certificate is not known to be right.
+    // The targets for Prometheus contain no agent whose certificate is not verified.
     let list = stage.json("/sd").unwrap();
     let named: Vec<_> = list
         .as_array()
@@ -251,7 +251,7 @@ fn a_broken_manifest_is_named_with_its_line_and_the_last_good_state_stays() {
                 .into_iter()
                 .any(|message| message.contains(name) && message.contains(line))
         };
-        wait::until(PATIENCE, &format!("{broken:?} is named"), is_named).unwrap();
+        wait::until(STAGE_TIMEOUT, &format!("{broken:?} is named"), is_named).unwrap();
         assert_eq!(
             items(&stage.json("/api/v1/vms").unwrap()).len(),
             4,
@@ -264,11 +264,11 @@ fn a_broken_manifest_is_named_with_its_line_and_the_last_good_state_stays() {
         );
         fs::write(&file, &good).unwrap();
         let whole = || stage.json("/api/v1/vms").unwrap()["partial"] == false;
-        wait::until(PATIENCE, "it is whole again", whole).unwrap();
+        wait::until(STAGE_TIMEOUT, "it is whole again", whole).unwrap();
     }
     fs::remove_file(&file).unwrap();
     let gone = || items(&stage.json("/api/v1/vms").unwrap()).len() == 3;
-    wait::until(PATIENCE, "a removed file removes its VM", gone).unwrap();
+    wait::until(STAGE_TIMEOUT, "a removed file removes its VM", gone).unwrap();
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn odd_objects_are_findings_and_nothing_else_stops() {
 }
 
 #[test]
-fn an_agent_that_falls_silent_and_a_vm_that_stops_are_told_apart() {
+fn a_silent_agent_and_a_stopped_vm_are_distinguished() {
     let mut stage = stage(3, &[]);
     stage.start_collector(Beat::default()).unwrap();
     stage.until_up(3).unwrap();
@@ -346,7 +346,7 @@ fn an_agent_that_falls_silent_and_a_vm_that_stops_are_told_apart() {
 }
 
 #[test]
-fn the_real_agent_of_this_machine_is_heard_and_recognised() {
+fn the_real_agent_of_this_machine_is_pulled_and_identified() {
     let mut stage = stage(2, &[]);
     let own = this_machine::as_guest(&stage).unwrap();
     let host = stage.plan.hosts[own.host].clone();
@@ -356,8 +356,8 @@ fn the_real_agent_of_this_machine_is_heard_and_recognised() {
     stage.start_agent(&own, "").unwrap();
     stage.start_collector(Beat::default()).unwrap();
     stage.until_up(3).unwrap();
-    let heard = |vm: &Value| vm["agent"]["status"] == "up" && vm["guest"]["kernel"].is_string();
-    let vm = stage.until_vm(&own, "it is heard", heard).unwrap();
+    let up = |vm: &Value| vm["agent"]["status"] == "up" && vm["guest"]["kernel"].is_string();
+    let vm = stage.until_vm(&own, "its agent is up", up).unwrap();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(vm["guest"]["kernel"], kernel.trim());
     let total = vm["guest"]["metrics"]["memoryTotalBytes"].as_f64().unwrap();
@@ -383,9 +383,9 @@ fn the_collector_stops_on_sigterm_while_agents_are_silent_and_somebody_waits() {
     let path = "/api/v1/vms?wait=1000000&timeout=30s";
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| stage.text(path));
-        collector.wait_for_port(stage.api, PATIENCE).unwrap();
+        collector.wait_for_port(stage.api, STAGE_TIMEOUT).unwrap();
         collector.signal(Signal::SIGTERM).unwrap();
-        let status = collector.wait(PATIENCE).unwrap();
+        let status = collector.wait(STAGE_TIMEOUT).unwrap();
         assert!(status.success(), "{status}");
         // Answered before the end, or refused because it came after; not left hanging.
         drop(waiting.join().unwrap());
@@ -407,7 +407,7 @@ fn the_agent_stopped_under_load_answers_what_it_has_begun_and_reports_success() 
         let scrapers: Vec<_> = (0..8)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut client = Client::tls(own.address, tls.clone(), PATIENCE).unwrap();
+                    let mut client = Client::tls(own.address, tls.clone(), STAGE_TIMEOUT).unwrap();
                     // Until the agent closes the connection; a page that has begun must be whole.
                     while let Ok(answer) = client.get("/metrics") {
                         let page = answer.ok().unwrap().text().unwrap().to_owned();
@@ -417,12 +417,12 @@ fn the_agent_stopped_under_load_answers_what_it_has_begun_and_reports_success() 
                 })
             })
             .collect();
-        wait::until(PATIENCE, "the load is on", || {
+        wait::until(STAGE_TIMEOUT, "the load is on", || {
             answered.load(Ordering::Relaxed) > 50
         })
         .unwrap();
         agent.signal(Signal::SIGTERM).unwrap();
-        let status = agent.wait(PATIENCE).unwrap();
+        let status = agent.wait(STAGE_TIMEOUT).unwrap();
         assert!(status.success(), "{status}\n{}", agent.log());
         for scraper in scrapers {
             scraper.join().unwrap();

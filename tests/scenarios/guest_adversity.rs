@@ -11,7 +11,7 @@ use virtfleet_tests::{
     scrape::Client,
     sim::Guest,
     skip,
-    stage::{Beat, PATIENCE, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
     wait::{PROMPT, eventually, measure},
 };
 
@@ -21,11 +21,11 @@ const SOON: Duration = Duration::from_secs(20);
 const SOAK: &str = "make guest-soak";
 const MAIN_PID: &str = "systemctl show -P MainPID virtfleet-agent";
 
-/// A stage with a guest on it whose agent is heard.
+/// A stage with one guest, whose agent the collector pulls.
 fn one_guest(scene: &Scene) -> Result<(Stage, Guest, Machine)> {
     let stage = Stage::small()?;
     let (who, machine) = settle(scene, &stage, 1, UUID)?;
-    real::until_heard(&stage, &who)?;
+    real::until_identified(&stage, &who)?;
     Ok((stage, who, machine))
 }
 
@@ -58,9 +58,7 @@ fn metric(stage: &Stage, who: &Guest, name: &str) -> Result<Option<f64>> {
 }
 
 fn until_up(stage: &Stage, who: &Guest) -> Result<Value> {
-    stage.until_vm_within(SOON, who, "the agent is heard", |vm| {
-        vm["agent"]["status"] == "up"
-    })
+    stage.until_vm_within(SOON, who, "the agent is up", |vm| vm["agent"]["status"] == "up")
 }
 
 fn pauses(report: &Value) -> Vec<Value> {
@@ -172,7 +170,7 @@ fn tier4_a_killed_agent_and_a_lost_collector_come_back() {
         println!("{old} was killed, {new} answers after {:?}", begun.elapsed());
 
         // No collector asks for a while; the next one finds the same process.
-        stage.take_collector()?.terminate(PATIENCE)?;
+        stage.take_collector()?.terminate(STAGE_TIMEOUT)?;
         stage.start_collector(Beat::default())?;
         until_up(&stage, &who)?;
         ensure!(machine.run(MAIN_PID)? == new, "the agent did not sit it out");
@@ -203,7 +201,7 @@ fn tier4_the_watchdog_ends_an_agent_that_hangs() {
         ensure!(machine.run(MAIN_PID)? == old, "a healthy agent was ended");
         machine.run(&format!("kill -STOP {old}"))?;
         let begun = Instant::now();
-        eventually(PATIENCE, "another main process", || {
+        eventually(STAGE_TIMEOUT, "another main process", || {
             let new = machine.run(MAIN_PID)?;
             ensure!(new != old && new != "0", "{new}");
             Ok(())
@@ -236,8 +234,8 @@ fn ages(value: &Value, found: &mut Vec<f64>) {
 }
 
 #[test]
-fn tier4_a_clock_that_jumps_is_told_and_heals() {
-    play("tier4_a_clock_that_jumps_is_told_and_heals", |scene| {
+fn tier4_a_clock_that_jumps_is_reported_and_heals() {
+    play("tier4_a_clock_that_jumps_is_reported_and_heals", |scene| {
         let (mut stage, who, machine) = one_guest(scene)?;
         let pid = machine.run(MAIN_PID)?;
         for jump in ["+ 2 days", "- 4 days", "+ 2 days"] {
@@ -260,7 +258,7 @@ fn tier4_a_clock_that_jumps_is_told_and_heals() {
 
         // Before the certificates' first day.
         machine.run("date -s @94694400")?;
-        stage.take_collector()?.terminate(PATIENCE)?;
+        stage.take_collector()?.terminate(STAGE_TIMEOUT)?;
         stage.start_collector(Beat::default())?;
         let vm = stage.until_vm_within(SOON, &who, "the handshake fails", |vm| {
             vm["agent"]["status"] != "up" && vm["agent"]["failure"]["class"] == "tls"
@@ -380,7 +378,7 @@ fn tier4_two_guests_with_one_uuid_are_a_finding() {
         let (one, _first) = settle(scene, &stage, 1, UUID)?;
         let (two, _second) = settle(scene, &stage, 2, UUID)?;
         for who in [&one, &two] {
-            stage.until_vm_within(SOON, who, "its agent is heard", |vm| {
+            stage.until_vm_within(SOON, who, "its agent is up", |vm| {
                 vm["agent"]["status"] == "up" && vm["guest"]["kernel"].is_string()
             })?;
         }
@@ -431,7 +429,7 @@ fn tier4_prometheus_scrapes_a_real_guest() {
         // Each on its own wait: the guest and the fleet view are two jobs, and a scrape may miss
         // its second.
         let until = |what: &str, promql: &str, label: &str, expected: &str| {
-            eventually(PATIENCE, what, || {
+            eventually(STAGE_TIMEOUT, what, || {
                 let found = prometheus::query(address, promql, label)?;
                 ensure!(
                     found.contains_key(expected),

@@ -17,7 +17,7 @@ fn wide(delivery: &Delivery) -> Result<Vec<String>> {
         .stage
         .ctl()?
         .args(["vms", "-o", "wide"])
-        .text(real::GUEST_PATIENCE)?;
+        .text(real::GUEST_TIMEOUT)?;
     let mut lines = text.lines();
     let header = lines.next().context("no header")?;
     let row = lines
@@ -157,7 +157,7 @@ fn power_cut(test: &str, suite: Suite, shown: Option<&str>, after: Duration) {
         let delivery = Delivery::begin(scene, suite, Seed::no_cloud, From::Mirror, Start::BeforeCloudInit)?;
         let machine = &delivery.machine;
         if let Some(shown) = shown {
-            machine.wait_console(shown, &[], real::GUEST_PATIENCE)?;
+            machine.wait_console(shown, &[], real::GUEST_TIMEOUT)?;
         }
         virtfleet_tests::wait::measure(after, || Ok(()))?;
         machine.cut_power();

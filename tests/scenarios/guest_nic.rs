@@ -13,8 +13,8 @@ use virtfleet_tests::{
     skip,
 };
 
-/// For what the agent does, under emulation on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(3);
+/// Maximum time of an operation of the agent, under emulation on a busy machine.
+const AGENT_TIMEOUT: Duration = Duration::from_mins(3);
 /// The guest's only interface, by name.
 const NIC: &str = "nic=$(basename $(dirname $(grep -l 02:00:00:00:00:01 /sys/class/net/*/address)))";
 
@@ -41,7 +41,7 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// The settings, which nobody is told of but by the file.
+    /// Writes the settings file, without a reconcile request.
     fn set(&self, nic: &str) -> Result<()> {
         let text = format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - {{name: default, address: \"127.0.0.1:10911\", plain: true}}\nnic: {nic}\n"
@@ -52,7 +52,7 @@ impl World<'_> {
 
     /// A verb of the agent with its exit code.
     fn agent(&self, words: &str, code: i32) -> Result<String> {
-        let said = self.guest.sh_within(&format!("{AGENT} {words}"), PATIENCE)?;
+        let said = self.guest.sh_within(&format!("{AGENT} {words}"), AGENT_TIMEOUT)?;
         ensure!(
             said.code == code,
             "{words}: exit code {}: {}{}",
@@ -110,7 +110,7 @@ impl World<'_> {
         self.guest.write_file("/tmp/flows.py", FLOWS.as_bytes(), "0644")?;
         self.guest.run_within(
             "for cpu in $(seq 0 $(($(nproc) - 1))); do taskset -c $cpu python3 /tmp/flows.py & all=\"$all $!\"; done; for one in $all; do wait $one || exit 1; done",
-            PATIENCE,
+            AGENT_TIMEOUT,
         )?;
         let after = self.interrupts()?;
         let came = after.into_iter().zip(before);
@@ -123,7 +123,7 @@ fn echo(scene: &Scene) -> Result<Process> {
         .args(["-c", ECHO])
         .in_namespace(scene.namespace()?.name())
         .start(scene.path())?;
-    echo.wait_for_line("ready", PATIENCE)?;
+    echo.wait_for_line("ready", AGENT_TIMEOUT)?;
     Ok(echo)
 }
 
@@ -152,7 +152,7 @@ fn tier4_queues_follow_the_cpus() {
         };
         guest.run("mount -o ro LABEL=virtfleet /mnt && mkdir -p /etc/virtfleet")?;
         world.set("{multiqueue: report-only}")?;
-        guest.run_within("/mnt/virtfleet-agent install", PATIENCE)?;
+        guest.run_within("/mnt/virtfleet-agent install", AGENT_TIMEOUT)?;
 
         // As the kernel sets it up, then as somebody leaves it behind.
         assert_eq!(world.queues()?, 2);
@@ -204,7 +204,7 @@ fn tier4_queues_follow_the_cpus() {
         guest.run_until_within(
             &format!("{NIC}; test -e /sys/class/net/$nic/queues/tx-2"),
             "a queue for the new vCPU",
-            PATIENCE,
+            AGENT_TIMEOUT,
         )?;
         world.agent("apply --stage reconcile", 0)?;
         let state = world.state()?;

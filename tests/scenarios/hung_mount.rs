@@ -10,7 +10,8 @@ use std::{
 use virtfleet_tests::{bins, ports, process::Launch, scrape::Client, skip, wait};
 
 const TIER: u8 = 2;
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time for the agent to start or to answer a request.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Root, `/dev/fuse` and `unshare`: what the scenario needs.
 fn needs() -> anyhow::Result<()> {
@@ -47,14 +48,14 @@ fn tier2_a_mount_that_hangs_costs_one_wait_and_its_own_series() {
         .env("TMPDIR", folder.path())
         .start(folder.path())
         .unwrap();
-    process.wait_for_port(address, PATIENCE).unwrap();
+    process.wait_for_port(address, AGENT_TIMEOUT).unwrap();
     // The first scrape waits for the mount once, for its time-out.
-    wait::eventually(PATIENCE, "the agent is ready", || {
-        Client::plain(address, PATIENCE)?.get("/readyz")?.ok()
+    wait::eventually(AGENT_TIMEOUT, "the agent is ready", || {
+        Client::plain(address, AGENT_TIMEOUT)?.get("/readyz")?.ok()
     })
     .unwrap();
     let begun = Instant::now();
-    let mut client = Client::plain(address, PATIENCE).unwrap();
+    let mut client = Client::plain(address, AGENT_TIMEOUT).unwrap();
     let page = client
         .get("/metrics")
         .unwrap()

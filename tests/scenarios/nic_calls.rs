@@ -53,8 +53,8 @@ fn gone() -> Result<()> {
 }
 
 #[test]
-fn tier2_queues_are_told_and_what_is_set_touches_no_others() -> Result<()> {
-    let test = "nic_calls::tier2_queues_are_told_and_what_is_set_touches_no_others";
+fn tier2_queues_are_reported_and_what_is_set_touches_no_others() -> Result<()> {
+    let test = "nic_calls::tier2_queues_are_reported_and_what_is_set_touches_no_others";
     if skip::need(TIER, test, needs(&[]))?.is_none() {
         return Ok(());
     }

@@ -24,8 +24,8 @@ use virtfleet_tests::{
 };
 use virtfleet_wire::layered::{Fragment, parse_yaml};
 
-/// How long anything may take before a test says that it does not happen.
-const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum time of one step of a test.
+const STEP_TIMEOUT: Duration = Duration::from_mins(1);
 
 fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
@@ -150,8 +150,8 @@ fn the_packaged_api_answers_clients_with_a_certificate_and_probes_without() {
     let folder = tempfile::tempdir().unwrap();
     let (api, probes) = (ports::free().unwrap(), ports::free().unwrap());
     let _collector = packaged_collector(folder.path(), api, probes);
-    let probe = |path: &str| Client::plain(probes, PATIENCE)?.get(path);
-    wait::eventually(PATIENCE, "it is ready", || probe("/readyz")?.ok().map(drop)).unwrap();
+    let probe = |path: &str| Client::plain(probes, STEP_TIMEOUT)?.get(path);
+    wait::eventually(STEP_TIMEOUT, "it is ready", || probe("/readyz")?.ok().map(drop)).unwrap();
     assert_eq!(probe("/healthz").unwrap().status.as_u16(), 200);
     for path in ["/", "/api/v1/vms", "/metrics", "/sd"] {
         assert_eq!(probe(path).unwrap().status.as_u16(), 404, "{path}");
@@ -165,12 +165,12 @@ fn the_packaged_api_answers_clients_with_a_certificate_and_probes_without() {
             launch = launch.arg("--cert").arg(file(&format!("{name}.pem")));
             launch = launch.arg("--key").arg(file(&format!("{name}.key")));
         }
-        launch.said(PATIENCE).unwrap()
+        launch.said(STEP_TIMEOUT).unwrap()
     };
     assert_eq!(ctl(Some("admin")).0, 0);
     assert_ne!(ctl(None).0, 0, "without a certificate");
     assert_ne!(ctl(Some("agent")).0, 0, "an agent's");
-    Client::plain(api, PATIENCE)
+    Client::plain(api, STEP_TIMEOUT)
         .and_then(|mut plain| plain.get("/api/v1/vms"))
         .unwrap_err();
 }
@@ -188,7 +188,7 @@ esac
 "#;
 
 #[test]
-fn the_script_makes_a_kubeconfig_and_shows_its_token_to_nobody() {
+fn the_script_makes_a_kubeconfig_and_never_prints_its_token() {
     let folder = tempfile::tempdir().unwrap();
     let kubectl = folder.path().join("kubectl");
     fs::write(&kubectl, KUBECTL).unwrap();

@@ -20,7 +20,8 @@ use virtfleet_tests::{
 };
 
 const TIER: u8 = 3;
-const ROUNDS: usize = 8;
+/// Rounds of scrapes; each round scrapes both programs.
+const SCRAPE_ROUNDS: usize = 8;
 
 /// Whether node_exporter is there.
 fn need(test: &str) -> bool {
@@ -33,7 +34,7 @@ fn check(place: &str, roots: Option<&Path>) -> Verdict {
 }
 
 fn played(place: &str, roots: Option<&Path>, extent: Extent) -> Verdict {
-    let verdict = parity::run(roots, extent, ROUNDS).unwrap();
+    let verdict = parity::run(roots, extent, SCRAPE_ROUNDS).unwrap();
     println!("{place}: {verdict}");
     assert!(verdict.compared.0 > 50, "{place}: too few families: {verdict}");
     verdict
@@ -118,7 +119,7 @@ fn tier3_parity_on_fixture_roots() {
 /// A filesystem on two devices: what is asked by ioctl, by a program without rights.
 #[test]
 fn tier3_parity_on_btrfs() {
-    const MOST: Duration = Duration::from_mins(1);
+    const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
     let test = "tier3_parity_on_btrfs";
     let needed = loops::needs().and_then(|()| skip::program("mkfs.btrfs"));
     if !need(test) || skip::need(TIER, test, needed).unwrap().is_none() {
@@ -139,7 +140,7 @@ fn tier3_parity_on_btrfs() {
             "parity",
         ])
         .args(nodes)
-        .text(MOST)
+        .text(COMMAND_TIMEOUT)
         .unwrap();
     let place = folder.path().join("mounted");
     fs::create_dir(&place).unwrap();
@@ -148,7 +149,7 @@ fn tier3_parity_on_btrfs() {
     Launch::new("mount")
         .args(["-t", "btrfs", "-o", &devices])
         .args([nodes[0], place.as_path()])
-        .text(MOST)
+        .text(COMMAND_TIMEOUT)
         .unwrap();
     fs::write(place.join("file"), vec![7; 1 << 20]).unwrap();
     nix::unistd::sync();
@@ -158,7 +159,7 @@ fn tier3_parity_on_btrfs() {
         extent: Extent::Plain,
         nobody: true,
     };
-    let rounds = Programs::start(&serve).unwrap().rounds(ROUNDS).unwrap();
+    let rounds = Programs::start(&serve).unwrap().rounds(SCRAPE_ROUNDS).unwrap();
     let families = &rounds[0].ours.0;
     for (family, count) in [
         ("node_btrfs_device_unused_bytes", 2),

@@ -15,7 +15,7 @@ use virtfleet_tests::{
     scrape::Client,
     sim::{self, Fault, Options},
     skip,
-    stage::{Beat, PATIENCE, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
     this_machine, wait,
 };
 
@@ -60,7 +60,7 @@ fn tier3_prometheus_finds_every_agent_and_joins_memory_with_zones() {
     };
     let stage = stage_with_this_machine();
     let (_prometheus, address) = prometheus(&stage, program).unwrap();
-    wait::eventually(PATIENCE, "all seven agents are scraped", || {
+    wait::eventually(STAGE_TIMEOUT, "all seven agents are scraped", || {
         // By `namespace/name`: two tenants have a worker-0 each.
         let up = query(address, &by_vm("up{job=\"node\"}"), "vm")?;
         ensure!(up.len() == 7 && up.values().all(|value| *value > 0.0), "{up:?}");
@@ -69,7 +69,7 @@ fn tier3_prometheus_finds_every_agent_and_joins_memory_with_zones() {
     .unwrap();
     let by_zone = "sum by (zone) (node_memory_MemAvailable_bytes * on (cluster, namespace, name) group_left (zone) \
                    virtfleet_vm_placement_info)";
-    let zones = wait::eventually(PATIENCE, "memory by zone", || {
+    let zones = wait::eventually(STAGE_TIMEOUT, "memory by zone", || {
         let zones = query(address, by_zone, "zone")?;
         ensure!(zones.len() == 2, "{zones:?}");
         Ok(zones)
@@ -87,9 +87,9 @@ fn tier3_prometheus_finds_every_agent_and_joins_memory_with_zones() {
     assert_eq!(
         query(address, silent, "name").unwrap().len(),
         0,
-        "nobody is silent"
+        "no agent is silent"
     );
-    let targets = Client::plain(address, PATIENCE)
+    let targets = Client::plain(address, STAGE_TIMEOUT)
         .unwrap()
         .get("/api/v1/targets")
         .unwrap()
@@ -138,7 +138,7 @@ fn tier3_prometheus_stores_nothing_that_a_guest_forges() {
         let (_prometheus, address) = start_with(&stage, program.clone(), settings).unwrap();
         let page = format!("node_load1{{job=\"node\",name=\"{}\"}}", forger.name);
         wait::eventually(
-            PATIENCE,
+            STAGE_TIMEOUT,
             "the forger's own page and the fleet's are stored",
             || {
                 let own = query(address, &page, "name")?;
@@ -175,7 +175,10 @@ fn tier3_prometheus_stores_nothing_that_a_guest_forges() {
         .unwrap();
     assert!(through.contains("\nvirtfleet_guest_forged 1\n") && !through.contains("placement_info"));
     let page = format!("/vm/{}/{}/metrics", liar.cluster, liar.name);
-    let refused = Client::plain(stage.api, PATIENCE).unwrap().get(&page).unwrap();
+    let refused = Client::plain(stage.api, STAGE_TIMEOUT)
+        .unwrap()
+        .get(&page)
+        .unwrap();
     assert_eq!(refused.status.as_u16(), 502);
 }
 
@@ -190,7 +193,7 @@ fn tier3_promtool_finds_no_fault_in_any_page() {
         .authority
         .client_config(&stage.authority.collector().unwrap())
         .unwrap();
-    let mut agent = Client::tls(stage.own_address(), client, PATIENCE).unwrap();
+    let mut agent = Client::tls(stage.own_address(), client, STAGE_TIMEOUT).unwrap();
     let pages = [
         (
             "agent",
@@ -210,7 +213,7 @@ fn tier3_promtool_finds_no_fault_in_any_page() {
         let output = Launch::new(&promtool)
             .args(["check", "metrics"])
             .stdin(page)
-            .output(PATIENCE)
+            .output(STAGE_TIMEOUT)
             .unwrap();
         let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
         let faults: Vec<_> = said.lines().filter(|line| !inherited(line)).collect();

@@ -1,5 +1,5 @@
-//! What systemd hears from the agent as a service: settings, readiness, signs of life; and what a
-//! reload comes to.
+//! What the agent sends to systemd as a service: settings, readiness, watchdog messages; and the
+//! reconcile request that a reload creates.
 
 #![expect(
     clippy::unwrap_used,
@@ -15,7 +15,8 @@ use virtfleet_tests::{
     wait,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Maximum time for the agent to send a message, to act on a signal or to exit.
+const AGENT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A systemd that only listens.
 struct Systemd {
@@ -27,7 +28,7 @@ impl Systemd {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = UnixDatagram::bind(folder.path().join("notify")).unwrap();
-        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.set_read_timeout(Some(AGENT_TIMEOUT)).unwrap();
         Self { folder, socket }
     }
     fn at(&self, path: &str) -> std::path::PathBuf {
@@ -54,7 +55,7 @@ impl Systemd {
         }
         launch.start(self.folder.path()).unwrap()
     }
-    fn hear(&self) -> String {
+    fn receive(&self) -> String {
         let mut buffer = [0; 512];
         let length = self.socket.recv(&mut buffer).unwrap();
         String::from_utf8_lossy(&buffer[..length]).trim_end().to_owned()
@@ -62,32 +63,39 @@ impl Systemd {
 }
 
 #[test]
-fn a_watched_agent_says_its_settings_is_ready_and_gives_signs_of_life() {
+fn a_watched_agent_sends_its_settings_readiness_and_watchdog_messages() {
     let systemd = Systemd::new();
     let agent = systemd.start(Some("200000"));
-    let status = systemd.hear();
+    let status = systemd.receive();
     assert!(status.starts_with("STATUS=serving, settings "), "{status}");
-    let mut heard = Vec::new();
-    while heard.iter().filter(|said| *said == "WATCHDOG=1").count() < 5
-        || !heard.contains(&"READY=1".to_owned())
+    let mut received = Vec::new();
+    while received.iter().filter(|said| *said == "WATCHDOG=1").count() < 5
+        || !received.contains(&"READY=1".to_owned())
     {
-        heard.push(systemd.hear());
+        received.push(systemd.receive());
     }
-    agent.terminate(PATIENCE).unwrap();
+    agent.terminate(AGENT_TIMEOUT).unwrap();
 }
 
 #[test]
-fn an_unwatched_agent_gives_none_and_passes_a_reload_on_as_a_wish() {
+fn an_unwatched_agent_sends_no_watchdog_message_and_turns_a_reload_into_a_request() {
     let systemd = Systemd::new();
     let agent = systemd.start(None);
-    assert!(systemd.hear().starts_with("STATUS="));
-    assert_eq!(systemd.hear(), "READY=1");
-    let wish = systemd.at("root/run/virtfleet/ask/agent");
-    assert!(!wish.exists());
+    assert!(systemd.receive().starts_with("STATUS="));
+    assert_eq!(systemd.receive(), "READY=1");
+    let request = systemd.at("root/run/virtfleet/ask/agent");
+    assert!(!request.exists());
     agent.signal(Signal::SIGHUP).unwrap();
-    wait::until(PATIENCE, "the wish", || Path::new(&wish).exists()).unwrap();
-    agent.terminate(PATIENCE).unwrap();
-    assert_eq!(systemd.hear(), "STOPPING=1", "and no sign of life before it");
+    wait::until(AGENT_TIMEOUT, "the reconcile request", || {
+        Path::new(&request).exists()
+    })
+    .unwrap();
+    agent.terminate(AGENT_TIMEOUT).unwrap();
+    assert_eq!(
+        systemd.receive(),
+        "STOPPING=1",
+        "and no watchdog message before it"
+    );
 }
 
 /// Who names a settings file wants that one, and not the defaults.
@@ -109,7 +117,7 @@ fn a_settings_file_that_is_not_there_is_an_error_for_every_verb() {
             .arg("--config")
             .arg(&missing)
             .args(verb.iter().copied())
-            .output(PATIENCE)
+            .output(AGENT_TIMEOUT)
             .unwrap();
         let said = String::from_utf8(done.stderr).unwrap();
         assert_eq!(done.status.code(), Some(78), "{verb:?}: {said}");

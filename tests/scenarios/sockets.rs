@@ -1,4 +1,4 @@
-//! Connections that say nothing, as any guest in the network can open them, keep nobody out of the
+//! Idle connections, as any guest in the network can open them, keep no other client out of the
 //! real programs.
 
 use std::{fs, net::TcpStream};
@@ -8,7 +8,7 @@ use virtfleet_tests::{
     process::Launch,
     scrape::Client,
     sim::{Options, raise_file_limit},
-    stage::{Beat, PATIENCE, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
     this_machine,
 };
 
@@ -34,7 +34,7 @@ fn idle_connections_silence_neither_agent_nor_api_nor_probes() {
         .start(stage.path())
         .unwrap();
     for address in [stage.api, probes] {
-        collector.wait_for_port(address, PATIENCE).unwrap();
+        collector.wait_for_port(address, STAGE_TIMEOUT).unwrap();
     }
 
     let idle = |count: usize, address| -> Vec<TcpStream> {
@@ -53,13 +53,13 @@ fn idle_connections_silence_neither_agent_nor_api_nor_probes() {
             (stage.api, "/healthz"),
             (stage.api, "/api/v1/vms"),
         ] {
-            let answer = Client::plain(address, PATIENCE).unwrap().get(path).unwrap();
+            let answer = Client::plain(address, STAGE_TIMEOUT).unwrap().get(path).unwrap();
             assert_eq!(answer.status.as_u16(), 200, "{path}");
         }
-        let mut agent = Client::tls(own.address, tls.clone(), PATIENCE).unwrap();
+        let mut agent = Client::tls(own.address, tls.clone(), STAGE_TIMEOUT).unwrap();
         agent.get("/v1/report").unwrap().ok().unwrap();
     }
-    let others = Client::plain(probes, PATIENCE)
+    let others = Client::plain(probes, STAGE_TIMEOUT)
         .unwrap()
         .get("/api/v1/vms")
         .unwrap();

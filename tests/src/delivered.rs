@@ -75,8 +75,8 @@ impl Delivery {
     /// the [`real::end_state`].
     pub fn done(&self) -> Result<(Value, String)> {
         let machine = &self.machine;
-        let seen = real::until_heard(&self.stage, &self.who)?;
-        machine.wait_agent(real::GUEST_PATIENCE)?;
+        let seen = real::until_identified(&self.stage, &self.who)?;
+        machine.wait_agent(real::GUEST_TIMEOUT)?;
         machine.run_until("systemctl is-active -q virtfleet-agent", "the agent's unit")?;
         let state = real::end_state(machine)?;
         let failed = machine.run("systemctl list-units --failed --no-legend --plain 'virtfleet*'")?;

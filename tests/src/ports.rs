@@ -11,7 +11,8 @@ use anyhow::{Context as _, Result};
 /// Port range below the kernel's ephemeral ports (`net.ipv4.ip_local_port_range`, 32768 and up): no
 /// outgoing connection of a test or a probing client can occupy one of these.
 const RANGE: std::ops::Range<u16> = 20_000..32_000;
-const TRIES: usize = 1000;
+/// Maximum number of random ports tried before [`free_on`] fails.
+const MAX_ATTEMPTS: usize = 1000;
 
 /// A free address on `127.0.0.1`. Another test may choose the same port before the server listens;
 /// the probability is that of two random ports of twelve thousand being equal. Prefer port 0 for
@@ -23,7 +24,7 @@ pub fn free() -> Result<SocketAddr> {
 /// As [`free`], on another address of this machine.
 pub fn free_on(address: IpAddr) -> Result<SocketAddr> {
     let mut last = None;
-    for _ in 0..TRIES {
+    for _ in 0..MAX_ATTEMPTS {
         let wanted = SocketAddr::new(address, fastrand::u16(RANGE));
         match TcpListener::bind(wanted) {
             Ok(_) => return Ok(wanted),

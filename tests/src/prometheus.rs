@@ -8,7 +8,7 @@ use crate::{
     ports,
     process::{Launch, Process},
     scrape::Client,
-    stage::{PATIENCE, Stage},
+    stage::{STAGE_TIMEOUT, Stage},
 };
 
 /// Starts it with the shipped settings (`packaging/collector/prometheus.yaml`), with a scrape
@@ -65,7 +65,7 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
         ))
         .arg(format!("--web.listen-address={address}"))
         .start(stage.path())?;
-    process.wait_for_port(address, PATIENCE)?;
+    process.wait_for_port(address, STAGE_TIMEOUT)?;
     Ok((process, address))
 }
 
@@ -81,7 +81,7 @@ pub fn query(address: SocketAddr, promql: &str, label: &str) -> Result<BTreeMap<
             }
         })
         .collect();
-    let answer = Client::plain(address, PATIENCE)?
+    let answer = Client::plain(address, STAGE_TIMEOUT)?
         .get(&format!("/api/v1/query?query={encoded}"))?
         .ok()?
         .json()?;

@@ -20,11 +20,11 @@ use crate::{
     pki,
     process::{Launch, Process},
     sim::{self, Guest},
-    stage::{PATIENCE, Stage},
+    stage::{STAGE_TIMEOUT, Stage},
 };
 
 /// Timeout for operations in a guest that take a moment without emulation.
-pub const GUEST_PATIENCE: Duration = Duration::from_mins(6);
+pub const GUEST_TIMEOUT: Duration = Duration::from_mins(6);
 /// Port on which the agent listens in the guest.
 pub const AGENT_PORT: u16 = 10911;
 /// URL of the mirror, from the guest: see [`Vm::mirror`].
@@ -97,7 +97,7 @@ impl Mirror {
             .arg(folder)
             .arg(address.port().to_string())
             .start(log)?;
-        server.wait_for_port(address, PATIENCE)?;
+        server.wait_for_port(address, STAGE_TIMEOUT)?;
         Ok(Self {
             _server: server,
             address,
@@ -212,13 +212,13 @@ pub fn render(what: &str, input: &Path, more: &[&str]) -> Result<String> {
         .args(["render", what])
         .arg(input)
         .args(more)
-        .text(PATIENCE)
+        .text(STAGE_TIMEOUT)
 }
 
 /// Waits until the collector pulls the agent of `who` and identifies it by its SMBIOS UUID; returns
 /// the VM from the API.
-pub fn until_heard(stage: &Stage, who: &Guest) -> Result<Value> {
-    stage.until_vm_within(GUEST_PATIENCE, who, "the agent is heard and recognised", |vm| {
+pub fn until_identified(stage: &Stage, who: &Guest) -> Result<Value> {
+    stage.until_vm_within(GUEST_TIMEOUT, who, "the agent is up and identified", |vm| {
         vm["agent"]["status"] == "up"
             && vm["identity"]["smbiosUuid"]["verdict"] == "confirmed"
             && vm["guest"]["kernel"].is_string()

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// Maximum wait for any condition on the stage before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const STAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pull settings of the stage's collector.
 #[derive(Debug, Clone, Copy)]
@@ -161,7 +161,7 @@ impl Stage {
             .arg("--config")
             .arg(&config)
             .start(&home)?;
-        agent.wait_for_port(guest.address, PATIENCE)?;
+        agent.wait_for_port(guest.address, STAGE_TIMEOUT)?;
         self.agents.push(agent);
         Ok(())
     }
@@ -195,7 +195,9 @@ impl Stage {
             .arg(&config)
             .start(self.folder.path())?;
         let api = self.api;
-        collector.wait_for(PATIENCE, "the collector is ready", |_| get(api, "/readyz")?.ok())?;
+        collector.wait_for(STAGE_TIMEOUT, "the collector is ready", |_| {
+            get(api, "/readyz")?.ok()
+        })?;
         Ok(self.collector.insert(collector))
     }
 
@@ -231,7 +233,7 @@ impl Stage {
 
     /// Waits until one VM's JSON (an item of `/api/v1/vms`) satisfies `holds`.
     pub fn until_vm(&self, guest: &Guest, what: &str, holds: impl Fn(&Value) -> bool) -> Result<Value> {
-        self.until_vm_within(PATIENCE, guest, what, holds)
+        self.until_vm_within(STAGE_TIMEOUT, guest, what, holds)
     }
 
     /// As [`Stage::until_vm`], for at most `deadline`.
@@ -252,7 +254,7 @@ impl Stage {
 
     /// Waits until `count` agents answer.
     pub fn until_up(&self, count: usize) -> Result<()> {
-        wait::eventually(PATIENCE, &format!("{count} agents are up"), || {
+        wait::eventually(STAGE_TIMEOUT, &format!("{count} agents are up"), || {
             let list = self.json("/api/v1/vms?agent=up")?;
             let up = list["items"].as_array().map_or(0, Vec::len);
             anyhow::ensure!(up == count, "{up} are up");
@@ -262,7 +264,7 @@ impl Stage {
 }
 
 fn get(address: SocketAddr, path: &str) -> Result<crate::scrape::Answer> {
-    Client::plain(address, PATIENCE)?.get(path)
+    Client::plain(address, STAGE_TIMEOUT)?.get(path)
 }
 
 /// Writes a temporary file and renames it over the file.

@@ -12,7 +12,7 @@ use anyhow::Result;
 use crate::process::Launch;
 
 /// Timeout of swapoff(8), which reads back what was swapped out; here that is little.
-const LIMIT: Duration = Duration::from_mins(1);
+const SWAPOFF_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Turns off swap on that node (`/dev/loop3`), if it is in use.
 ///
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_mins(1);
 /// `/proc/swaps` cannot be read, or swapoff(8) fails.
 pub fn end(node: &Path) -> Result<()> {
     if in_use()?.iter().any(|one| one == node) {
-        Launch::new("swapoff").arg(node).text(LIMIT)?;
+        Launch::new("swapoff").arg(node).text(SWAPOFF_TIMEOUT)?;
     }
     Ok(())
 }

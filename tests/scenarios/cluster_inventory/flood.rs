@@ -4,7 +4,7 @@ use serde_json::json;
 use virtfleet_tests::{
     cluster::{
         ApiServer, Fault, Proxy,
-        live::{Collector, PATIENCE, secret, user_cluster},
+        live::{Collector, WAIT_TIMEOUT, secret, user_cluster},
     },
     measure::usage,
     wait,
@@ -12,8 +12,8 @@ use virtfleet_tests::{
 
 use super::until_state;
 
-/// A user cluster whose API server never ends an answer is Failed: it costs no more than an answer
-/// may have, and no log line or message repeats it.
+/// A user cluster whose API server never ends a response is Failed. The collector buffers at most
+/// the maximum size of a response, and no log line or message repeats the response.
 pub(super) fn costs_itself(infra: &ApiServer, tenant: &ApiServer, collector: &Collector) {
     let proxy = Proxy::start(tenant).unwrap();
     let peak = || usage::peak(collector.process.id()).unwrap();
@@ -36,7 +36,7 @@ pub(super) fn costs_itself(infra: &ApiServer, tenant: &ApiServer, collector: &Co
         }
         infra.remove(&user_cluster("flood", "flood")).unwrap();
         infra.remove(&secret("flood", &kubeconfig)).unwrap();
-        wait::eventually(PATIENCE, "it is gone", || {
+        wait::eventually(WAIT_TIMEOUT, "it is gone", || {
             anyhow::ensure!(collector.cluster("flood").is_err());
             Ok(())
         })

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-pub(crate) use virtfleet_tests::cluster::live::{Collector, PATIENCE};
+pub(crate) use virtfleet_tests::cluster::live::{Collector, WAIT_TIMEOUT};
 use virtfleet_tests::{
     cluster::{self, ApiServer, Entry, Mark, live},
     wait,
@@ -95,7 +95,7 @@ impl Stage {
     }
 
     pub(crate) fn until_label(&self, node: &str, key: &str, value: Option<&str>) -> Result<()> {
-        wait::eventually(PATIENCE, &format!("{key} of {node} is {value:?}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("{key} of {node} is {value:?}"), || {
             let now = self.label(node, key)?;
             ensure!(now.as_deref() == value, "{now:?}");
             Ok(())
@@ -108,7 +108,7 @@ impl Stage {
         let name = format!("{MARKER}{}", self.markers.fetch_add(1, Ordering::Relaxed));
         self.vmi(&name, host)?;
         self.node(&name)?;
-        wait::eventually(PATIENCE, &format!("rack of {name}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("rack of {name}"), || {
             self.label(&name, "rack")?.context("no label yet")
         })?;
         collector.until_no_labels_queued("prod")?;
@@ -133,7 +133,7 @@ impl Stage {
 
     pub(crate) fn until_health(&self, name: &str, kind: &str, status: &str, reason: &str) -> Result<Value> {
         wait::eventually(
-            PATIENCE,
+            WAIT_TIMEOUT,
             &format!("{kind} of {name} is {status} {reason}"),
             || {
                 let health = self.health(name)?;

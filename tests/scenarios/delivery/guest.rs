@@ -11,7 +11,8 @@ use std::{
 use virtfleet_tests::{bins, process::Launch, scratch};
 use virtfleet_wire::layered::parse_yaml;
 
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
+/// Maximum time of one command.
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_mins(1);
 const AGENT: &str = "opt/virtfleet/bin/virtfleet-agent";
 
 /// A file of the tree.
@@ -22,7 +23,7 @@ pub(crate) fn shipped(path: &str) -> PathBuf {
 /// What `virtfleetctl render` prints.
 pub(crate) fn render<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> String {
     let launch = Launch::new(bins::ctl().unwrap()).arg("render").args(args);
-    launch.text(PATIENCE).unwrap()
+    launch.text(COMMAND_TIMEOUT).unwrap()
 }
 
 /// A guest's root with a boot command.
@@ -109,7 +110,7 @@ impl Guest {
             return Vec::new();
         }
         let launch = Launch::new("sha256sum").args(paths.iter().map(|path| self.at(path)));
-        let said = launch.text(PATIENCE).unwrap();
+        let said = launch.text(COMMAND_TIMEOUT).unwrap();
         let sums = said
             .lines()
             .map(|line| line.split(' ').next().unwrap().to_owned());
@@ -145,7 +146,7 @@ impl Guest {
     }
 
     fn run(launch: Launch) -> Ran {
-        let output = launch.output(PATIENCE).unwrap();
+        let output = launch.output(COMMAND_TIMEOUT).unwrap();
         Ran {
             code: output.status.code(),
             said: String::from_utf8_lossy(&output.stderr).into_owned()

@@ -49,8 +49,8 @@ fn tier2_killed_at_any_moment_the_next_run_ends_the_same() {
     }
 }
 
-/// Runs the boot command and kills all of it after so long, as a power cut would: nothing is told,
-/// nothing tidied up.
+/// Runs the boot command and kills all its processes after `moment`, as a power cut would: without
+/// a signal that they can handle, and without cleanup.
 fn kill_after(guest: &Guest, moment: Duration) {
     // A process group of their own dies at once; `timeout -s KILL` in the script would not reach
     // its own group's children.

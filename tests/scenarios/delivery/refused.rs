@@ -5,7 +5,7 @@ use std::fs;
 
 use virtfleet_tests::{bins, process::Launch};
 
-use super::guest::PATIENCE;
+use super::guest::COMMAND_TIMEOUT;
 
 const HEAD: &str = "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\n";
 const TLS: &str = "  server: { tls: { certificate: /c, key: /k, clientCA: /a } }\n";
@@ -17,7 +17,10 @@ fn render(input: &str, args: &[&str]) -> (i32, String, String) {
         .arg("render")
         .args(args)
         .arg("-");
-    let output = launch.stdin(format!("{HEAD}{input}")).output(PATIENCE).unwrap();
+    let output = launch
+        .stdin(format!("{HEAD}{input}"))
+        .output(COMMAND_TIMEOUT)
+        .unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (
         output.status.code().unwrap(),

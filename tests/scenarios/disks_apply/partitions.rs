@@ -283,7 +283,7 @@ fn tier2_copies_stale_tables_and_other_types_are_refused() {
     assert!(open.state.to_string().contains("sleep ("), "{}", open.state);
     stage.sh("kill $(cat /run/holder)").unwrap();
 
-    // One byte that nobody knows, written through the whole disk.
+    // One byte of unknown data, written through the whole disk.
     let mut file = OpenOptions::new().write(true).open(&two.node).unwrap();
     file.seek(SeekFrom::Start(BLANK_START + 5 * MIB)).unwrap();
     file.write_all(b"x").unwrap();

@@ -8,8 +8,8 @@ use super::bytes;
 pub(crate) enum Make {
     /// A shell script: `$D` is the device, `$T` a folder with a folder `dir` of files, and a `key`.
     Sh(&'static str),
-    /// Bytes at their places, by the disk's size: what no tool makes without the kernel's help, or
-    /// what nobody else makes here.
+    /// Bytes at their offsets, by the disk's size: formats that a tool creates only with the help
+    /// of the kernel, or for which there is no tool here.
     Bytes(fn(u64) -> Vec<(u64, Vec<u8>)>),
 }
 
@@ -17,7 +17,7 @@ pub(crate) enum Make {
 pub(crate) enum Found {
     /// This kind, alone or among others.
     Kind(&'static str),
-    /// Bytes that nobody knows, the first of them at this place or after.
+    /// Unknown bytes, the first of them at this offset or after.
     Bytes(u64),
     /// Anything but nothing: whether a tool knows it is that tool's affair.
     Any,

@@ -350,8 +350,8 @@ fn tier2_places_come_and_go_and_keep_their_files() {
     stage
         .sh("grep -q later /srv/data/full/late && echo mine > /srv/data/full/mine")
         .unwrap();
-    // A directory that was in use and is gone is not made anew in silence; the other places are
-    // tended all the same.
+    // The agent does not silently recreate a directory that was in use and is gone; it still
+    // processes the other mount points.
     stage
         .sh(&format!(
             "umount /srv/data/full /srv/data/none && mv {whole}/full {whole}/away"

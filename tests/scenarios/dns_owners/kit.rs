@@ -23,7 +23,7 @@ pub(crate) const LONG: Duration = Duration::from_mins(1);
 const PASS: Duration = Duration::from_mins(2);
 const SETTINGS: &str = "/etc/virtfleet/agent.d/50-test.yaml";
 
-/// Who owns `/etc/resolv.conf`, and how it is told.
+/// Program that owns `/etc/resolv.conf`, and how the agent reports it.
 pub(crate) struct Owner {
     /// The root with it.
     pub(crate) root: fn() -> Result<Root>,
@@ -160,7 +160,7 @@ impl World {
         Ok(last.parse()?)
     }
 
-    /// That it answers, and nobody else is in use.
+    /// Checks that this nameserver answers and that no other is in use.
     pub(crate) fn uses(&self, last: u8) -> Result<()> {
         let by = self.answered_by("used")?;
         let behind = "grep -q '^nameserver 127.0.0.53' /etc/resolv.conf && cat /run/systemd/resolve/resolv.conf || cat /etc/resolv.conf";
@@ -218,7 +218,7 @@ impl World {
     }
 }
 
-/// What `dns-stage` is told.
+/// Order for `dns-stage`.
 pub(crate) fn order(manage: DnsManage) -> Order {
     Order {
         dns: DnsSettings {

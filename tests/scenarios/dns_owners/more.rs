@@ -30,7 +30,7 @@ fn connection(options: Options) -> Options {
         .enable("NetworkManager.service")
 }
 
-/// A file, and nobody behind it.
+/// A plain file, which no program owns.
 fn plain(options: Options) -> Options {
     options
         .file("/etc/resolv.conf", "")

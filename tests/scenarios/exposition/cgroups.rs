@@ -118,8 +118,8 @@ fn registry(folder: &Path, top: &Path) -> Registry {
 }
 
 #[test]
-fn tier2_pods_of_both_drivers_are_told_with_what_they_use() {
-    let test = "tier2_pods_of_both_drivers_are_told_with_what_they_use";
+fn tier2_pods_of_both_drivers_are_reported_with_what_they_use() {
+    let test = "tier2_pods_of_both_drivers_are_reported_with_what_they_use";
     let Some(unified) = skip::need(TIER, test, unified()).unwrap() else {
         return;
     };
@@ -166,7 +166,7 @@ fn tier2_pods_of_both_drivers_are_told_with_what_they_use() {
         }
         // The shell is in the cgroup, too, and may be the one that is killed.
         assert_ne!(top.run(pod, "head -c 128M /dev/zero | tail >/dev/null"), 0);
-        wait::until(SOON, "the kill is told", || {
+        wait::until(SOON, "the metrics count the kill", || {
             let told = cgroups.map(|cgroup| said(&mut registry, cgroup));
             told.iter()
                 .all(|told| told["oom_kills_total"] >= 1.0 && told["oom_total"] >= 1.0)

@@ -17,7 +17,7 @@ use virtfleet_wire::{
 use crate::exposition::world::*;
 
 #[test]
-fn a_hung_mount_delays_one_scrape_and_is_told() {
+fn a_hung_mount_delays_one_scrape_and_is_reported() {
     let mut settings = MetricsSettings::default();
     settings.filesystem.mount_timeout = Some(Span(Duration::from_secs(2)));
     let (context, kernel) = context(&fixture("kubevirt"), settings);

@@ -23,9 +23,9 @@ fn golden_pages() {
         let text = scrape(&mut registry);
         let (stable, took): (Vec<_>, Vec<_>) = text
             .lines()
-            // When a file of the fixture was checked out is nobody's business.
+            // The modification time depends on when the fixture was checked out.
             .filter(|line| !line.starts_with("node_textfile_mtime_seconds{"))
-            // It is known of x86 alone.
+            // Only x86 has this limit.
             .filter(|line| !line.starts_with("virtfleet_virtio_msi_vectors{state=\"limit\"}"))
             .partition(|line| !line.starts_with("node_scrape_collector_duration_seconds{"));
         assert_eq!(took.len(), COLLECTORS.len());

@@ -46,7 +46,7 @@ fn interrupts_are_added_up_by_device_and_keep_the_numbers_of_cpus() {
             "node_interrupts_total{cpu=\"3\",type=\"virtio0\",info=\"PCI-MSIX-0000:00:02.0\",devices=\"virtio0\"} 12",
         ]
     );
-    assert!(of_device("ens4").is_empty(), "nobody has served it");
+    assert!(of_device("ens4").is_empty(), "no CPU has handled it");
     assert_eq!(
         of_device("NMI").len(),
         3,

@@ -59,7 +59,7 @@ fn counters_of_devices_with_aliases_and_the_kernels_names() {
 }
 
 #[test]
-fn a_speed_that_nobody_knows_can_be_left_out() {
+fn an_unknown_speed_can_be_left_out() {
     let plain = said("kubevirt", "netclass", |_| {});
     let without = said("kubevirt", "netclass", |settings| {
         settings.netclass.ignore_invalid_speed = true;

@@ -34,7 +34,7 @@ fn guest_with(change: impl FnOnce(&mut MetricsSettings)) -> Guest {
 impl Guest {
     fn write(&self, name: &str, text: &str) {
         let folder = self.dir.path().join("rootfs/srv/text");
-        // As writers are told to: a file is replaced and never half written.
+        // As the collector requires of writers: replace the file, so that it is never half written.
         fs::write(folder.join("next"), text).unwrap();
         fs::rename(folder.join("next"), folder.join(name)).unwrap();
     }

@@ -10,7 +10,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 /// Each proof reads long enough to show its progress.
 const THREE: &str = "
@@ -116,7 +116,7 @@ fn three(test: &str, suite: Suite, reboot: bool) {
         let begun = Instant::now();
         machine.run_within(
             "systemctl start --no-block containerd kubelet; systemctl start virtfleet-provision",
-            PATIENCE,
+            AGENT_TIMEOUT,
         )?;
         let took = begun.elapsed();
         services_saw_all(&machine)?;
@@ -214,7 +214,7 @@ fn tier4_a_required_disk_that_is_missing_holds_kubelet_back_until_it_comes() {
             let machine = kit::guest(scene, &kit::vm("missing"), MISSING)?;
             machine.run_within(
                 "systemctl start virtfleet-provision virtfleet-reconcile.path || true",
-                PATIENCE,
+                AGENT_TIMEOUT,
             )?;
             let started = machine.sh("systemctl start kubelet")?;
             ensure!(started.code != 0, "kubelet was started without its disk");
@@ -242,7 +242,7 @@ fn tier4_a_required_disk_that_is_missing_holds_kubelet_back_until_it_comes() {
             // The way out, at the boot loader's prompt.
             machine.power_off()?;
             machine.boot_with(&["virtfleet.disks=optional"])?;
-            machine.wait_agent(PATIENCE)?;
+            machine.wait_agent(AGENT_TIMEOUT)?;
             machine.run_until(
                 "systemctl is-active --quiet containerd kubelet",
                 "kubelet without its disk",

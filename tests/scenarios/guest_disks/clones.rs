@@ -12,7 +12,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const DISKS: &str = "
 - { name: untouched, match: { serial: untouched }, mountPoint: /data/untouched, content: image-clone }
@@ -88,7 +88,7 @@ fn tier4_only_the_untouched_clone_is_formatted() {
             vm = vm.disk(Disk::raw(name, &image).serial(name));
         }
         let machine = scene.start(&vm, Start::Cold)?;
-        machine.wait_agent(PATIENCE)?;
+        machine.wait_agent(AGENT_TIMEOUT)?;
         ensure!(
             machine.run("findmnt -no SOURCE /")?.trim() == "/dev/vdb2",
             "another root disk"
@@ -119,11 +119,11 @@ fn tier4_only_the_untouched_clone_is_formatted() {
         machine.run_until_within(
             "test -s /var/lib/virtfleet/journal/untouched.erasing",
             "the record of the erasure",
-            PATIENCE,
+            AGENT_TIMEOUT,
         )?;
         machine.cut_power();
         machine.boot()?;
-        machine.wait_agent(PATIENCE)?;
+        machine.wait_agent(AGENT_TIMEOUT)?;
         kit::apply(&machine)?;
         kit::mounted(&machine, "/data/untouched")?;
         let partitions = machine.run(&format!("ls {}*", node("untouched")))?;

@@ -13,7 +13,7 @@ use virtfleet_tests::{
     wait::measure,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const DISKS: &str = "
 - { name: one, match: { serial: one }, filesystem: ext4, mountPoint: /data/one, seedFrom: existing, required: true }
@@ -93,8 +93,8 @@ fn cut_at(machine: &Guest, moment: Moment, seed: u64) -> Result<String> {
             machine.run_until(&writes, tool)?;
             let after = Random::new(seed).between(0.0, 4.0);
             measure(Duration::from_secs_f64(after), || Ok(()))?;
-            // From here on nothing that it writes arrives, so it cannot come to its end between
-            // this look and the cut.
+            // From here on no write of the tool reaches the disk, so the tool cannot finish between
+            // this check and the power cut.
             machine.hang(name)?;
             machine
                 .run(&writes)
@@ -115,7 +115,7 @@ fn cut_at(machine: &Guest, moment: Moment, seed: u64) -> Result<String> {
     Ok(said)
 }
 
-/// Cuts the power once; says where provisioning was and what came of it.
+/// Cuts the power once; returns how far provisioning was, and the result.
 fn cut(scene: &Scene, seed: u64) -> Result<String> {
     let mut vm = kit::vm(&format!("cut{seed}"));
     for name in NAMES {
@@ -134,7 +134,7 @@ fn cut(scene: &Scene, seed: u64) -> Result<String> {
 /// What was done with each disk, and that it was right.
 fn came_back(machine: &Guest) -> Result<String> {
     let over = "state=$(systemctl show -P ActiveState virtfleet-provision); [ $state = active ] || [ $state = failed ]";
-    machine.run_within(&format!("until {over}; do sleep 0.5; done"), PATIENCE)?;
+    machine.run_within(&format!("until {over}; do sleep 0.5; done"), AGENT_TIMEOUT)?;
     kit::apply(machine)?;
     let boot = machine.run("tr -d - </proc/sys/kernel/random/boot_id")?;
     let mut all = Vec::new();
@@ -154,7 +154,7 @@ fn came_back(machine: &Guest) -> Result<String> {
             ensure!(!hash.is_empty(), "{name} cannot be approved: {refusals:#?}");
             machine.run_within(
                 &format!("{AGENT} disks approve {name} --evidence {hash}"),
-                PATIENCE,
+                AGENT_TIMEOUT,
             )?;
             kit::apply(machine)?;
             kit::mounted(machine, &place).with_context(|| format!("{name} was approved"))?;

@@ -1,5 +1,5 @@
-//! Disks that must not be touched: configuration as KubeVirt attaches it, data of somebody's, bytes
-//! that nobody knows, a clone.
+//! Disks that the agent must not touch: configuration as KubeVirt attaches it, existing data, bytes
+//! of unknown content, a clone.
 
 use std::{
     fs::File,
@@ -153,8 +153,8 @@ fn tier4_disks_with_anything_on_them_are_refused_and_stay_as_they_are() {
             // One disk's refusal is not another's.
             ensure!(kit::mounted(&machine, "/data/blank")?.0 == "xfs");
 
-            // What a tool knows nobody can approve; what nobody knows a person can, once, by
-            // quoting the evidence.
+            // Content that a tool identifies cannot be approved. Unknown content can be approved
+            // once, by quoting the evidence.
             let approve = |name: &str, hash: &str| {
                 machine.sh(&format!("{AGENT} disks approve {name} --evidence {hash}"))
             };

@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use virtfleet_tests::guest::{Disk, GIB, Guest, Suite, needs, play};
 use virtfleet_tests::{skip, wait::eventually};
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 /// `%` stands for further keys of the first disk.
 const DISKS: &str = "
@@ -55,12 +55,12 @@ fn holds(machine: &Guest, device: &str, mebibyte: u64) -> Result<()> {
         "dd if={device} bs=1M skip={mebibyte} count=1 iflag=direct status=none | \
          head -c $(stat -c %s /root/tar) | cmp - /root/tar"
     );
-    machine.run_within(&script, PATIENCE).map(drop)
+    machine.run_within(&script, AGENT_TIMEOUT).map(drop)
 }
 
 /// After a boot, a pass of its own may read the disk at the same moment.
 fn until_refused(machine: &Guest, name: &str, kind: &str) -> Result<()> {
-    eventually(PATIENCE, &format!("{name} refused as {kind}"), || {
+    eventually(AGENT_TIMEOUT, &format!("{name} refused as {kind}"), || {
         kit::refused(machine, name, kind).map(drop)
     })
 }
@@ -111,7 +111,7 @@ fn tier4_what_is_written_around_a_mkfs_stays() {
                 machine.boot_to_agent()?;
             }
         }
-        // With zeros over it again it is provably nobody's.
+        // Overwritten with zeros again, the device provably holds no data.
         machine.run(
             "dd if=/dev/zero of=/dev/mapper/virtfleet-inner bs=64k count=1 conv=notrunc,fsync status=none",
         )?;

@@ -9,7 +9,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const TWO: &str = "
 - { name: block, match: { serial: block }, filesystem: ext4, mountPoint: /data/block, grow: true }
@@ -34,7 +34,7 @@ fn tier4_disks_are_mounted_when_they_come_and_grow_under_load_when_they_grow() {
             let machine = kit::guest(scene, &kit::vm("grows"), TWO)?;
             machine.run_within(
                 "systemctl start virtfleet-provision virtfleet-reconcile.path",
-                PATIENCE,
+                AGENT_TIMEOUT,
             )?;
             let begun = Instant::now();
             machine.plug_disk(&Disk::blank("block", 2 * GIB).serial("block"))?;
@@ -63,7 +63,7 @@ fn tier4_disks_are_mounted_when_they_come_and_grow_under_load_when_they_grow() {
                     "test $(findmnt -bno SIZE --mountpoint {place}) -gt {}",
                     before + 2 * GIB
                 );
-                machine.run_until_within(&grown, &format!("that {name} has grown"), PATIENCE / 4)?;
+                machine.run_until_within(&grown, &format!("that {name} has grown"), AGENT_TIMEOUT / 4)?;
                 println!("{name} had grown {:?} after the disk", begun.elapsed());
             }
             for place in places {
@@ -108,19 +108,19 @@ fn tier4_a_disk_that_goes_during_a_pass_ends_it_and_harms_nothing() {
             machine.run_until_within(
                 "test \"$(systemctl show -P SubState pass)\" != running",
                 "the end of the pass",
-                PATIENCE / 4,
+                AGENT_TIMEOUT / 4,
             )?;
             kit::not_mounted(&machine, "/data/going")?;
             kit::apply(&machine)?;
             ensure!(kit::mounted(&machine, "/data/staying")?.0 == "ext4");
-            // It is not required: nobody refuses anything because it is not there.
+            // The disk is not required: its absence causes no refusal.
             ensure!(
                 kit::refusals(&machine, "going")?.is_empty(),
                 "{:#?}",
                 kit::refusals(&machine, "going")?
             );
-            // A blank one in its place, of which nobody's data is lost: the format was begun and
-            // never ended.
+            // A blank disk in its place, on which no data can be lost: the format was started and
+            // never completed.
             machine.plug_disk(&Disk::blank("going", GIB).serial("going"))?;
             kit::applied(&machine)?;
             ensure!(kit::mounted(&machine, "/data/going")?.0 == "ext4");
@@ -153,7 +153,7 @@ fn tier4_passes_at_once_and_a_busy_udev_format_once() {
             &format!(
                 "for n in 1 2 3; do {AGENT} apply disks >/run/pass$n 2>&1 & done; wait; tail -n 20 /run/pass*"
             ),
-            PATIENCE,
+            AGENT_TIMEOUT,
         )?;
         machine.run("systemctl stop storm")?;
         println!("{}", output.stdout);

@@ -10,8 +10,8 @@ use virtfleet_tests::{
     real::{self, AGENT},
 };
 
-/// For what the agent does to disks, under emulation on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(8);
+/// Maximum time of a disk operation of the agent, under emulation on a busy machine.
+pub(crate) const AGENT_TIMEOUT: Duration = Duration::from_mins(8);
 
 /// The command that runs what takes minutes.
 pub(crate) const SOAK: &str = "make guest-disk-soak";
@@ -65,10 +65,10 @@ fn proven_in_a_second(disks: &str) -> String {
     items.collect::<Vec<_>>().join("\n- ")
 }
 
-/// Other disks in the settings. Nobody is told.
+/// Writes other disks to the settings, without a reconcile request.
 pub(crate) fn declare(machine: &Guest, disks: &str) -> Result<()> {
     let disks = proven_in_a_second(disks);
-    // Nobody asks from outside: no certificates are needed.
+    // No client connects from outside the guest, so no certificates are needed.
     let text = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  \
          - {{ name: default, address: \"127.0.0.1:10911\", plain: true }}\ndisks:\n{disks}"
@@ -79,13 +79,13 @@ pub(crate) fn declare(machine: &Guest, disks: &str) -> Result<()> {
 
 /// One pass over the disks, whatever its exit code.
 pub(crate) fn apply(machine: &Guest) -> Result<Output> {
-    machine.sh_within(&format!("{AGENT} apply disks"), PATIENCE)
+    machine.sh_within(&format!("{AGENT} apply disks"), AGENT_TIMEOUT)
 }
 
 /// One pass that must succeed.
 pub(crate) fn applied(machine: &Guest) -> Result<()> {
     machine
-        .run_within(&format!("{AGENT} apply disks"), PATIENCE)
+        .run_within(&format!("{AGENT} apply disks"), AGENT_TIMEOUT)
         .map(drop)
 }
 
@@ -93,7 +93,7 @@ pub(crate) fn applied(machine: &Guest) -> Result<()> {
 pub(crate) fn plan(machine: &Guest) -> Result<(Value, i32)> {
     let output = machine.sh_within(
         &format!("{AGENT} plan disks --detailed-exitcode -o json"),
-        PATIENCE,
+        AGENT_TIMEOUT,
     )?;
     let plan = serde_json::from_str(&output.stdout)
         .with_context(|| format!("the plan: {}{}", output.stdout, output.stderr))?;
@@ -182,7 +182,7 @@ pub(crate) fn not_mounted(machine: &Guest, path: &str) -> Result<()> {
 /// Waits until `path` is a mount point, without asking anybody for it.
 pub(crate) fn until_mounted(machine: &Guest, path: &str) -> Result<()> {
     let shows = format!("grep -q ' {path} ' /proc/self/mounts");
-    let waited = machine.run_until_within(&shows, &format!("{path} mounted"), PATIENCE / 4);
+    let waited = machine.run_until_within(&shows, &format!("{path} mounted"), AGENT_TIMEOUT / 4);
     waited.map_err(|error| {
         let said = machine.sh("journalctl --no-pager -n 60 -u 'virtfleet*'");
         error.context(said.map_or_else(|error| error.to_string(), |output| output.stdout))

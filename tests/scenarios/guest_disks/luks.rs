@@ -8,7 +8,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const DISKS: &str = "
 - name: file
@@ -64,7 +64,7 @@ fn opened_by_file_and_by_chip(test: &str, suite: Suite) {
                     "search",
                 ])
                 .arg(&file)
-                .output(PATIENCE)?;
+                .output(AGENT_TIMEOUT)?;
             ensure!(
                 search.stdout == b"0\n",
                 "the secret is on {} in clear",
@@ -124,7 +124,7 @@ fn opened_by_file_and_by_chip(test: &str, suite: Suite) {
                     "cryptsetup open --key-file /root/recovery /dev/disk/by-id/virtio-{name} by-hand && mount -o ro /dev/mapper/by-hand /mnt \
                      && cat /mnt/mark; umount /mnt; cryptsetup close by-hand"
                 ),
-                PATIENCE,
+                AGENT_TIMEOUT,
             )?;
             ensure!(said == "this-is-a-secret", "{said}");
         }

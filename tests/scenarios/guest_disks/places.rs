@@ -8,7 +8,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const NODE: &str = "
 - name: node
@@ -85,7 +85,7 @@ fn tier4_one_disk_carries_containerd_kubelet_and_logs_over_a_reboot() {
         let before = machine.run(LOOK)?;
         machine.run_within(
             "systemctl start --no-block containerd kubelet; systemctl start virtfleet-provision",
-            PATIENCE,
+            AGENT_TIMEOUT,
         )?;
         right(&machine, &before)?;
         machine.run("echo kept >/var/lib/kubelet/mark; sync")?;

@@ -10,7 +10,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 /// An ext4 that two mount may be read by both, and written by none.
 const DISKS: &str = "
@@ -40,14 +40,17 @@ fn tier4_a_shared_disk_is_never_formatted_and_its_data_is_mounted_in_both() {
                 kit::apply(machine)?;
                 kit::not_mounted(machine, "/data")?;
                 let refusal = kit::refused(machine, "both", "maybe-shared")?;
-                ensure!(refusal["evidence"] == "", "nobody can approve it: {refusal:#}");
+                ensure!(
+                    refusal["evidence"] == "",
+                    "it must not be approvable: {refusal:#}"
+                );
                 ensure!(kit::begun(machine, "both", "format")? == 0);
             }
-            // From outside: nobody has written a byte.
+            // Seen from the host: neither guest has written a byte.
             Launch::new("cmp")
                 .args(["-n", &(128 * MIB).to_string(), "--"])
                 .args([image.as_os_str(), "/dev/zero".as_ref()])
-                .text(PATIENCE)?;
+                .text(AGENT_TIMEOUT)?;
 
             // By hand, in one of them.
             one.run(

@@ -1,4 +1,4 @@
-//! Swap on a disk, and unused blocks that are given back to the volume.
+//! Swap on a disk, and discarding unused blocks, which frees them in the volume.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -8,7 +8,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const DISKS: &str = "
 - { name: swap, match: { serial: swap }, filesystem: swap, options: [discard, \"pri=10\"] }
@@ -41,9 +41,9 @@ fn taken(machine: &Guest, name: &str) -> Result<u64> {
 }
 
 #[test]
-fn tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back() {
+fn tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_discarded() {
     play(
-        "tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back",
+        "tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_discarded",
         |scene| {
             let vm = kit::vm("space")
                 .disk(Disk::blank("swap", 512 * MIB).serial("swap"))
@@ -60,7 +60,7 @@ fn tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back() {
             let before = [taken(&machine, "thin")?, taken(&machine, "thick")?];
             ensure!(before.iter().all(|bytes| *bytes > 256 * MIB), "{before:?} bytes");
             machine.run("systemctl is-enabled --quiet virtfleet-discard.timer")?;
-            machine.run_within("systemctl start virtfleet-discard.service", PATIENCE)?;
+            machine.run_within("systemctl start virtfleet-discard.service", AGENT_TIMEOUT)?;
             let after = [taken(&machine, "thin")?, taken(&machine, "thick")?];
             println!("taken on the host, thin and thick: {before:?} bytes, after the discard {after:?}");
             ensure!(
@@ -70,7 +70,7 @@ fn tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back() {
 
             if skip::deferred(
                 4,
-                "tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_given_back",
+                "tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_discarded",
                 kit::SOAK,
             ) {
                 return Ok(());

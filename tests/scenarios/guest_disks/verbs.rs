@@ -7,7 +7,7 @@ use virtfleet_tests::{
     real::AGENT,
 };
 
-use crate::guest_disks::kit::{self, PATIENCE};
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const DISKS: &str = "
 - { name: data, match: { serial: data }, filesystem: ext4, mountPoint: /data }
@@ -25,18 +25,18 @@ fn put(machine: &Guest, byte: &str, at: u64) -> Result<()> {
 
 fn save_plan(machine: &Guest) -> Result<()> {
     machine
-        .run_within(&format!("{AGENT} plan disks -o json >/root/plan"), PATIENCE)
+        .run_within(&format!("{AGENT} plan disks -o json >/root/plan"), AGENT_TIMEOUT)
         .map(drop)
 }
 
 fn apply_saved(machine: &Guest) -> Result<Output> {
-    machine.sh_within(&format!("{AGENT} apply disks --plan /root/plan"), PATIENCE)
+    machine.sh_within(&format!("{AGENT} apply disks --plan /root/plan"), AGENT_TIMEOUT)
 }
 
 fn approve(machine: &Guest, who: &str, hash: &str) -> Result<Output> {
     machine.sh_within(
         &format!("{AGENT} disks approve {who} --evidence {hash}"),
-        PATIENCE,
+        AGENT_TIMEOUT,
     )
 }
 
@@ -87,7 +87,7 @@ fn tier4_a_saved_plan_is_done_only_while_it_holds_and_an_approval_is_good_once()
             let guess = "0".repeat(64);
             ensure!(
                 approve(&machine, "data", &guess)?.code != 0
-                    && approve(&machine, "nobody", &unknown)?.code != 0,
+                    && approve(&machine, "missing", &unknown)?.code != 0,
                 "a guess is approved"
             );
             let approved = approve(&machine, "data", &unknown)?;

@@ -101,7 +101,7 @@ fn times(world: &World, state: &Value) -> Result<String> {
     ))
 }
 
-/// The user cluster's cache comes to the address that the platform hands out, and nobody notices.
+/// The user cluster's cache starts at the address that the platform hands out, and no lookup fails.
 fn the_cache_comes(world: &World) -> Result<()> {
     world.start_cache()?;
     world.more(20)?;
@@ -178,12 +178,12 @@ fn story(scene: &Scene) -> Result<()> {
         world.written()?
     );
 
-    // Given back and put right again, and then the cache, with lookups all along.
+    // Restored by `manage: off`, applied again, then the cache starts; lookups run all along.
     world.watch()?;
     world.set("{manage: off}")?;
     world.pass()?;
-    let given_back = machine.run("resolvectl dns")?;
-    ensure!(given_back.contains(NODE_LOCAL), "{given_back}");
+    let restored = machine.run("resolvectl dns")?;
+    ensure!(restored.contains(NODE_LOCAL), "{restored}");
     world.set("{manage: auto}")?;
     let begun = Instant::now();
     world.pass()?;

@@ -31,7 +31,7 @@ fn cut(scene: &Scene, seed: u64) -> Result<String> {
         state["standing"] == "colliding" && state["changes"] == 0,
         "{state:#}"
     );
-    // Nobody but this pass.
+    // Stops all triggers, so that only the reconcile run below changes anything.
     machine
         .run("systemctl stop virtfleet-reconcile.path virtfleet-reconcile.timer virtfleet-settings.path")?;
     world.set("{manage: auto}")?;

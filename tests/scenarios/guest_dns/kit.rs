@@ -12,8 +12,8 @@ use virtfleet_tests::{
     real::{self, AGENT},
 };
 
-/// For what the agent does, under emulation on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(4);
+/// Maximum time of an operation of the agent, under emulation on a busy machine.
+pub(crate) const AGENT_TIMEOUT: Duration = Duration::from_mins(4);
 /// Where a NodeLocal DNS listens, the infra cluster's and the user cluster's alike.
 pub(crate) const NODE_LOCAL: &str = "169.254.20.10";
 /// The infra cluster's DNS.
@@ -122,8 +122,8 @@ impl World {
         self.machine.run_until(&shows, "the new lease")
     }
 
-    /// Other settings, of which nobody is told but by the file; root's next pass follows them at
-    /// once.
+    /// Writes other DNS settings, without a reconcile request; root's next reconcile run applies
+    /// them at once.
     pub(crate) fn set(&self, dns: &str) -> Result<()> {
         let text = format!("apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\ndns: {dns}\n");
         self.machine
@@ -134,7 +134,7 @@ impl World {
     /// A pass over DNS as the boot and the watch make one, waited for.
     pub(crate) fn pass(&self) -> Result<Value> {
         self.machine
-            .sh_within(&format!("{AGENT} apply --stage dns"), PATIENCE)?;
+            .sh_within(&format!("{AGENT} apply --stage dns"), AGENT_TIMEOUT)?;
         self.state()
     }
 
@@ -171,11 +171,11 @@ impl World {
     pub(crate) fn more(&self, count: u32) -> Result<()> {
         let test = format!("[ $(wc -l </run/lookups) -ge $((before + {count})) ]");
         let script = format!("before=$(wc -l </run/lookups); until {test}; do sleep 0.2; done");
-        self.machine.run_within(&script, PATIENCE).map(drop)
+        self.machine.run_within(&script, AGENT_TIMEOUT).map(drop)
     }
 
-    /// None failed so far, and no more than `again` only succeeded when they were tried again. What
-    /// there was is told.
+    /// Checks that no lookup has failed so far and that at most `again` of them needed a retry.
+    /// Prints the counts.
     pub(crate) fn looked_up(&self, again: usize) -> Result<()> {
         let count = self.machine.run("grep -c ^ok /run/lookups || true")?;
         let others = self.machine.run("grep -v ^ok /run/lookups || true")?;

@@ -14,7 +14,7 @@ use virtfleet_tests::{
     real::{self, From},
     sim::Guest,
     skip,
-    stage::{PATIENCE, Stage},
+    stage::{STAGE_TIMEOUT, Stage},
 };
 
 use crate::guest_lifecycle::kit;
@@ -34,7 +34,7 @@ fn engine() -> Result<()> {
 fn pack(folder: &Path) -> Result<()> {
     fs::create_dir_all(folder)?;
     fs::copy(ENGINE, folder.join("ignition")).context("copy the engine")?;
-    let libraries = Launch::new("ldd").arg(ENGINE).text(PATIENCE)?;
+    let libraries = Launch::new("ldd").arg(ENGINE).text(STAGE_TIMEOUT)?;
     for path in libraries.split_whitespace().filter(|word| word.starts_with('/')) {
         let name = Path::new(path).file_name().context("a library without a name")?;
         fs::copy(path, folder.join(name)).with_context(|| format!("copy {path}"))?;
@@ -58,7 +58,7 @@ fn with_engine(scene: &Scene, who: &Guest, firmware: Option<&str>) -> Result<Mac
         Some(text) => {
             let vm = vm.no_seed().firmware("opt/com.coreos/config", text);
             let machine = scene.start(&vm, Start::Cold)?;
-            machine.wait_agent(real::GUEST_PATIENCE)?;
+            machine.wait_agent(real::GUEST_TIMEOUT)?;
             machine
         }
     };
@@ -89,9 +89,9 @@ fn ignite(machine: &Machine, platform: &str) -> Result<()> {
     .map(drop)
 }
 
-/// The collector hears the agent, and the guest has what every delivery leaves.
+/// The collector pulls the agent, and the guest has the files that every delivery installs.
 fn came(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
-    real::until_heard(stage, who)?;
+    real::until_identified(stage, who)?;
     let end = real::end_state(machine)?;
     for what in [real::AGENT, "virtfleet-agent.service", "/etc/virtfleet/"] {
         ensure!(end.contains(what), "{what} is missing in:\n{end}");
@@ -118,20 +118,20 @@ fn tier4_ignition_brings_the_agent_from_a_config_drive() {
             .args(["-n", "config-2", "-C"])
             .arg(&image)
             .arg("8192")
-            .text(PATIENCE)?;
+            .text(STAGE_TIMEOUT)?;
         for folder in ["::openstack", "::openstack/latest"] {
             Launch::new("mmd")
                 .arg("-i")
                 .arg(&image)
                 .arg(folder)
-                .text(PATIENCE)?;
+                .text(STAGE_TIMEOUT)?;
         }
         Launch::new("mcopy")
             .arg("-i")
             .arg(&image)
             .arg(&user_data)
             .arg("::openstack/latest/user_data")
-            .text(PATIENCE)?;
+            .text(STAGE_TIMEOUT)?;
         machine.plug_disk(&Disk::raw("config", &image).read_only())?;
         ignite(&machine, "kubevirt")?;
         came(&stage, &who, &machine)

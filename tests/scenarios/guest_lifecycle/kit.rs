@@ -8,14 +8,14 @@ use virtfleet_tests::{
     pki, real,
     scrape::Client,
     sim::Guest,
-    stage::{Beat, PATIENCE, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
     wait::eventually,
 };
 
 /// The command that runs what takes minutes.
 pub(crate) const SOAK: &str = "make guest-soak";
 
-/// A collector, and `who`: the real VM that it is told of.
+/// A collector, and the real VM in its inventory.
 pub(crate) fn stage() -> Result<(Stage, Guest)> {
     // A debug build in a guest whose CPUs are computed takes more than a second for its page.
     let stage = Stage::small_at(Beat {
@@ -69,7 +69,7 @@ END
 /// One page of the guest's agent, asked for as a scraper does.
 pub(crate) fn page(stage: &Stage, who: &Guest, path: &str) -> Result<String> {
     let config = stage.authority.client_config(&stage.authority.collector()?)?;
-    let answer = Client::tls(who.address, config, PATIENCE)?.get(path)?.ok()?;
+    let answer = Client::tls(who.address, config, STAGE_TIMEOUT)?.get(path)?.ok()?;
     answer.text().map(str::to_owned)
 }
 
@@ -81,7 +81,7 @@ pub(crate) fn page_until(
     what: &str,
     holds: impl Fn(&str) -> bool,
 ) -> Result<String> {
-    eventually(PATIENCE, what, || {
+    eventually(STAGE_TIMEOUT, what, || {
         let text = page(stage, who, path)?;
         anyhow::ensure!(holds(&text), "{path} is not so yet");
         Ok(text)

@@ -110,9 +110,9 @@ fn tier4_an_agent_outlives_the_clean_and_second_run_of_cloud_init_on_a_kkp_node(
             machine.run_until_within(
                 "test -e /opt/bootstrapped",
                 "the bootstrap script to end",
-                real::GUEST_PATIENCE,
+                real::GUEST_TIMEOUT,
             )?;
-            real::until_heard(&stage, &who)?;
+            real::until_identified(&stage, &who)?;
             kubelet_came_after(&machine)?;
             let first = real::end_state(&machine)?;
             for unit in [

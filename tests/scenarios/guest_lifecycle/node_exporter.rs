@@ -17,7 +17,8 @@ use virtfleet_tests::{
 const PROGRAM: &str = "/usr/local/bin/node_exporter";
 const THEIRS: &str = "127.0.0.1:9100";
 const OURS: &str = "127.0.0.1:10999";
-const ROUNDS: usize = 8;
+/// Rounds of scrapes; each round scrapes both programs.
+const SCRAPE_ROUNDS: usize = 8;
 /// Units that are left out: node_exporter's own default, which Debian's build narrows.
 const UNITS: &str = ".+\\.(automount|device|mount|scope|slice)";
 /// One series for each interrupt, as node_exporter has them; and no TLS, so that both are asked
@@ -79,13 +80,13 @@ pub(crate) fn says_the_same(machine: &Machine) -> Result<()> {
     machine.write_file("/root/beside/ask.py", ASK.as_bytes(), "0644")?;
     let path = format!("/metrics?{}", only_ours.join("&"));
     machine.run(&format!(
-        "python3 /root/beside/ask.py {THEIRS} {OURS} '{path}' {ROUNDS}"
+        "python3 /root/beside/ask.py {THEIRS} {OURS} '{path}' {SCRAPE_ROUNDS}"
     ))?;
     let page = |name: &str, number: usize| -> Result<Page> {
         let bytes = machine.read_file(&format!("/root/beside/{name}{number}"))?;
         Page::read(str::from_utf8(&bytes).context("a page is text")?)
     };
-    let rounds = (0..ROUNDS)
+    let rounds = (0..SCRAPE_ROUNDS)
         .map(|number| {
             Ok(Round {
                 before: page("before", number)?,

@@ -88,7 +88,7 @@ fn comes_and_goes(test: &str, suite: Suite) {
         ensure!(exposure < 2.8, "{exposure}");
         same_inside_and_outside(&stage, &who, &machine)?;
         node_exporter::says_the_same(&machine)?;
-        pods::that_is_killed_is_told(&stage, &who, &machine)?;
+        pods::that_is_killed_is_reported(&stage, &who, &machine)?;
         goes(&machine)
     });
 }

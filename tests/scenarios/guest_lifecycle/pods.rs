@@ -14,7 +14,7 @@ const GONE: &str = "systemctl stop fed.service kubepods.slice; systemctl reset-f
 
 /// The agent's unit sees the pods' cgroups, and says which of them the kernel has killed for want
 /// of memory.
-pub(crate) fn that_is_killed_is_told(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
+pub(crate) fn that_is_killed_is_reported(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
     let starts = kit::number(machine, "virtfleet-agent.service", "NRestarts")?;
     let result = machine.run(PODS)?;
     ensure!(result.contains("oom-kill"), "{result}");

@@ -8,7 +8,7 @@ use virtfleet_tests::{
     guest::{Disk, Guest as Machine, MIB, Suite, play},
     process::Launch,
     real,
-    stage::PATIENCE,
+    stage::STAGE_TIMEOUT,
 };
 
 use crate::guest_lifecycle::kit;
@@ -53,7 +53,7 @@ fn tier4_an_agent_follows_settings_upgrades_and_disks_in_a_guest_that_runs() {
                     .arg("-o")
                     .arg(newer.join("virtfleet-agent"))
                     .arg(bins::agent()?)
-                    .text(PATIENCE)
+                    .text(STAGE_TIMEOUT)
                     .map(drop)
             })?;
             machine.run("touch /etc/cloud/cloud-init.disabled; /root/virtfleet/virtfleet-agent install")?;
@@ -119,12 +119,9 @@ fn upgrade(
     machine: &Machine,
 ) -> Result<()> {
     let wide = |stage: &virtfleet_tests::stage::Stage| {
-        stage
-            .ctl()?
-            .args(["vms", "-o", "wide"])
-            .text(real::GUEST_PATIENCE)
+        stage.ctl()?.args(["vms", "-o", "wide"]).text(real::GUEST_TIMEOUT)
     };
-    real::until_heard(stage, who)?;
+    real::until_identified(stage, who)?;
     let old = wide(stage)?;
     let line = old
         .lines()
@@ -144,7 +141,7 @@ fn upgrade(
     let provisioned = kit::number(machine, "virtfleet-provision", "ActiveEnterTimestampMonotonic")?;
     let process = agent(machine)?;
     machine.run("/root/virtfleet/newer/virtfleet-agent install")?;
-    stage.until_vm_within(real::GUEST_PATIENCE, who, "the version of the upgrade", |vm| {
+    stage.until_vm_within(real::GUEST_TIMEOUT, who, "the version of the upgrade", |vm| {
         vm["agent"]["status"] == "up"
             && vm["agent"]["version"]
                 .as_str()

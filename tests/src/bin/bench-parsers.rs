@@ -34,7 +34,7 @@ static ALLOCATOR: Counting = Counting;
 /// CPUs, disks and network devices of the guest whose files are parsed.
 const SIZE: usize = 8;
 /// Measurements of each parser, alternating; the median is used.
-const ROUNDS: usize = 31;
+const MEASUREMENTS: usize = 31;
 /// Minimum duration of one measurement.
 const MIN_MEASUREMENT: Duration = Duration::from_millis(3);
 
@@ -77,7 +77,7 @@ fn main() {
     for case in CASES {
         let text = (case.text)(&mut random, SIZE);
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..MEASUREMENTS {
             ours.push(time(case.parse_ours, &text));
             theirs.push(time(case.parse_procfs, &text));
         }
@@ -96,6 +96,6 @@ fn main() {
     }
     print!("{}", table.render());
     println!(
-        "\nratio: ours / procfs-core, medians of {ROUNDS} alternating measurements; texts of a guest with {SIZE} CPUs, disks, NICs and mounts"
+        "\nratio: ours / procfs-core, medians of {MEASUREMENTS} alternating measurements; texts of a guest with {SIZE} CPUs, disks, NICs and mounts"
     );
 }

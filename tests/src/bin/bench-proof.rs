@@ -28,7 +28,7 @@ const GIB: u64 = 1 << 30;
 const BUDGET: Duration = Duration::from_secs(20);
 const SIZES: [(&str, u64); 2] = [("100 GiB", 100 * GIB), ("1 TiB", 1024 * GIB)];
 /// Disks that each tool formats.
-const ROUNDS: usize = 15;
+const DISKS_PER_TOOL: usize = 15;
 /// Disk size in bytes; large enough for each tool.
 const SMALL: u64 = GIB / 2;
 const TOOLS: [DiskFilesystem; 4] = [
@@ -55,14 +55,14 @@ fn main() -> Result<()> {
         }
     }
     println!();
-    println!("from the agent's last check to what the tool does first, {ROUNDS} disks each");
+    println!("from the agent's last check to what the tool does first, {DISKS_PER_TOOL} disks each");
     println!(
         "{:10} {:>12} {:>12} {:>12} {:>12}",
         "tool", "open, median", "longest", "write, median", "longest"
     );
     for kind in TOOLS {
         let (mut opens, mut writes) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
+        for _ in 0..DISKS_PER_TOOL {
             let [open, write] = window(folder.path(), kind)?;
             opens.push(open);
             writes.push(write);
@@ -73,8 +73,8 @@ fn main() -> Result<()> {
             DiskFilesystem::Swap => "mkswap".to_owned(),
             other => format!("mkfs.{}", other.word()),
         };
-        let [open, longest_open] = [opens[ROUNDS / 2], opens[ROUNDS - 1]];
-        let [write, longest_write] = [writes[ROUNDS / 2], writes[ROUNDS - 1]];
+        let [open, longest_open] = [opens[DISKS_PER_TOOL / 2], opens[DISKS_PER_TOOL - 1]];
+        let [write, longest_write] = [writes[DISKS_PER_TOOL / 2], writes[DISKS_PER_TOOL - 1]];
         println!("{name:10} {open:>12.1?} {longest_open:>12.1?} {write:>13.1?} {longest_write:>12.1?}");
     }
     Ok(())

@@ -2,12 +2,12 @@
 //! program and communicates with it.
 //!
 //! ```text
-//! disk-stage host ROOT    first process of its namespaces: builds the root, enters it, executes orders
-//!                         from the socket in run/
-//! disk-stage pass         one reconcile run, as run/order.json says; killed from outside, or by itself
-//!                         at a point between two effects
-//! disk-stage read DEVICE  keeps a device open for reading until it is killed, as a second instance of
-//!                         the program would
+//! disk-stage host ROOT    first process of its namespaces: builds the root, enters it, executes
+//!                         orders from the socket in run/
+//! disk-stage pass         one reconcile run, as run/order.json says; killed from outside, or by
+//!                         itself at a point between two effects
+//! disk-stage read DEVICE  keeps a device open for reading until it is killed, as a second instance
+//!                         of the program would
 //! ```
 
 use std::{

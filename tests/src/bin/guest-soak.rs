@@ -59,9 +59,9 @@ const NOTHING_RUNS: &str = "cd /var/lib; test -e cloud/data/set-hostname -a ! -s
 fn outcome(delivery: &Delivery) -> Outcome {
     let begun = Instant::now();
     let machine = &delivery.machine;
-    if machine.wait_agent(real::GUEST_PATIENCE).is_ok()
+    if machine.wait_agent(real::GUEST_TIMEOUT).is_ok()
         && machine.sh(NOTHING_RUNS).is_ok_and(|found| found.code == 0)
-        && eventually(real::GUEST_PATIENCE, "cloud-init to fail", || broken(machine)).is_ok()
+        && eventually(real::GUEST_TIMEOUT, "cloud-init to fail", || broken(machine)).is_ok()
     {
         return Outcome::OnlyBaked;
     }

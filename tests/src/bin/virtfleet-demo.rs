@@ -12,7 +12,7 @@ use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use virtfleet_tests::{
     sim::{self, Guest, Options},
-    stage::{Beat, PATIENCE, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
     this_machine,
 };
 
@@ -101,8 +101,8 @@ fn live(stage: &Stage, own: &Guest) -> Result<()> {
 /// The fleet overview, and this machine in detail.
 fn screen(stage: &Stage, own: &Guest) -> Result<String> {
     let name = format!("{}/{}", own.cluster, own.name);
-    let fleet = stage.ctl()?.args(["vms", "-o", "wide"]).text(PATIENCE)?;
-    let detail = stage.ctl()?.args(["vm", &name]).text(PATIENCE)?;
+    let fleet = stage.ctl()?.args(["vms", "-o", "wide"]).text(STAGE_TIMEOUT)?;
+    let detail = stage.ctl()?.args(["vm", &name]).text(STAGE_TIMEOUT)?;
     ensure!(!fleet.is_empty(), "virtfleetctl vms printed nothing");
     Ok(format!(
         "$ virtfleetctl vms -o wide\n{fleet}\n$ virtfleetctl vm {name}\n{detail}"

@@ -3,11 +3,11 @@
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{discovered::Discovered, patience::PATIENCE, server::ApiServer};
+use super::{discovered::Discovered, server::ApiServer, timeout::SERVER_TIMEOUT};
 use crate::wait::eventually;
 
 /// Maximum attempts of a write that conflicts with concurrent changes.
-const TRIES: usize = 20;
+const MAX_ATTEMPTS: usize = 20;
 
 impl ApiServer {
     /// Creates or replaces the object, and then its status if the kind has that subresource and the
@@ -18,13 +18,13 @@ impl ApiServer {
         let (kind, path) = self.find(object)?;
         let what = || format!("apply {path}");
         let mut last = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             match self.apply_once(&kind, &path, object).with_context(what)? {
                 Ok(applied) => return Ok(applied),
                 Err(conflict) => last = Some(conflict),
             }
         }
-        bail!("{}: {TRIES} conflicts, the last: {last:?}", what())
+        bail!("{}: {MAX_ATTEMPTS} conflicts, the last: {last:?}", what())
     }
 
     /// The inner error is a conflict with a concurrent change.
@@ -48,7 +48,7 @@ impl ApiServer {
             answer = self.admin().put(&format!("{path}/status"), &current)?;
             // Controllers write to a new object at once. Only the status is retried, so that their
             // writes stay.
-            for _ in 0..TRIES {
+            for _ in 0..MAX_ATTEMPTS {
                 if answer.code != 409 {
                     break;
                 }
@@ -126,7 +126,7 @@ impl ApiServer {
                     continue;
                 }
                 let path = format!("/apis/{group}/{}/{plural}", text(&version["name"])?);
-                eventually(PATIENCE, &path, || {
+                eventually(SERVER_TIMEOUT, &path, || {
                     let code = self.admin().get(&format!("{path}?limit=1"))?.code;
                     ensure!(code == 200, "{code}");
                     Ok(())

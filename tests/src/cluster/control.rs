@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 
 use super::{
     client::Client,
-    patience::PATIENCE,
     server::{ApiServer, CONTROLLER_MANAGER, SCHEDULER},
+    timeout::SERVER_TIMEOUT,
 };
 use crate::{
     parts,
@@ -76,7 +76,7 @@ fn start(server: &ApiServer, program: &str, user: &str, arguments: &[String]) ->
         .tied()
         .start(folder)?;
     let client = Client::new(&format!("https://{address}"), &authority.pem(), "")?;
-    process.wait_for(PATIENCE, program, |_| {
+    process.wait_for(SERVER_TIMEOUT, program, |_| {
         let health = client.get("/healthz")?;
         ensure!(health.code == 200, "{}: {}", health.code, health.body);
         Ok(())

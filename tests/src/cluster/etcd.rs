@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::Path};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
-use super::patience::PATIENCE;
+use super::timeout::SERVER_TIMEOUT;
 use crate::{
     ports,
     process::{Launch, Process},
@@ -30,7 +30,7 @@ impl Etcd {
             .args(["--log-level", "warn", "--unsafe-no-fsync"])
             .tied()
             .start(folder)?;
-        process.wait_for(PATIENCE, "etcd", |_| {
+        process.wait_for(SERVER_TIMEOUT, "etcd", |_| {
             let health = agent()
                 .get(format!("{url}/health"))
                 .call()?
@@ -76,6 +76,6 @@ impl Etcd {
 fn agent() -> ureq::Agent {
     let config = ureq::Agent::config_builder()
         .proxy(None)
-        .timeout_global(Some(PATIENCE));
+        .timeout_global(Some(SERVER_TIMEOUT));
     config.build().new_agent()
 }

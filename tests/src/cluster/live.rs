@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Maximum wait for any condition before a test fails.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const WAIT_TIMEOUT: Duration = Duration::from_mins(1);
 /// Settings that make Nodes follow a changed label of an infra node at once: for tests of other
 /// features.
 pub const NO_CONFIRMATION: &str = "labels: { confirmChange: 0s }\n";
@@ -65,12 +65,12 @@ impl Collector {
     }
 
     fn get(&self, path: &str) -> Result<crate::scrape::Answer> {
-        Client::plain(self.api, PATIENCE)?.get(path)
+        Client::plain(self.api, WAIT_TIMEOUT)?.get(path)
     }
 
     /// Waits until the inventory has been read completely.
     pub fn until_ready(&self) -> Result<()> {
-        wait::eventually(PATIENCE, "the collector is ready", || {
+        wait::eventually(WAIT_TIMEOUT, "the collector is ready", || {
             self.get("/readyz")?.ok().map(drop)
         })
     }
@@ -92,7 +92,7 @@ impl Collector {
         Launch::new(bins::ctl()?)
             .env("VIRTFLEET_SERVER", format!("http://{}", self.api))
             .args(arguments)
-            .text(PATIENCE)
+            .text(WAIT_TIMEOUT)
     }
 
     /// The response of `/metrics/fleet`.
@@ -114,7 +114,7 @@ impl Collector {
     /// Waits until no VM of a user cluster waits for its labels.
     pub fn until_no_labels_queued(&self, cluster: &str) -> Result<()> {
         let series = format!("virtfleet_collector_label_queue{{cluster=\"{cluster}\"}}");
-        wait::eventually(PATIENCE, &series, || {
+        wait::eventually(WAIT_TIMEOUT, &series, || {
             let queued = self.sample(&series)?;
             ensure!(queued < 0.5, "{queued}");
             Ok(())
@@ -132,7 +132,7 @@ impl Collector {
 
     /// Waits until the collector holds the Lease.
     pub fn until_leads(&self) -> Result<()> {
-        wait::eventually(PATIENCE, "it leads", || {
+        wait::eventually(WAIT_TIMEOUT, "it leads", || {
             ensure!(self.leads()?, "it does not");
             Ok(())
         })
@@ -151,7 +151,7 @@ impl Collector {
 
     /// Waits until the VMs are exactly these, as `namespace/name`, sorted.
     pub fn until_vms(&self, expected: &[&str]) -> Result<()> {
-        wait::eventually(PATIENCE, &format!("the VMs are {expected:?}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("the VMs are {expected:?}"), || {
             let vms = self.vms()?;
             ensure!(vms == expected, "{vms:?}");
             Ok(())
@@ -160,7 +160,7 @@ impl Collector {
 
     /// Waits until a field of a VM has this value.
     pub fn until_vm(&self, name: &str, key: &str, value: &Value) -> Result<()> {
-        wait::eventually(PATIENCE, &format!("{key} of {name} is {value}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("{key} of {name} is {value}"), || {
             let vm = self.json(&format!("/api/v1/vms/{name}"))?;
             ensure!(vm[key] == *value, "{}", vm[key]);
             Ok(())
@@ -177,7 +177,7 @@ impl Collector {
 
     /// Waits until a field of a user cluster has this value; returns the cluster.
     pub fn until_cluster(&self, name: &str, key: &str, value: &Value) -> Result<Value> {
-        wait::eventually(PATIENCE, &format!("{key} of {name} is {value}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("{key} of {name} is {value}"), || {
             let cluster = self.cluster(name)?;
             ensure!(cluster[key] == *value, "{cluster:#}");
             Ok(cluster)
@@ -199,7 +199,7 @@ impl Collector {
 
     /// Waits for such a finding; returns its message.
     pub fn until_finding(&self, id: &str, word: &str) -> Result<String> {
-        wait::eventually(PATIENCE, &format!("a finding {id} with {word:?}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("a finding {id} with {word:?}"), || {
             self.finding(id, word)
         })
     }
@@ -217,7 +217,7 @@ pub fn install(server: &ApiServer) -> Result<()> {
     kubevirt::install(server)?;
     let ours = Launch::new(bins::collector()?)
         .args(["crds", "-o", "json"])
-        .text(PATIENCE)?;
+        .text(WAIT_TIMEOUT)?;
     let ours: Value = serde_json::from_str(&ours)?;
     server.install(ours["items"].as_array().context("items")?)
 }

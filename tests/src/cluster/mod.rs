@@ -9,7 +9,7 @@
 //!            ├─ follow           a watch, with the time of each change
 //!            └─ audit            requests, from the audit log
 //! kubevirt, object               KubeVirt's kinds; VMIs, VMs, migrations and Nodes as JSON
-//! live, scene                    collectors; an infra cluster with user clusters whose labels they set
+//! live, scene                    collectors; an infra cluster and user clusters that they label
 //! proxy                          faults between a collector and an API server
 //! ```
 //!
@@ -28,11 +28,11 @@ mod follow;
 pub mod kubevirt;
 pub mod live;
 mod object;
-mod patience;
 mod proxy;
 mod rbac;
 pub mod scene;
 mod server;
+mod timeout;
 mod user;
 
 pub use audit::{Entry, Mark};
@@ -40,7 +40,7 @@ pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 pub use control::{ControllerManager, Scheduler};
 pub use follow::{Change, Follow, streamed_list};
 pub use object::{Object, infra_node, launcher, user_node, vm, vmi, vmi_of, vmim};
-pub use patience::PATIENCE;
 pub use proxy::{Fault, Proxy};
 pub use server::ApiServer;
+pub use timeout::SERVER_TIMEOUT;
 pub use user::User;

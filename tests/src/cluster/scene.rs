@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use super::{
     ApiServer, Entry, Follow, Mark, User, infra_node,
-    live::{self, Collector, PATIENCE},
+    live::{self, Collector, WAIT_TIMEOUT},
     user_node, vmi,
 };
 use crate::wait;
@@ -92,7 +92,7 @@ impl Scene {
         let name = format!("{MARKER}{}", self.markers.fetch_add(1, Ordering::Relaxed));
         self.vmi(&tenant.name, &name, host)?;
         tenant.node(&name, &[])?;
-        wait::eventually(PATIENCE, &format!("{key} of {name}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("{key} of {name}"), || {
             tenant.label(&name, key)?.context("no label yet")
         })?;
         collector.until_no_labels_queued(&tenant.name)
@@ -162,7 +162,7 @@ impl Scene {
 
     /// Waits for an Event with this reason whose note contains `word`.
     pub fn until_event(&self, reason: &str, word: &str) -> Result<String> {
-        wait::eventually(PATIENCE, &format!("an Event {reason} with {word:?}"), || {
+        wait::eventually(WAIT_TIMEOUT, &format!("an Event {reason} with {word:?}"), || {
             let all = self.events(reason)?;
             let found = all.iter().find(|note| note.contains(word));
             found.cloned().with_context(|| format!("{all:?}"))
@@ -252,7 +252,7 @@ impl Tenant {
     pub fn until_label(&self, name: &str, key: &str, value: Option<&str>) -> Result<Duration> {
         let begun = Instant::now();
         let what = format!("{key} of {name} in {} is {value:?}", self.name);
-        wait::eventually(PATIENCE, &what, || {
+        wait::eventually(WAIT_TIMEOUT, &what, || {
             let now = self.label(name, key)?;
             ensure!(now.as_deref() == value, "{now:?}");
             Ok(begun.elapsed())

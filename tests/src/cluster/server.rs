@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
 use super::{
-    audit_policy, client::Client, discovered::Discovered, etcd::Etcd, patience::PATIENCE, user::User,
+    audit_policy, client::Client, discovered::Discovered, etcd::Etcd, timeout::SERVER_TIMEOUT, user::User,
 };
 use crate::{
     parts,
@@ -27,7 +27,7 @@ pub(super) const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
 /// The scheduler's user.
 pub(super) const SCHEDULER: &str = "system:kube-scheduler";
 /// Maximum start attempts with new ports, in case another program has taken one meanwhile.
-const TRIES: usize = 3;
+const MAX_START_ATTEMPTS: usize = 3;
 
 /// A running API server with its etcd. Dropping it ends both and removes their files.
 pub struct ApiServer {
@@ -57,7 +57,7 @@ impl ApiServer {
     /// the oldest supported release (`parts::oldest_kube_assets`).
     pub fn start_from(assets: &Path, folder: &Path, users: &[User]) -> Result<Self> {
         let mut last = None;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_START_ATTEMPTS {
             match Self::try_start(assets, folder, users) {
                 Err(error) if format!("{error:#}").contains("address already in use") => last = Some(error),
                 done => return done,
@@ -146,7 +146,7 @@ impl ApiServer {
             .tied()
             .start(folder)?;
         let client = self.client.clone();
-        process.wait_for(PATIENCE, "the API server", |_| {
+        process.wait_for(SERVER_TIMEOUT, "the API server", |_| {
             let ready = client.get("/readyz")?;
             ensure!(ready.code == 200, "{}: {}", ready.code, ready.body);
             Ok(())

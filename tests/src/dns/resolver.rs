@@ -55,7 +55,7 @@ impl Resolver {
             namespace
                 .run(&ready)?
                 .then_some(())
-                .context("nobody listens there yet")
+                .context("nothing listens there yet")
         })?;
         Ok(Self {
             process,

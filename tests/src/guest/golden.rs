@@ -30,7 +30,7 @@ use crate::wait::eventually;
 
 /// Maximum number of snapshots of an image; the most recently used are kept. Each takes about 250
 /// MB.
-const MOST: usize = 12;
+const MAX_SNAPSHOTS: usize = 12;
 /// Console output that means that cloud-init has failed.
 const FAILURES: &[&str] = &["FAILED.*[Cc]loud-init", "Kernel panic"];
 
@@ -236,7 +236,7 @@ impl Golden {
             golden.name(),
             begun.elapsed().as_secs_f64()
         ));
-        for old in goldens(image)?.into_iter().skip(MOST) {
+        for old in goldens(image)?.into_iter().skip(MAX_SNAPSHOTS) {
             say(&format!(
                 "removing {}, which was not used for longest",
                 old.name()

@@ -12,7 +12,7 @@ use crate::wait::{self, eventually};
 const SHUTDOWN: Duration = Duration::from_mins(2);
 /// Interval between presses of the power button: a press is lost while nothing in the guest listens
 /// for it.
-const AGAIN: Duration = Duration::from_secs(3);
+const PRESS_INTERVAL: Duration = Duration::from_secs(3);
 
 impl Guest {
     /// Cuts the power: kills QEMU. Unwritten data of the guest is lost.
@@ -45,7 +45,7 @@ impl Guest {
             if self.state().process()?.ended()?.is_some() {
                 return Ok(());
             }
-            if begun.elapsed() >= AGAIN * presses {
+            if begun.elapsed() >= PRESS_INTERVAL * presses {
                 presses += 1;
                 // QEMU may end between the check and the press.
                 drop(self.state().qmp()?.call("system_powerdown", json!({})));

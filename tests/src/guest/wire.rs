@@ -44,7 +44,7 @@ impl Lines {
                 Ok(0) => bail!("the socket is closed"),
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("nobody reads it"),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("the peer does not read"),
                 Err(error) => return Err(error).context("write"),
             }
         }

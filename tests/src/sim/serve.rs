@@ -87,7 +87,7 @@ impl Fleet {
     /// # Errors
     /// An address cannot be bound; the error names it.
     pub fn start(plan: &Plan, authority: &Authority) -> Result<Self> {
-        let stranger = Authority::new("an authority that nobody trusts")?;
+        let stranger = Authority::new("untrusted authority")?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("fleet-sim")

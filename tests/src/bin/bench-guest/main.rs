@@ -97,7 +97,7 @@ fn delivered_boots() -> Result<Boots> {
     let delivery = Delivery::begin(&scene, Suite::Trixie, Seed::no_cloud, From::Mirror, Start::Cold)?;
     delivery.machine.wait_cloud_init()?;
     let first = begun.elapsed();
-    real::until_heard(&delivery.stage, &delivery.who)?;
+    real::until_identified(&delivery.stage, &delivery.who)?;
     Ok(Boots {
         first,
         heard: begun.elapsed(),
@@ -140,7 +140,7 @@ fn cost(table: &mut Table, scrapes: u32) -> Result<()> {
     table.row(&["agent at rest, of one emulated CPU", &format!("{share:.3} %")]);
     let authority = &delivery.stage.authority;
     let tls = authority.client_config(&authority.collector()?)?;
-    let mut client = Client::tls(delivery.who.address, tls, real::GUEST_PATIENCE)?;
+    let mut client = Client::tls(delivery.who.address, tls, real::GUEST_TIMEOUT)?;
     client.get("/metrics")?.ok()?;
     let from = unit_cpu(machine)?;
     for _ in 0..scrapes {
@@ -226,7 +226,7 @@ fn main() -> Result<ExitCode> {
     table.row(&["  the same with the delivery", &of(|(_, with)| with.first)]);
     table.row(&["  ratio of a pair", &ratio(|boots| boots.first)]);
     table.row(&[
-        "first boot to the agent heard by the collector",
+        "first boot to the agent up in the collector",
         &of(|(_, with)| with.heard),
     ]);
     table.row(&[

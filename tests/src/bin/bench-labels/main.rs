@@ -53,7 +53,7 @@ struct Arguments {
 }
 
 /// Timeout of the first reconciliation of a fleet of thousands on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(5);
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(5);
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// The quantile `share` of sorted durations.
@@ -119,7 +119,7 @@ impl<'a> Expected<'a> {
 
     /// Waits until every Node has its value; returns all durations, sorted.
     fn finish(mut self, what: &str) -> Result<Vec<Duration>> {
-        wait::eventually(PATIENCE, what, || {
+        wait::eventually(RECONCILE_TIMEOUT, what, || {
             self.drain()?;
             ensure!(
                 self.open.is_empty(),
@@ -267,7 +267,7 @@ fn settle(fleet: &Fleet, table: &mut Table) -> Result<()> {
     const QUIET: Duration = Duration::from_secs(15);
     let begun = Instant::now();
     let mut written = 0;
-    wait::eventually(PATIENCE, "the writers rest", || {
+    wait::eventually(RECONCILE_TIMEOUT, "the writers rest", || {
         let asked = asked(fleet, QUIET)?;
         let changes = asked.iter().filter(|(what, _)| !what.ends_with(" leases"));
         let changes: usize = changes

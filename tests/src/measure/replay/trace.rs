@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_of_several_threads_are_told_apart() {
+    fn calls_of_several_threads_are_distinguished() {
         let text = "812 pread64(9</proc/stat>, \"cpu\"..., 65536, 0) = 812\n\
             812 pread64(9</proc/stat>, \"\", 65536, 812) = 0\n\
             812 openat(8</sys/class/net/eth0>, \"mtu\", O_RDONLY|O_CLOEXEC) = 10</sys/class/net/eth0/mtu>\n\
