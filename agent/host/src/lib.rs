@@ -59,6 +59,7 @@ pub use files::{
         Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
         directory_names,
     },
+    value::{read_line, read_value, value_once},
 };
 pub use nic::{
     addresses::{AddressesError, Held, held_addresses},

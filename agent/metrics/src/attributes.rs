@@ -1,10 +1,11 @@
-//! Numbers in sysfs, for collectors.
+//! Numbers in files of procfs and sysfs, for collectors.
 
 use std::str::FromStr;
 
-use super::CollectError;
+use virtfleet_agent_core::procfs::single;
+use virtfleet_agent_host::{Attribute, AttributeBuffer, Reread};
 
-use virtfleet_agent_host::{Attribute, AttributeBuffer};
+use super::CollectError;
 
 /// The number in an attribute. `None` if it cannot be read now: the device is gone, or its driver
 /// has no value.
@@ -26,4 +27,23 @@ pub(super) fn number<N: FromStr>(
             Ok(None)
         }
     }
+}
+
+/// Reads a file with one number.
+///
+/// # Errors
+/// The file cannot be read, or does not contain one number.
+pub(super) fn number_in(file: &mut Reread) -> Result<f64, CollectError> {
+    file.refresh()?;
+    held_number(file)
+}
+
+/// The number of a file that was just read.
+///
+/// # Errors
+/// The file does not contain one number.
+pub(super) fn held_number(file: &Reread) -> Result<f64, CollectError> {
+    let text = String::from_utf8_lossy(file.bytes());
+    let number = single::unsigned(&text).map_err(CollectError::parse(file.path()))?;
+    Ok(number as f64)
 }

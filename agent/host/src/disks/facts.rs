@@ -7,22 +7,12 @@ use std::{
 
 use virtfleet_agent_core::disks::{DevNumber, DeviceId};
 
-use crate::{Roots, list, read_text};
-
-/// A trimmed line without control characters. `None` if the file is missing or empty.
-pub(super) fn line(path: &Path) -> Option<String> {
-    let text: String = read_text(path, 4096)
-        .ok()?
-        .chars()
-        .filter(|c| !c.is_control())
-        .collect();
-    let text = text.trim();
-    (!text.is_empty()).then(|| text.to_owned())
-}
+pub(super) use crate::read_line as line;
+use crate::{Roots, list, read_value};
 
 /// A decimal number.
 pub(super) fn number(path: &Path) -> Option<u64> {
-    line(path)?.parse().ok()
+    read_value(path)
 }
 
 /// Parses `MAJOR:MINOR`.

@@ -14,3 +14,4 @@ pub(crate) mod stamped;
 pub(crate) mod state_file;
 pub(crate) mod sweep;
 pub(crate) mod sysfs;
+pub(crate) mod value;

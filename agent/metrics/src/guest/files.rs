@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use virtfleet_agent_host::{read_directory, read_once};
+use virtfleet_agent_host::{read_directory, read_once, value_once};
 
 /// Maximum size of a file in bytes.
 const MAX_FILE_BYTES: usize = 64 << 10;
@@ -16,7 +16,7 @@ pub(super) fn text<'buffer>(path: &Path, buffer: &'buffer mut Vec<u8>) -> Option
 
 /// The only number of a small file.
 pub(super) fn number(path: &Path, buffer: &mut Vec<u8>) -> Option<u64> {
-    text(path, buffer)?.trim().parse().ok()
+    value_once(path, buffer)
 }
 
 /// Names in a directory, sorted. Empty if it is missing.

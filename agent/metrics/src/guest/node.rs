@@ -20,6 +20,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 use super::files;
 use crate::{
     CollectError, Collector, Context, RegistryError,
+    attributes::number_in,
     mounts::{MountInfo, Targets, Topmost, shown},
 };
 
@@ -75,14 +76,14 @@ impl Collector for Node {
 
 impl Node {
     fn conntrack(&mut self, page: &mut Page) {
-        let number = |file: &mut Reread| file.text().ok()?.trim().parse::<u64>().ok();
+        let number = |file: &mut Reread| number_in(file).ok();
         if let (Some(entries), Some(limit)) = (number(&mut self.entries), number(&mut self.limit))
-            && limit > 0
+            && limit > 0.0
         {
             page.gauge(
                 "virtfleet_guest_conntrack_used_ratio",
                 "Used share of the connection tracking table, from 0 to 1.",
-                entries as f64 / limit as f64,
+                entries / limit,
             );
         }
     }

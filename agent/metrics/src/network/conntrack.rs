@@ -4,7 +4,7 @@ use virtfleet_agent_core::procfs::per_cpu::{names, rows};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, attributes::held_number};
 
 /// A column of `/proc/net/stat/nf_conntrack`, its suffix, and its HELP. The family is
 /// `node_nf_conntrack_stat_COLUMN`.
@@ -67,20 +67,15 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 }
 
 fn number(file: &mut Reread) -> Result<f64, CollectError> {
-    let path = file.path().to_owned();
-    let text = match file.text() {
-        Err(error) if error.is_missing() => {
-            return Err(CollectError::no_data(
-                "netfilter's connection tracking is not active",
-            ));
+    match file.refresh() {
+        Err(error) if error.is_missing() => Err(CollectError::no_data(
+            "netfilter's connection tracking is not active",
+        )),
+        result => {
+            result?;
+            held_number(file)
         }
-        text => text?,
-    };
-    let number: u64 = text
-        .trim()
-        .parse()
-        .map_err(|error| CollectError::because(format!("{} is not a number", path.display()), error))?;
-    Ok(number as f64)
+    }
 }
 
 impl Collector for Conntrack {

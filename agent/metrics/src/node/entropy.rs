@@ -1,11 +1,10 @@
 //! `entropy`: the kernel's entropy pool, from `/proc/sys/kernel/random` (kernel:
 //! `drivers/char/random.c`).
 
-use virtfleet_agent_core::procfs::single;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::Page;
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, attributes::number_in};
 
 struct Entropy {
     available: Reread,
@@ -25,26 +24,13 @@ impl Collector for Entropy {
         page.gauge(
             "node_entropy_available_bits",
             "Bits of available entropy.",
-            number(&mut self.available)?,
+            number_in(&mut self.available)?,
         );
         page.gauge(
             "node_entropy_pool_size_bits",
             "Bits of entropy pool.",
-            number(&mut self.pool)?,
+            number_in(&mut self.pool)?,
         );
         Ok(())
     }
-}
-
-/// Reads a file with one number.
-pub(super) fn number(file: &mut Reread) -> Result<f64, CollectError> {
-    file.refresh()?;
-    held(file)
-}
-
-/// The number of a file that was just read.
-pub(super) fn held(file: &Reread) -> Result<f64, CollectError> {
-    let text = String::from_utf8_lossy(file.bytes());
-    let number = single::unsigned(&text).map_err(CollectError::parse(file.path()))?;
-    Ok(number as f64)
 }

@@ -4,7 +4,7 @@
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::Page;
 
-use super::entropy::held;
+use crate::attributes::held_number;
 use crate::{CollectError, Collector, Context, RegistryError};
 
 struct KernelHung(Reread);
@@ -25,7 +25,7 @@ impl Collector for KernelHung {
         page.counter(
             "node_kernel_hung_tasks_total",
             "Hung tasks that were detected since the system booted.",
-            held(&self.0)?,
+            held_number(&self.0)?,
         );
         Ok(())
     }

@@ -6,11 +6,8 @@
 use std::path::{Path, PathBuf};
 
 use virtfleet_agent_core::procfs::cpulist;
-use virtfleet_agent_host::{Reread, exists, read_directory, read_once};
+use virtfleet_agent_host::{Reread, exists, read_directory, value_once};
 use virtfleet_wire::exposition::{MetricType, Page};
-
-/// Maximum size of a file with a number in bytes.
-const MAX_FILE_BYTES: usize = 4096;
 
 pub(super) struct CpuSysfs {
     dir: PathBuf,
@@ -77,7 +74,7 @@ impl CpuSysfs {
             MetricType::Counter,
         );
         for (package, path) in &self.packages {
-            if let Some(count) = number(path, buffer) {
+            if let Some(count) = value_once::<u64>(path, buffer) {
                 family.sample(&[("package", package)], count as f64);
             }
         }
@@ -87,7 +84,7 @@ impl CpuSysfs {
             MetricType::Counter,
         );
         for (package, core, path) in &self.cores {
-            if let Some(count) = number(path, buffer) {
+            if let Some(count) = value_once::<u64>(path, buffer) {
                 family.sample(&[("package", package), ("core", core)], count as f64);
             }
         }
@@ -125,7 +122,8 @@ impl CpuSysfs {
         let first = self.cpus.first().map(|(id, _)| *id);
         self.has_online_file = first.is_some_and(|id| exists(&file_of(&self.dir, id, "online")));
         for (id, _) in &self.cpus {
-            let mut topology = |file: &str| number(&file_of(&self.dir, *id, file), &mut self.buffer);
+            let mut topology =
+                |file: &str| value_once::<u64>(&file_of(&self.dir, *id, file), &mut self.buffer);
             let (Some(package), Some(core)) = (
                 topology("topology/physical_package_id"),
                 topology("topology/core_id"),
@@ -164,9 +162,4 @@ fn cpus(file: &mut Reread) -> Vec<u32> {
         }
         Err(_) => Vec::new(),
     }
-}
-
-fn number(path: &Path, buffer: &mut Vec<u8>) -> Option<u64> {
-    let text = str::from_utf8(read_once(path, buffer, MAX_FILE_BYTES).ok()?).ok()?;
-    text.trim().parse().ok()
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use virtfleet_agent_host::{Reread, TaskError, Tasks};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, attributes::number_in};
 
 /// Number of tasks by the letter of their state.
 type States = [u32; 128];
@@ -48,8 +48,8 @@ struct Counted {
 impl Collector for Processes {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let counted = self.count()?;
-        let most_threads = number(&mut self.thread_limit)?;
-        let most_processes = number(&mut self.process_limit)?;
+        let most_threads = number_in(&mut self.thread_limit)?;
+        let most_processes = number_in(&mut self.process_limit)?;
         page.gauge(
             "node_processes_threads",
             "Threads of all processes.",
@@ -129,13 +129,4 @@ fn write(page: &mut Page, (name, help): (&str, &str), label: &str, states: &Stat
             );
         }
     }
-}
-
-fn number(file: &mut Reread) -> Result<f64, CollectError> {
-    let path = file.path().to_owned();
-    let text = file.text()?;
-    let number: u64 = text.trim().parse().map_err(|error| {
-        CollectError::because(format!("{} does not contain a number", path.display()), error)
-    })?;
-    Ok(number as f64)
 }

@@ -1,35 +1,25 @@
 //! Error counters of filesystems and disks in sysfs. All users can read these files.
 
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 use virtfleet_agent_core::disks::health::DiskSample;
 
 use super::{list, read_text};
-use crate::Roots;
-
-fn line(path: &Path) -> Option<String> {
-    let text = read_text(path, 4096).ok()?;
-    let text = text.trim().replace(char::is_control, " ");
-    (!text.is_empty()).then_some(text)
-}
-
-fn number(path: &Path) -> Option<u64> {
-    line(path)?.parse().ok()
-}
+use crate::{Roots, read_line, read_value};
 
 /// `Documentation/ABI/testing/sysfs-fs-ext4`. The error count is in the superblock and is reset by
 /// `e2fsck`. The warning count is of the current mount.
 pub(super) fn ext4(roots: &Roots, mut health: DiskSample) -> DiskSample {
     let folder = roots.sys(format!("fs/ext4/{}", health.block));
     for (kind, file) in [("error", "errors_count"), ("warning", "warning_count")] {
-        if let Some(count) = number(&folder.join(file)) {
+        if let Some(count) = read_value(&folder.join(file)) {
             health.errors.insert(kind.to_owned(), count);
         }
     }
-    health.last_error_s = number(&folder.join("last_error_time")).filter(|time| *time > 0);
-    health.last_error_in = line(&folder.join("last_error_func"));
+    health.last_error_s = read_value(&folder.join("last_error_time")).filter(|time| *time > 0);
+    health.last_error_in = read_line(&folder.join("last_error_func"));
     health.written_bytes =
-        number(&folder.join("lifetime_write_kbytes")).and_then(|kib| kib.checked_mul(1024));
+        read_value::<u64>(&folder.join("lifetime_write_kbytes")).and_then(|kib| kib.checked_mul(1024));
     health
 }
 
@@ -67,9 +57,9 @@ pub(super) fn btrfs(roots: &Roots, mut health: DiskSample) -> DiskSample {
 /// disks have no such counters.
 pub(super) fn scsi(roots: &Roots, device: &str) -> (Option<u64>, Option<u64>) {
     let count = |file: &str| {
-        let of_disk = line(&roots.sys(format!("block/{device}/device/{file}")));
+        let of_disk = read_line(&roots.sys(format!("block/{device}/device/{file}")));
         // A partition's link points below its disk's directory.
-        let of_partition = || line(&roots.sys(format!("class/block/{device}/../device/{file}")));
+        let of_partition = || read_line(&roots.sys(format!("class/block/{device}/../device/{file}")));
         let text = of_disk.or_else(of_partition)?;
         u64::from_str_radix(text.strip_prefix("0x")?, 16).ok()
     };
