@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use nix::sys::socket::SockProtocol;
+
 /// One call of a scrape, or several that belong together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Call {
@@ -29,10 +31,8 @@ pub enum Call {
     Space(PathBuf),
     /// Opens a netlink socket, sends one request, receives the answers, and closes the socket.
     Query {
-        /// Generic netlink instead of rtnetlink.
-        generic: bool,
-        /// Socket diagnosis (`sock_diag(7)`) instead of rtnetlink.
-        diagnosis: bool,
+        /// The socket's protocol.
+        protocol: SockProtocol,
         /// The request.
         request: Vec<u8>,
         /// Number of receive calls.

@@ -22,7 +22,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use nix::sys::{
-    socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket},
+    socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socket},
     statfs::statfs,
 };
 
@@ -94,21 +94,15 @@ impl Replay {
             Call::Link(path) => drop(fs::read_link(path)),
             Call::Space(path) => drop(statfs(path)),
             Call::Query {
-                generic,
-                diagnosis,
+                protocol,
                 request,
                 answers,
             } => {
-                let protocol = match (generic, diagnosis) {
-                    (true, _) => SockProtocol::NetlinkGeneric,
-                    (_, true) => SockProtocol::NetlinkSockDiag,
-                    _ => SockProtocol::NetlinkRoute,
-                };
                 let socket = socket(
                     AddressFamily::Netlink,
                     SockType::Raw,
                     SockFlag::SOCK_CLOEXEC,
-                    protocol,
+                    *protocol,
                 )?;
                 send(socket.as_raw_fd(), request, MsgFlags::empty()).context("repeat a netlink query")?;
                 for _ in 0..*answers {

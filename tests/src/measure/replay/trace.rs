@@ -5,6 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::sys::socket::SockProtocol;
+
 use super::call::Call;
 
 /// The traced calls by name; the others (memory, threads, HTTP) are not repeated.
@@ -17,8 +19,8 @@ enum Opened {
     Here(usize),
     /// A directory: listed as a whole.
     Directory,
-    /// A netlink socket with its protocol's name, and the call of its last query.
-    Netlink(String, Option<usize>),
+    /// A netlink socket with its protocol, and the call of its last query.
+    Netlink(SockProtocol, Option<usize>),
 }
 
 /// Calls of one scrape, and the paths that were written.
@@ -117,7 +119,11 @@ impl Trace {
             "readlink" | "readlinkat" => self.calls.push(Call::Link(base(arguments).join(path()?))),
             "statfs" => self.calls.push(Call::Space(path()?)),
             "socket" if arguments.contains("AF_NETLINK") => {
-                let protocol = arguments.rsplit_once(", ")?.1.trim_end_matches(')').to_owned();
+                let protocol = match arguments.rsplit_once(", ")?.1 {
+                    name if name.contains("GENERIC") => SockProtocol::NetlinkGeneric,
+                    name if name.contains("DIAG") => SockProtocol::NetlinkSockDiag,
+                    _ => SockProtocol::NetlinkRoute,
+                };
                 open.insert(
                     result.split('<').next()?.to_owned(),
                     Opened::Netlink(protocol, None),
@@ -128,8 +134,7 @@ impl Trace {
                     return None;
                 };
                 self.calls.push(Call::Query {
-                    generic: protocol.contains("GENERIC"),
-                    diagnosis: protocol.contains("DIAG"),
+                    protocol: *protocol,
                     request: Vec::new(),
                     answers: 0,
                 });
@@ -249,8 +254,7 @@ mod tests {
                 },
                 Call::List(path("/sys/block")),
                 Call::Query {
-                    generic: false,
-                    diagnosis: false,
+                    protocol: SockProtocol::NetlinkRoute,
                     request,
                     answers: 1
                 },
