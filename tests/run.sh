@@ -15,7 +15,7 @@ check | test | e2e) ;;
     exit 2
     ;;
 esac
-# A fresh clone builds each crate once: what incremental builds keep is 12 GB that nobody reads.
+# A fresh clone builds each crate once. Incremental builds would write 12 GB that no build reads.
 [ "${CI:-}" != true ] || export CARGO_INCREMENTAL=0
 work=$(mktemp -d)
 shipping= # process group of the background build

@@ -60,12 +60,12 @@ util-linux             command:mkfs.cramfs
 '
 
 # A full disk fails tests with errors that do not name it, so it is checked first. Measured from
-# empty folders: 3 GB of build files (15 GB with incremental builds, which CI has not), 2 GB of
+# empty folders: 3 GB of build files (15 GB with incremental builds, which are off in CI), 2 GB of
 # guests' disks while tests run, and 6 GB of servers and images in the cache.
 space() { # FOLDER NEEDED-GB PURPOSE
     local folder=$1 needed=$2 purpose=$3 free
     while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
-    free=$(($(df --output=avail --block-size=1M "$folder" | tail -n 1) / 1000))
+    free=$(($(df --output=avail --block-size=GB "$folder" | tail -n 1 | tr -dc 0-9)))
     [ "$free" -lt "$needed" ] || return 0
     say "$folder has $free GB left, and $purpose needs $needed GB: remove what you do not need there, and run this again"
     [ "${CI:-}" != true ] || exit 1

@@ -1,4 +1,4 @@
-//! Tier 3: two collectors, one of which is killed again and again while VMs move, hosts are
+//! Tier 3: two collectors, one of which is killed repeatedly while VMs move, hosts are
 //! relabelled and others edit the same Nodes. What the API servers were asked is the proof.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 

@@ -131,7 +131,7 @@ fn a_zone_waits_for_what_depends_on_it_tier3() {
         let note = scene.until_event("LabelUnsafe", what).unwrap();
         assert!(note.contains(vm), "{note}");
     }
-    // It is looked at again and again, and nothing is written.
+    // The collector checks it repeatedly and writes nothing.
     let looks = |mark| {
         let all = tenant.server.audit_since(mark).unwrap().into_iter();
         all.filter(|one| one.resource == "csinodes" && one.name == "vm-csi")

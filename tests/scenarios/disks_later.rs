@@ -87,7 +87,7 @@ fn tier2_changed_options_are_in_effect_after_a_pass_or_noted() {
         let fstab = fs::read_to_string(stage.root().join("etc/fstab")).unwrap();
         assert!(asked.iter().all(|option| fstab.contains(option)), "{fstab}");
     }
-    // What a remount cannot do is said, again and again.
+    // Each run reports what a remount cannot change.
     all[0].options = vec!["data=journal".to_owned()];
     for _ in 0..2 {
         let outcome = stage.pass(&all).unwrap();

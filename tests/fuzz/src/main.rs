@@ -1,5 +1,5 @@
-//! The fuzzer: libFuzzer plays the target that `VIRTFLEET_FUZZ` names, and what a run holds of
-//! memory is bounded by its input.
+//! The fuzzer: libFuzzer plays the target that `VIRTFLEET_FUZZ` names, and the memory
+//! that a run uses is bounded by its input.
 //!
 //! `run.sh` builds and runs it. Without cargo-fuzz: that needs a nightly compiler, and all it would
 //! add are a sanitizer of memory, which code without `unsafe` has little use for, and flags, which

@@ -242,8 +242,8 @@ fn a_failed_change_is_rolled_back_and_retried_only_after_a_delay() {
         (1, DnsStatus::RolledBack)
     );
     // A run that has nothing to do keeps the rollback in the record.
-    let nobody = guest.pass(|_, _| false, by_stage());
-    assert_eq!(nobody.state.standing, DnsStatus::Broken);
+    let unanswered = guest.pass(|_, _| false, by_stage());
+    assert_eq!(unanswered.state.standing, DnsStatus::Broken);
     assert_eq!(guest.pass(until_written, by_stage()).state.rollbacks, 1);
     // After the delay, or in an admin's run, it is tried again.
     let mut old = again.state.clone();

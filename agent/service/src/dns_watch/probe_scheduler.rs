@@ -22,7 +22,7 @@ const RECONCILE_BURST: u32 = 6;
 const COALESCE_WINDOW: Duration = Duration::from_secs(2);
 /// At the start, a reconcile run is requested once the last one is older than this fraction of the
 /// time that passed between boot and that run, at most [`RECONCILE_INTERVAL`]. So an agent that
-/// restarts again and again requests fewer and fewer runs.
+/// restarts repeatedly requests runs at growing intervals.
 const START_AGE_DIVISOR: u32 = 4;
 /// Equal consecutive results before a nameserver counts as up or down.
 const STATE_CHANGE_THRESHOLD: usize = 3;

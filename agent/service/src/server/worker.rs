@@ -232,7 +232,7 @@ fn take_same(waiting: &mut VecDeque<Job>, filter: &Filter) -> Vec<(bool, Metrics
 }
 
 /// Turns a panic into one failed response, so that an unexpected file of the guest cannot end the
-/// agent again and again. The registry rebuilds a collector after a panic. Other state is a buffer,
+/// agent repeatedly. The registry rebuilds a collector after a panic. Other state is a buffer,
 /// or is reset for each response.
 fn guarded<T>(answer: impl FnOnce() -> T) -> Result<T, String> {
     std::panic::catch_unwind(AssertUnwindSafe(answer))
