@@ -1,0 +1,149 @@
+//! Enrolment: how the collector issues an agent's certificate. `docs/decisions/0029-enrolment.md`
+//! has the protocol and its reasons.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{InvalidId, MacAddr, Uuid};
+
+/// Path of [`EnrolmentRequest`].
+pub const REQUEST_PATH: &str = "/v1/enrolment/request";
+/// Path of [`IssuedCertificate`].
+pub const CERTIFICATE_PATH: &str = "/v1/enrolment/certificate";
+/// Maximum size of each body, in bytes.
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// Number used once: 32 random bytes as 64 lower-case hexadecimal digits. The agent copies it into
+/// the CSR (attribute `challengePassword`, RFC 2985, 5.4.1), whose signature covers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(with = "String")]
+pub struct Nonce(String);
+
+impl Nonce {
+    /// From random bytes.
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        use std::fmt::Write as _;
+        let mut text = String::with_capacity(64);
+        for byte in bytes {
+            // Writing to a String cannot fail.
+            write!(text, "{byte:02x}").ok();
+        }
+        Self(text)
+    }
+
+    /// The hexadecimal digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl TryFrom<String> for Nonce {
+    type Error = InvalidId;
+    fn try_from(text: String) -> Result<Self, InvalidId> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+        if text.len() == 64 && text.bytes().all(is_digit) {
+            Ok(Self(text))
+        } else {
+            Err(InvalidId {
+                kind: "nonce",
+                text: text.chars().take(80).collect(),
+                rule: "64 lower-case hexadecimal digits",
+            })
+        }
+    }
+}
+
+impl From<Nonce> for String {
+    fn from(nonce: Nonce) -> Self {
+        nonce.0
+    }
+}
+
+/// Request of the collector for a CSR.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolmentRequest {
+    /// The identity that the certificate will have:
+    /// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>`. An agent whose certificate has
+    /// another identity replaces its key and answers 409.
+    pub identity: String,
+    /// Must be in the CSR.
+    pub nonce: Nonce,
+    /// The agent's key belongs to another VM: the agent replaces it and answers 409.
+    #[serde(default)]
+    pub replace_key: bool,
+}
+
+/// Answer of the agent to [`EnrolmentRequest`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolmentAnswer {
+    /// PKCS #10 in PEM (RFC 2986), signed with the key with which the agent serves this connection.
+    pub csr: String,
+    /// What the guest knows of its VM.
+    pub evidence: EnrolmentEvidence,
+}
+
+/// What the guest knows of its VM. The collector compares each value with the VMI.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EnrolmentEvidence {
+    /// SMBIOS system UUID: `spec.domain.firmware.uuid` of the VMI.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub smbios_uuid: Option<Uuid>,
+    /// Host name as the kernel has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hostname: Option<String>,
+    /// Hardware addresses of the physical network interfaces.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub macs: Vec<MacAddr>,
+    /// The kernel's boot ID.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
+}
+
+/// A certificate for the agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct IssuedCertificate {
+    /// The certificate, then its chain without the root, in PEM.
+    pub certificate: String,
+    /// Authorities of clients that the agent must accept beside those in its settings, in PEM.
+    /// Replaces what an earlier issue brought; empty removes it.
+    #[serde(default)]
+    pub client_authorities: String,
+}
+
+/// Body of an answer with a status of 400 or above.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolmentError {
+    /// Reason, as a sentence for people.
+    pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nonce_is_64_digits() {
+        let nonce = Nonce::from_bytes([0xa5; 32]);
+        assert_eq!(nonce.as_str(), "a5".repeat(32));
+        assert_eq!(Nonce::try_from(nonce.as_str().to_owned()).unwrap(), nonce);
+        for wrong in ["", "a5", &"A5".repeat(32), &"g5".repeat(32), &"a5".repeat(33)] {
+            Nonce::try_from(wrong.to_owned()).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_request_of_a_later_version_is_read() {
+        let text = format!(
+            r#"{{"identity":"spiffe://d/vmi/a/b/c","nonce":"{}","later":1}}"#,
+            "0".repeat(64)
+        );
+        let request: EnrolmentRequest = serde_json::from_str(&text).unwrap();
+        assert!(!request.replace_key);
+    }
+}
