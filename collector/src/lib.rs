@@ -13,6 +13,7 @@
 
 pub mod api;
 mod bounded;
+pub mod ca;
 pub mod cli;
 pub mod config;
 pub mod credentials;

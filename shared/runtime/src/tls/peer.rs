@@ -1,5 +1,7 @@
 //! Names in certificates.
 
+use std::fmt;
+
 use rustls::pki_types::CertificateDer;
 use virtfleet_wire::ids::{Namespace, Uid, VmName};
 use webpki::EndEntityCert;
@@ -44,6 +46,23 @@ impl VmIdentity {
         };
         parts.next().is_none().then_some(identity)
     }
+
+    /// The SPIFFE URI.
+    pub fn to_uri(&self) -> String {
+        self.to_string()
+    }
+}
+
+impl fmt::Display for VmIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            trust_domain,
+            namespace,
+            name,
+            uid,
+        } = self;
+        write!(f, "spiffe://{trust_domain}/vmi/{namespace}/{name}/{uid}")
+    }
 }
 
 #[cfg(test)]
@@ -56,6 +75,10 @@ mod tests {
         assert_eq!(
             (identity.namespace.as_str(), identity.name.as_str()),
             ("cluster-a", "worker-0")
+        );
+        assert_eq!(
+            identity.to_uri(),
+            "spiffe://example.org/vmi/cluster-a/worker-0/1b2c"
         );
         for other in [
             "https://example.org/vmi/a/b/c",

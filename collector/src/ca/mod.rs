@@ -1,0 +1,29 @@
+//! The fleet's certificate authority: signs the certificates of agents and of clients.
+//!
+//! ```text
+//! Secret or folder ─▶ Authorities (a value: roots, keys, deny list) ─▶ sign_agent, sign_client
+//!                        ▲                                              ▲
+//!                        └── create, rotate, deny                      Csr
+//! ```
+//! `docs/decisions/0029-enrolment.md` has the protocol.
+
+mod authorities;
+mod csr;
+mod deny;
+mod error;
+mod files;
+mod pem;
+mod root;
+mod root_key;
+mod root_set;
+mod serial;
+mod template;
+
+pub use authorities::{Authorities, SignedCertificate};
+pub use csr::{Csr, CsrError, CsrKey, read_csr};
+pub use error::CaError;
+pub use root::{Root, RootKind};
+pub use serial::Serial;
+
+/// Seconds since 1970.
+pub type UnixSeconds = u64;

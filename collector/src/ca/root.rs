@@ -1,0 +1,117 @@
+//! Root certificates.
+
+use std::fmt;
+
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use virtfleet_runtime::{digest::Sha256, tls::Validity};
+use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
+
+use super::{Serial, pem::PemBlock};
+
+/// What a root signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum RootKind {
+    /// Certificates of agents.
+    Agents,
+    /// Certificates of clients of agents: collectors and readers.
+    Clients,
+}
+
+impl RootKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Agents, Self::Clients];
+
+    /// The name in commands, file names and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agents => "agents",
+            Self::Clients => "clients",
+        }
+    }
+}
+
+impl fmt::Display for RootKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A certificate of an authority, without its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    pub(super) der: CertificateDer<'static>,
+    pub(super) pem: String,
+    /// SHA-256 of the certificate, in hexadecimal digits.
+    pub fingerprint: String,
+    /// When it is valid.
+    pub validity: Validity,
+    /// Its serial number.
+    pub serial: Serial,
+    /// Trust domain in its name; none for roots that others created.
+    pub trust_domain: Option<String>,
+    /// SubjectPublicKeyInfo in DER.
+    pub(super) public_key_info: Vec<u8>,
+}
+
+impl Root {
+    /// Parses a PEM block.
+    ///
+    /// # Errors
+    /// Why it cannot be used, as a sentence.
+    pub(super) fn parse(block: &PemBlock) -> Result<Self, String> {
+        let der = CertificateDer::from_pem_slice(block.text.as_bytes())
+            .map_err(|_| "not a certificate in PEM".to_owned())?;
+        let parsed = parsed(&der)?;
+        let is_authority = parsed
+            .basic_constraints()
+            .ok()
+            .flatten()
+            .is_some_and(|found| found.value.ca);
+        let may_sign = parsed
+            .key_usage()
+            .ok()
+            .is_some_and(|found| found.is_none_or(|found| found.value.key_cert_sign()));
+        if !is_authority || !may_sign {
+            return Err("this certificate must not sign others (basic constraints, key usage)".to_owned());
+        }
+        let mut digest = Sha256::default();
+        digest.update(&der);
+        Ok(Self {
+            fingerprint: digest.hex(),
+            validity: Validity::of(&der).ok_or("the validity of this certificate cannot be read")?,
+            serial: Serial::from_bytes(parsed.raw_serial()).ok_or("the serial number is not valid")?,
+            trust_domain: trust_domain(&parsed),
+            public_key_info: parsed.public_key().raw.to_vec(),
+            pem: block.text.clone(),
+            der: der.clone(),
+        })
+    }
+
+    /// Whether `issuer` signed this certificate.
+    pub(super) fn is_signed_by(&self, issuer: &Self) -> bool {
+        let (Ok(own), Ok(issuer)) = (parsed(&self.der), parsed(&issuer.der)) else {
+            return false;
+        };
+        own.issuer() == issuer.subject() && own.verify_signature(Some(issuer.public_key())).is_ok()
+    }
+}
+
+fn parsed<'a>(der: &'a CertificateDer<'_>) -> Result<X509Certificate<'a>, String> {
+    match x509_parser::parse_x509_certificate(der) {
+        Ok(([], parsed)) => Ok(parsed),
+        Ok(_) => Err("data follows this certificate in its PEM block".to_owned()),
+        Err(error) => Err(format!("this certificate cannot be parsed: {error}")),
+    }
+}
+
+/// The trust domain of `spiffe://<trust-domain>` (SPIFFE X.509-SVID, 3.1).
+fn trust_domain(certificate: &X509Certificate<'_>) -> Option<String> {
+    let names = certificate.subject_alternative_name().ok().flatten()?;
+    names.value.general_names.iter().find_map(|name| match name {
+        GeneralName::URI(uri) => uri.strip_prefix("spiffe://").map(str::to_owned),
+        _ => None,
+    })
+}
