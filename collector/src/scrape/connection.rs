@@ -75,7 +75,11 @@ impl AgentConnection {
         let stream = Metered::new(stream, meter.clone());
         let name = ServerName::try_from(AGENT_DNS_NAME)
             .map_err(|error| fail(FailureClass::Tls, error.to_string()))?;
-        let connector = tokio_rustls::TlsConnector::from(tls.config(Instant::now()));
+        let config = tls.config(Instant::now()).ok_or_else(|| {
+            let message = "this collector has no certificate yet; its log has the reason".to_owned();
+            fail(FailureClass::Tls, message)
+        })?;
+        let connector = tokio_rustls::TlsConnector::from(config);
         let stream = connector.connect(name, stream).await.map_err(|error| {
             fail(
                 FailureClass::Tls,

@@ -175,7 +175,8 @@ async fn tls_client(
         certificate: dir.join(format!("{name}.crt")),
         key: dir.join(format!("{name}.key")),
     })?;
-    let connector = tokio_rustls::TlsConnector::from(tls.config(std::time::Instant::now()));
+    let config = tls.config(std::time::Instant::now()).ok_or("no certificate")?;
+    let connector = tokio_rustls::TlsConnector::from(config);
     let stream = connector
         .connect(AGENT_DNS_NAME.try_into()?, TcpStream::connect(address).await?)
         .await?;

@@ -47,7 +47,7 @@ pub fn check_chain(chain: &[u8], authorities: &[u8], usage: Usage, seconds: u64)
             }
             Error::CertExpired { .. } => "or one of its issuers has expired".to_owned(),
             Error::CertNotValidYet { .. } => "or one of its issuers is not valid yet".to_owned(),
-            error if error.to_string().contains("ExtendedKeyUsage") => {
+            Error::RequiredEkuNotFoundContext(_) => {
                 format!("is not valid for a {purpose} (extended key usage)")
             }
             error => format!("cannot be verified: {error}"),

@@ -1,16 +1,19 @@
-//! TLS of the client: trusted authorities, and the own certificate.
+//! TLS of the client: trusted authorities, and the own certificates. They come from files, which
+//! are reloaded when they change, and from memory, where the program replaces them.
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-use rustls::{ClientConfig, client::Resumption, version::TLS13};
+use rustls::{ClientConfig, RootCertStore, client::Resumption, sign::CertifiedKey, version::TLS13};
 
 use super::{
     TlsError,
-    files::{authorities, certificates, private_key},
+    client_keys::{ClientKeys, ClientParts},
+    files::{authorities_of, certificates, private_key},
+    issued::{IssuedTls, IssuedTlsError, read_issued},
     provider,
     reload::{Reloading, Source},
 };
@@ -27,22 +30,22 @@ pub struct ClientTlsPaths {
 }
 
 impl Source for ClientTlsPaths {
-    type Config = ClientConfig;
+    type Config = ClientParts;
 
-    fn load(&self) -> Result<Arc<ClientConfig>, TlsError> {
-        let refused = |source| TlsError::Refused {
-            path: self.certificate.clone(),
+    fn load(&self) -> Result<Arc<ClientParts>, TlsError> {
+        let refused = |path: &Path, source| TlsError::Refused {
+            path: path.to_owned(),
             source,
         };
-        let mut config = ClientConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(refused)?
-            .with_root_certificates(authorities(&self.ca)?)
-            .with_client_auth_cert(certificates(&self.certificate)?, private_key(&self.key)?)
-            .map_err(refused)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        config.resumption = Resumption::disabled();
-        Ok(Arc::new(config))
+        let authorities = certificates(&self.ca)?;
+        authorities_of(&authorities).map_err(|source| refused(&self.ca, source))?;
+        let chain = certificates(&self.certificate)?;
+        let key = CertifiedKey::from_der(chain, private_key(&self.key)?, &provider())
+            .map_err(|source| refused(&self.certificate, source))?;
+        Ok(Arc::new(ClientParts {
+            authorities,
+            key: Arc::new(key),
+        }))
     }
 
     fn files(&self) -> [&Path; 3] {
@@ -50,9 +53,21 @@ impl Source for ClientTlsPaths {
     }
 }
 
-/// Client configuration, reloaded when its files change.
+/// Client configuration from files, from memory, or from both: then servers of either authority are
+/// trusted, and each gets the certificate of the authority that it names.
+#[derive(Debug, Default)]
+pub struct ClientTls {
+    files: Option<Reloading<ClientTlsPaths>>,
+    issued: Mutex<Option<Arc<ClientParts>>>,
+    built: Mutex<Option<BuiltConfig>>,
+}
+
+/// A configuration, and the parts that it was built from.
 #[derive(Debug)]
-pub struct ClientTls(Reloading<ClientTlsPaths>);
+struct BuiltConfig {
+    parts: Vec<Arc<ClientParts>>,
+    config: Arc<ClientConfig>,
+}
 
 impl ClientTls {
     /// Reads the files.
@@ -60,12 +75,65 @@ impl ClientTls {
     /// # Errors
     /// The file that cannot be used.
     pub fn new(paths: ClientTlsPaths) -> Result<Self, TlsError> {
-        Reloading::new(paths).map(Self)
+        Ok(Self {
+            files: Some(Reloading::new(paths)?),
+            ..Self::default()
+        })
     }
 
-    /// The configuration for a new connection at `now`; reloads like
-    /// [`super::TlsAcceptor::config`].
-    pub fn config(&self, now: Instant) -> Arc<ClientConfig> {
-        self.0.current(now)
+    /// A client without a certificate until [`ClientTls::replace`].
+    pub fn in_memory() -> Self {
+        Self::default()
     }
+
+    /// Replaces the authorities and the certificate in memory; new connections use them. Those from
+    /// files stay.
+    ///
+    /// # Errors
+    /// Why the new ones cannot be used; the previous ones stay.
+    pub fn replace(&self, issued: &IssuedTls) -> Result<(), IssuedTlsError> {
+        let parts = read_issued(issued)?;
+        *self.issued.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(parts));
+        Ok(())
+    }
+
+    /// The configuration for a new connection at `now`; changed files are reloaded, and if they
+    /// cannot be used the last valid ones are kept. None: there is no certificate yet.
+    pub fn config(&self, now: Instant) -> Option<Arc<ClientConfig>> {
+        let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let files = self.files.as_ref().map(|files| files.current(now));
+        let parts: Vec<_> = issued.into_iter().chain(files).collect();
+        if parts.is_empty() {
+            return None;
+        }
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_current = |known: &&BuiltConfig| {
+            known.parts.len() == parts.len() && known.parts.iter().zip(&parts).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        if let Some(known) = built.as_ref().filter(is_current) {
+            return Some(Arc::clone(&known.config));
+        }
+        let config = Arc::new(build(&parts).ok()?);
+        *built = Some(BuiltConfig {
+            parts,
+            config: Arc::clone(&config),
+        });
+        Some(config)
+    }
+}
+
+/// Fails only if the provider lacks TLS 1.3.
+fn build(parts: &[Arc<ClientParts>]) -> Result<ClientConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    for part in parts {
+        roots.roots.extend(authorities_of(&part.authorities)?.roots);
+    }
+    let keys = parts.iter().map(|part| Arc::clone(&part.key)).collect();
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])?
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(Arc::new(ClientKeys::new(keys)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.resumption = Resumption::disabled();
+    Ok(config)
 }

@@ -111,12 +111,18 @@ pub(super) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsErro
 }
 
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    authorities_of(&certificates(path)?).map_err(|source| TlsError::Refused {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+pub(super) fn authorities_of(
+    certificates: &[CertificateDer<'static>],
+) -> Result<RootCertStore, rustls::Error> {
     let mut store = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        store.add(certificate).map_err(|source| TlsError::Refused {
-            path: path.to_owned(),
-            source,
-        })?;
+    for certificate in certificates {
+        store.add(certificate.clone())?;
     }
     Ok(store)
 }

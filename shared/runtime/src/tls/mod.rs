@@ -5,7 +5,9 @@
 
 mod chain;
 mod client;
+mod client_keys;
 mod files;
+mod issued;
 mod peer;
 mod reload;
 mod server;
@@ -14,6 +16,7 @@ mod validity;
 pub use chain::{Usage, check_chain};
 pub use client::{ClientTls, ClientTlsPaths};
 pub use files::{TlsError, check_agent_names, check_pem};
+pub use issued::{IssuedTls, IssuedTlsError};
 pub use peer::{VmIdentity, peer_names};
 pub use server::{ServerTlsPaths, TlsAcceptor};
 pub use validity::Validity;
