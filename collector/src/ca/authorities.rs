@@ -156,7 +156,11 @@ impl Authorities {
                 }
                 let crossed;
                 (rotated.clients, crossed) = self.clients.rotate(now)?;
-                rotated.chain.insert(0, crossed);
+                match crossed {
+                    Some(crossed) => rotated.chain.insert(0, crossed),
+                    // No agent accepts the previous root any more.
+                    None => rotated.chain.clear(),
+                }
             }
         }
         Ok(rotated)

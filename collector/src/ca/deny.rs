@@ -104,9 +104,10 @@ mod tests {
 
     #[test]
     fn the_size_is_bounded() {
-        let text: String = (1..=MAX_DENIED_SERIALS + 1)
-            .map(|serial| format!("{serial:x}\n"))
+        let lines: Vec<_> = (1..=MAX_DENIED_SERIALS + 1)
+            .map(|serial| format!("{serial:x}"))
             .collect();
+        let text = lines.join("\n");
         let error = DenyList::parse("deny", text.as_bytes()).unwrap_err().to_string();
         assert!(error.starts_with("deny:10001: "), "{error}");
         DenyList::parse("deny", &vec![b'#'; MAX_DENY_BYTES + 1]).unwrap_err();

@@ -11,6 +11,25 @@ pub enum CaError {
         /// Name of the file.
         file: String,
     },
+    /// A file of an authority that another program manages is absent.
+    #[error("{file} is missing; the Secret needs tls.crt and tls.key")]
+    MissingExternal {
+        /// Name of the Secret and of the file.
+        file: String,
+    },
+    /// The stored root is of another trust domain.
+    #[error(
+        "the stored root of {root} is of the trust domain {stored}, but enrolment.trustDomain is {setting}; a trust \
+         domain cannot be changed: set it back, or use another Secret or folder and enrol all VMs again"
+    )]
+    StoredTrustDomain {
+        /// The root.
+        root: RootKind,
+        /// Its trust domain.
+        stored: String,
+        /// That of the settings.
+        setting: String,
+    },
     /// A file of the authority cannot be used.
     #[error("{file}:{line}: {reason}")]
     Invalid {

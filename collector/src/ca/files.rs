@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Authorities, CaError, Root, RootKind,
+    Authorities, CaError, Root, RootKind, UnixSeconds,
+    authorities::is_trust_domain,
     deny::DenyList,
     root_set::{RootSet, parse_certificates},
 };
@@ -14,8 +15,20 @@ const CHAIN_FILE: &str = "clients-chain.crt";
 const DENY_FILE: &str = "deny";
 
 /// Name of the bundle of a kind, and of the key of its first certificate.
-fn file_names(kind: RootKind) -> (String, String) {
-    (format!("{kind}.crt"), format!("{kind}.key"))
+fn file_names(kind: RootKind) -> [String; 2] {
+    [format!("{kind}.crt"), format!("{kind}.key")]
+}
+
+/// A root that another program manages: the data of a Secret of the type `kubernetes.io/tls`, as
+/// cert-manager writes it.
+#[derive(Debug, Clone)]
+pub struct ExternalRoot {
+    /// What it signs.
+    pub kind: RootKind,
+    /// What manages it, for messages: `the Secret virtfleet/agents-ca`.
+    pub owner: String,
+    /// `tls.crt` and `tls.key`.
+    pub files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Authorities {
@@ -24,35 +37,103 @@ impl Authorities {
     /// # Errors
     /// The file, the line and the problem.
     pub fn parse(files: &BTreeMap<String, Vec<u8>>) -> Result<Self, CaError> {
+        let agents = parse_set(files, RootKind::Agents)?;
         let clients = parse_set(files, RootKind::Clients)?;
-        let chain = parse_chain(files, clients.signer())?;
+        Self::of(agents, clients, files)
+    }
+
+    /// As [`Authorities::parse`], with `external` roots in place of own ones, and with a new root
+    /// of each kind that has neither. The second value: whether there is a new root, which must be
+    /// stored.
+    ///
+    /// # Errors
+    /// The file, the line and the problem, or another trust domain.
+    pub fn assemble(
+        files: &BTreeMap<String, Vec<u8>>,
+        external: &[ExternalRoot],
+        trust_domain: &str,
+        now: UnixSeconds,
+    ) -> Result<(Self, bool), CaError> {
+        if !is_trust_domain(trust_domain) {
+            return Err(CaError::TrustDomain(trust_domain.chars().take(300).collect()));
+        }
+        let mut created = false;
+        let mut set = |kind: RootKind| {
+            let set = match external.iter().find(|root| root.kind == kind) {
+                Some(root) => parse_external(root)?,
+                None if file_names(kind).iter().any(|name| files.contains_key(name)) => {
+                    parse_set(files, kind)?
+                }
+                None => {
+                    created = true;
+                    RootSet::create(kind, trust_domain, now)?
+                }
+            };
+            match &set.signer().trust_domain {
+                Some(stored) if stored != trust_domain => Err(CaError::StoredTrustDomain {
+                    root: kind,
+                    stored: stored.clone(),
+                    setting: trust_domain.to_owned(),
+                }),
+                _ => Ok(set),
+            }
+        };
+        let (agents, clients) = (set(RootKind::Agents)?, set(RootKind::Clients)?);
+        Ok((Self::of(agents, clients, files)?, created))
+    }
+
+    /// The data of the Secret or the files of the folder. Contains the private keys, but not those
+    /// of external roots.
+    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
+        let mut files = BTreeMap::new();
+        for set in [&self.agents, &self.clients] {
+            if set.owner.is_none() {
+                let [bundle, key] = file_names(set.kind);
+                files.insert(bundle, set.bundle().into_bytes());
+                files.insert(key, set.key.text().as_bytes().to_vec());
+            }
+        }
+        if self.clients.owner.is_none() {
+            let chain: String = self.chain.iter().map(|link| link.pem.as_str()).collect();
+            files.insert(CHAIN_FILE.to_owned(), chain.into_bytes());
+        }
+        files.insert(DENY_FILE.to_owned(), self.deny.text().into_bytes());
+        files
+    }
+
+    fn of(agents: RootSet, clients: RootSet, files: &BTreeMap<String, Vec<u8>>) -> Result<Self, CaError> {
+        let chain = match clients.owner {
+            // Left from a root that this program managed.
+            Some(_) => Vec::new(),
+            None => parse_chain(files, clients.signer())?,
+        };
         Ok(Self {
-            agents: parse_set(files, RootKind::Agents)?,
+            agents,
             clients,
             chain,
             deny: parse_deny(files)?,
         })
     }
+}
 
-    /// The data of the Secret or the files of the folder. Contains the private keys.
-    pub fn files(&self) -> BTreeMap<String, Vec<u8>> {
-        let mut files = BTreeMap::new();
-        for set in [&self.agents, &self.clients] {
-            if set.owner.is_none() {
-                let (bundle, key) = file_names(set.kind);
-                files.insert(bundle, set.bundle().into_bytes());
-                files.insert(key, set.key.text().as_bytes().to_vec());
-            }
-        }
-        let chain: String = self.chain.iter().map(|link| link.pem.as_str()).collect();
-        files.insert(CHAIN_FILE.to_owned(), chain.into_bytes());
-        files.insert(DENY_FILE.to_owned(), self.deny.text().into_bytes());
-        files
-    }
+fn parse_external(root: &ExternalRoot) -> Result<RootSet, CaError> {
+    let names = ["tls.crt", "tls.key"].map(|name| format!("{}: {name}", root.owner));
+    let get = |at: usize, name: &str| {
+        root.files.get(name).ok_or_else(|| CaError::MissingExternal {
+            file: names[at].clone(),
+        })
+    };
+    let (certificate, key) = (get(0, "tls.crt")?, get(1, "tls.key")?);
+    RootSet::parse(
+        root.kind,
+        (&names[0], certificate),
+        (&names[1], key),
+        Some(root.owner.clone()),
+    )
 }
 
 fn parse_set(files: &BTreeMap<String, Vec<u8>>, kind: RootKind) -> Result<RootSet, CaError> {
-    let (bundle, key) = file_names(kind);
+    let [bundle, key] = file_names(kind);
     let get = |name: &String| {
         files
             .get(name)

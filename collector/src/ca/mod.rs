@@ -17,13 +17,18 @@ mod root;
 mod root_key;
 mod root_set;
 mod serial;
+mod status;
 mod template;
+#[cfg(test)]
+mod tests;
 
 pub use authorities::{Authorities, SignedCertificate};
 pub use csr::{Csr, CsrError, CsrKey, read_csr};
 pub use error::CaError;
+pub use files::ExternalRoot;
 pub use root::{Root, RootKind};
-pub use serial::Serial;
+pub use serial::{InvalidSerial, Serial};
+pub use status::{CaRootView, CaStatus, RootRole};
 
 /// Seconds since 1970.
 pub type UnixSeconds = u64;

@@ -30,7 +30,7 @@ pub(super) fn blocks(file: &str, bytes: &[u8]) -> Result<Vec<PemBlock>, CaError>
     }
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
-        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let line = before.split(|byte| *byte == b'\n').count();
         invalid(line, "not PEM: it contains bytes that are not text")
     })?;
     let mut found = Vec::new();
@@ -75,6 +75,7 @@ mod tests {
 
     #[test]
     fn each_problem_has_its_line() {
+        let large = vec![b'a'; MAX_PEM_BYTES + 1];
         for (text, expected) in [
             (&b"\n-----BEGIN A-----\nAA\n"[..], "f:2: "),
             (
@@ -82,7 +83,7 @@ mod tests {
                 "f:1: ",
             ),
             (b"\n\n\xff", "f:3: "),
-            (&[b'a'; MAX_PEM_BYTES + 1], "f:1: larger"),
+            (&large, "f:1: larger"),
         ] {
             let error = blocks("f", text).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");

@@ -129,11 +129,11 @@ impl RootSet {
     }
 
     /// Puts a new root first. The second value is the new root's certificate as signed by the
-    /// previous root.
+    /// previous root; none if that one has expired.
     ///
     /// # Errors
     /// The roots are managed elsewhere, or too many.
-    pub(super) fn rotate(&self, now: UnixSeconds) -> Result<(Self, Root), CaError> {
+    pub(super) fn rotate(&self, now: UnixSeconds) -> Result<(Self, Option<Root>), CaError> {
         if let Some(owner) = &self.owner {
             return Err(CaError::External {
                 root: self.kind,
@@ -151,15 +151,25 @@ impl RootSet {
             root: self.kind,
             owner: "the program that created it".to_owned(),
         })?;
-        let (root, key, mut params) = new_root(self.kind, trust_domain, now)?;
-        let serial = Serial::random()?;
-        let validity = self.limit(root.validity)?;
-        template::cross_sign(&mut params, &serial, validity);
-        let crossed = parse_own(&self.sign(&params, &key)?)?;
+        let (root, key, params) = new_root(self.kind, trust_domain, now)?;
+        let crossed = match self.limit(root.validity) {
+            Ok(validity) => Some(self.cross_sign(params, &key, validity)?),
+            Err(_) => None,
+        };
         let mut rotated = self.clone();
         rotated.roots.insert(0, root);
         rotated.key = key;
         Ok((rotated, crossed))
+    }
+
+    fn cross_sign(
+        &self,
+        mut params: CertificateParams,
+        key: &RootKey,
+        validity: Validity,
+    ) -> Result<Root, CaError> {
+        template::cross_sign(&mut params, &Serial::random()?, validity);
+        parse_own(&self.sign(&params, key)?)
     }
 }
 
