@@ -4,6 +4,8 @@
 //! of the YAML.
 
 mod check;
+mod check_enrolment;
+mod enrolment;
 mod kubernetes;
 mod load;
 mod service_networks;
@@ -20,6 +22,7 @@ use virtfleet_wire::{
     settings::{AGENT_PORT, CONFIG_API_VERSION, LogSettings, Span},
 };
 
+pub use enrolment::EnrolmentSettings;
 pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings, UserClusterSettings};
 
 /// The settings' `kind`.
@@ -39,6 +42,9 @@ pub struct CollectorConfig {
     pub server: ServerSettings,
     /// How the collector pulls agents.
     pub scrape: ScrapeSettings,
+    /// Enrolment: the collector issues the certificates of agents. Absent: agents have certificates
+    /// from elsewhere, see `scrape.tls`.
+    pub enrolment: Option<EnrolmentSettings>,
     /// How the collector writes labels to user clusters. Only with `inventory.cluster`.
     pub labels: LabelSettings,
     /// Leader election: only the leader writes. Only with `inventory.cluster`.
@@ -55,6 +61,7 @@ impl Default for CollectorConfig {
             inventory: InventorySettings::default(),
             server: ServerSettings::default(),
             scrape: ScrapeSettings::default(),
+            enrolment: None,
             labels: LabelSettings::default(),
             leader_election: LeaderSettings::default(),
             log: LogSettings::default(),
@@ -158,8 +165,9 @@ pub struct ScrapeSettings {
     /// Maximum number of samples of a metrics page that Prometheus scrapes through the collector.
     #[schemars(range(min = 1))]
     pub max_samples: u64,
-    /// Certificates for pulling agents. Absent: no agent is pulled; placement, labels and `/sd` are
-    /// served nevertheless.
+    /// Certificates for pulling agents that did not enrol. Without this and without `enrolment` no
+    /// agent is pulled; placement, labels and `/sd` are served nevertheless. With both, agents of
+    /// either authority are pulled.
     pub tls: ScrapeTls,
 }
 
@@ -209,10 +217,23 @@ impl CollectorConfig {
         } else {
             rules
         };
-        if scrape.tls.is_set() {
+        if self.pulls_agents() {
             rules
         } else {
             rules.without_pulls()
+        }
+    }
+
+    /// Whether agents are pulled.
+    pub fn pulls_agents(&self) -> bool {
+        self.scrape.tls.is_set() || self.enrolment.is_some()
+    }
+
+    /// The trust domain in agents' certificates; none if agents are not pulled.
+    pub fn trust_domain(&self) -> Option<&str> {
+        match &self.enrolment {
+            Some(enrolment) => Some(&enrolment.trust_domain),
+            None => self.scrape.tls.trust_domain.as_deref(),
         }
     }
 
@@ -223,7 +244,7 @@ impl CollectorConfig {
 }
 
 impl ScrapeTls {
-    /// Whether agents are pulled: any of the keys is set. The validation then requires all of them.
+    /// Whether any of the keys is set. The validation then requires all of them.
     pub fn is_set(&self) -> bool {
         [&self.ca, &self.certificate, &self.key, &self.trust_domain]
             .iter()

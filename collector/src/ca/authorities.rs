@@ -196,6 +196,12 @@ impl Authorities {
         (size(&pruned) != size(self)).then_some(pruned)
     }
 
+    /// Whether `other` has the same content.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let is_same = |kind| self.roots(kind) == other.roots(kind) && self.owner(kind) == other.owner(kind);
+        RootKind::ALL.into_iter().all(is_same) && self.chain == other.chain && self.deny == other.deny
+    }
+
     fn set(&self, kind: RootKind) -> &RootSet {
         match kind {
             RootKind::Agents => &self.agents,

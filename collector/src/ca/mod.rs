@@ -18,10 +18,12 @@ mod root_key;
 mod root_set;
 mod serial;
 mod status;
+mod store;
 mod template;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use authorities::is_trust_domain;
 pub use authorities::{Authorities, SignedCertificate};
 pub use csr::{Csr, CsrError, CsrKey, read_csr};
 pub use error::CaError;
@@ -29,6 +31,7 @@ pub use files::ExternalRoot;
 pub use root::{Root, RootKind};
 pub use serial::{InvalidSerial, Serial};
 pub use status::{CaRootView, CaStatus, RootRole};
+pub use store::{CaStore, CaStoreError, SecretClients};
 
 /// Seconds since 1970.
 pub type UnixSeconds = u64;

@@ -8,7 +8,7 @@ use virtfleet_wire::{
     settings::Span,
 };
 
-use super::{CollectorConfig, ServerSettings};
+use super::{CollectorConfig, ServerSettings, check_enrolment};
 
 /// All problems, with the file and line of the value.
 pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem> {
@@ -23,6 +23,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
     }
     live(config, origins, &mut report);
     writes(config, &mut report);
+    check_enrolment::check(config, origins, &mut report);
 
     let server = &config.server;
     let tls = &server.tls;
@@ -98,7 +99,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
         tls.key.as_ref(),
     );
     let needed = [
-        // If all keys are absent, no agent is pulled.
+        // If all keys are absent, only enrolled agents are pulled.
         ("ca", &tls.ca),
         ("certificate", &tls.certificate),
         ("trustDomain", &tls.trust_domain),
@@ -109,7 +110,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
     {
         report(
             &format!("scrape.tls.{name}"),
-            "required together with the other keys of scrape.tls; omit all of them to pull no agent"
+            "required together with the other keys of scrape.tls; omit all of them to pull enrolled agents only"
                 .to_owned(),
         );
     }

@@ -11,8 +11,10 @@ scrape:
   tls: {ca: /ca.pem, certificate: /c.pem, key: /k.pem, trustDomain: example.org}
 ";
 
+const HEAD: &str = "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\n";
+
 fn problems(text: &str) -> Vec<String> {
-    let text = format!("apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\n{text}");
+    let text = format!("{HEAD}{text}");
     let fragment = Fragment {
         file: "c.yaml".into(),
         text,
@@ -142,6 +144,77 @@ fn each_problem_has_its_line_and_key() {
         "server: {{address: '0.0.0.0:10912', tls: {{certificate: c, key: k, clientCA: a}}}}\n{tls}"
     ));
     assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn enrolment_pulls_agents_without_files() {
+    let text = format!("{HEAD}enrolment: {{trustDomain: example.org}}\n");
+    let loaded = CollectorConfig::load(&[Fragment {
+        file: "c.yaml".into(),
+        text,
+    }]);
+    assert_eq!(loaded.problems, []);
+    let config = loaded.value;
+    assert!(config.pulls_agents() && config.dial_rules().pulls());
+    assert_eq!(config.trust_domain(), Some("example.org"));
+    let enrolment = config.enrolment.unwrap();
+    assert_eq!(enrolment.lifetime.to_string(), "24h");
+    assert_eq!(enrolment.folder, "/var/lib/virtfleet-collector");
+}
+
+#[test]
+fn each_problem_of_enrolment_has_its_line_and_key() {
+    let cluster = "inventory: {cluster: {}}\n";
+    for (text, expected) in [
+        ("enrolment: {}\n".to_owned(), "enrolment.trustDomain: required"),
+        (
+            "enrolment: {trustDomain: Example}\n".to_owned(),
+            "c.yaml:3: enrolment.trustDomain: \"Example\" is not",
+        ),
+        (
+            "enrolment: {trustDomain: a, lifetime: 9m}\n".to_owned(),
+            "c.yaml:3: enrolment.lifetime: must be 10m to 2160h",
+        ),
+        (
+            "enrolment: {trustDomain: a, lifetime: 2161h}\n".to_owned(),
+            "c.yaml:3: enrolment.lifetime: ",
+        ),
+        (
+            "enrolment: {trustDomain: a, folder: ''}\n".to_owned(),
+            "c.yaml:3: enrolment.folder: empty",
+        ),
+        (
+            "enrolment: {trustDomain: a, secret: b}\n".to_owned(),
+            "c.yaml:3: enrolment.secret: has no effect with inventory.folder",
+        ),
+        (
+            "enrolment: {trustDomain: a, agentsSecret: b}\n".to_owned(),
+            "c.yaml:3: enrolment.agentsSecret: has no effect",
+        ),
+        (
+            format!("{cluster}enrolment: {{trustDomain: a, folder: /b}}\n"),
+            "c.yaml:4: enrolment.folder: has no effect with inventory.cluster",
+        ),
+        (
+            format!("{cluster}enrolment: {{trustDomain: a, secret: A_b}}\n"),
+            "c.yaml:4: enrolment.secret: \"A_b\" is not a valid name",
+        ),
+        (
+            format!("{cluster}enrolment: {{trustDomain: a, agentsSecret: b, clientsSecret: b}}\n"),
+            "c.yaml:4: enrolment.clientsSecret: b is also enrolment.agentsSecret",
+        ),
+        (
+            "enrolment: {trustDomain: a}\nscrape: {tls: {ca: a, certificate: c, key: k, trustDomain: b}}\n"
+                .to_owned(),
+            "c.yaml:4: scrape.tls.trustDomain: must be enrolment.trustDomain, a",
+        ),
+    ] {
+        let found = problems(&text);
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{text}: {found:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,85 @@
+//! Why the place of an authority cannot be used.
+
+use std::{io, path::PathBuf};
+
+use crate::ca::{CaError, RootKind};
+
+/// Why the place of an authority cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CaStoreError {
+    /// The content is invalid, or a change is refused.
+    #[error("{place}: {source}")]
+    Authority {
+        /// The folder or the Secret.
+        place: String,
+        /// Why.
+        source: CaError,
+    },
+    /// A file or the folder cannot be read or written.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another collector uses the folder.
+    #[error(
+        "another collector uses the folder {}; give each its own enrolment.folder", folder.display()
+    )]
+    Locked {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// A request to the API server failed.
+    #[error("cannot {action} {place}")]
+    Api {
+        /// What was tried.
+        action: &'static str,
+        /// The Secret.
+        place: String,
+        /// Why.
+        source: Box<kube::Error>,
+    },
+    /// The authority was removed while the collector runs.
+    #[error(
+        "{place} has no authority; restore it from a backup, or restart the collector to create a new one, which no VM \
+         accepts until its user-data is rendered again"
+    )]
+    Absent {
+        /// The folder or the Secret.
+        place: String,
+    },
+    /// A Secret of another manager does not exist.
+    #[error(
+        "{place} does not exist; create it with the authority of {kind}, e.g. by a Certificate of cert-manager"
+    )]
+    NoExternal {
+        /// The Secret.
+        place: String,
+        /// What its authority signs.
+        kind: RootKind,
+    },
+    /// Other writers change it all the time.
+    #[error("{place} was changed by another writer at each attempt; try again")]
+    Busy {
+        /// The folder or the Secret.
+        place: String,
+    },
+}
+
+impl CaStoreError {
+    /// Whether a retry may help without a person: the API server does not answer.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => status.code >= 500 || status.code == 429,
+                _ => true,
+            },
+            Self::Busy { .. } => true,
+            _ => false,
+        }
+    }
+}
