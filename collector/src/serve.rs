@@ -30,11 +30,13 @@ use virtfleet_runtime::{
     http::{Limits, Server, ServerMetrics, Transport},
     shutdown::{self, Shutdown},
     telemetry,
+    tls::ClientTls,
 };
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
 use crate::{
     api::{self, ApiState},
+    ca::{LoadedCa, SecretClients},
     cli,
     config::CollectorConfig,
     credentials,
@@ -106,7 +108,8 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let proxy_metrics = ProxyMetrics::register(&mut registry);
     let server_metrics = ServerMetrics::register(&mut registry);
 
-    let puller = puller(config)?;
+    let tls = client_tls(config)?.map(Arc::new);
+    let puller = tls.clone().and_then(|tls| puller(config, tls));
     warn_about_files(config);
     let tenants = Arc::new(Tenants::default());
     let cluster = if let Some(settings) = &config.inventory.cluster {
@@ -117,6 +120,8 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         check_folder(config, &shutdown).await?;
         None
     };
+    let clients = cluster.as_ref().map(|(cluster, _)| cluster.secret_clients());
+    let ca = load_ca(config, clients, &shutdown).await?;
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -149,6 +154,11 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         &mut parts,
         &stop,
     )?;
+    let write_access = || writers.write_access.clone();
+    let ca = match (ca, tls) {
+        (Some(ca), Some(tls)) => Some(ca.start(tls, write_access(), &mut parts, &stop)?),
+        _ => None,
+    };
     parts.spawn(note(Arc::clone(&fleet), findings));
     let pages = puller.map(|puller| {
         let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
@@ -171,8 +181,9 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let state = ApiState {
         fleet,
         labels: Arc::clone(&writers.statuses),
-        write_access: writers.write_access.clone(),
+        write_access: write_access(),
         pages,
+        ca,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
@@ -191,18 +202,30 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let ended = supervise(&mut parts, &shutdown).await;
     notify(&[sd_notify::NotifyState::Stopping]);
     shutdown.graceful.cancel();
-    let closed = http.await.context("the HTTP server panicked")?;
+    report_closed(http.await.context("the HTTP server panicked")?);
     stop.cancel();
     writers.end().await;
     parts.shutdown().await;
-    if closed > 0 {
-        tracing::warn!(
-            connections = closed,
-            "closed connections that did not end in time"
-        );
-    }
     tracing::info!("stopped");
     ended
+}
+
+fn report_closed(connections: usize) {
+    if connections > 0 {
+        tracing::warn!(connections, "closed connections that did not end in time");
+    }
+}
+
+/// Loads the fleet's authority; none without enrolment.
+async fn load_ca(
+    config: &CollectorConfig,
+    clients: Option<SecretClients>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Option<LoadedCa>> {
+    tokio::select! {
+        () = shutdown.graceful.cancelled() => anyhow::bail!("stopped before the authority could be loaded"),
+        loaded = LoadedCa::load(config, clients.as_ref()) => loaded,
+    }
 }
 
 /// Checks that the folder is readable before readiness is reported; the watch reads it again and
@@ -309,8 +332,8 @@ fn scrape_settings(config: &CollectorConfig) -> ScrapeSettings {
 /// Logs the problems that `check-config` would report. Unusable files end the start; an expired
 /// certificate may be replaced later.
 fn warn_about_files(config: &CollectorConfig) {
-    if !config.scrape.tls.is_set() {
-        tracing::info!("scrape.tls is not set: agents are not pulled");
+    if !config.pulls_agents() {
+        tracing::info!("neither enrolment nor scrape.tls is set: agents are not pulled");
     }
     for line in credentials::check(config, now()) {
         if line.status != CheckStatus::Ok {
@@ -319,24 +342,24 @@ fn warn_about_files(config: &CollectorConfig) {
     }
 }
 
-/// The client that pulls agents; none if `scrape.tls` is not set.
-fn puller(config: &CollectorConfig) -> anyhow::Result<Option<Puller>> {
+/// TLS of the client that pulls agents; none if agents are not pulled. With enrolment, its
+/// certificate in memory follows.
+fn client_tls(config: &CollectorConfig) -> anyhow::Result<Option<ClientTls>> {
+    let from_files = credentials::agents(&config.scrape.tls)?;
+    Ok(from_files.or_else(|| config.enrolment.is_some().then(ClientTls::in_memory)))
+}
+
+/// The client that pulls agents.
+fn puller(config: &CollectorConfig, tls: Arc<ClientTls>) -> Option<Puller> {
     let scrape = &config.scrape;
-    let Some(client) = credentials::agents(&scrape.tls)? else {
-        return Ok(None);
-    };
-    let trust_domain = scrape
-        .tls
-        .trust_domain
-        .as_deref()
-        .context("scrape.tls.trustDomain is not set")?;
+    let trust_domain = config.trust_domain()?;
     let bytes = |setting: u64| usize::try_from(setting).unwrap_or(usize::MAX);
     let limits = PullLimits {
         timeout: scrape.timeout.0,
         report_bytes: bytes(scrape.max_report_bytes),
         metrics_bytes: bytes(scrape.max_metrics_bytes),
     };
-    Ok(Some(Puller::new(Arc::new(client), trust_domain, limits)))
+    Some(Puller::new(tls, trust_domain, limits))
 }
 
 fn proxy_limits(config: &CollectorConfig) -> ProxyLimits {

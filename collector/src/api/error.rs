@@ -18,7 +18,7 @@ pub struct ErrorBody {
 pub struct ErrorDetail {
     /// Stable, for programs: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
     /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_leading`, `agent_failed`,
-    /// `internal`.
+    /// `invalid_body`, `unsupported_media_type`, `ca_refused`, `ca_unavailable`, `internal`.
     pub code: String,
     /// One sentence that names the parameter, the path or the object.
     pub message: String,

@@ -1,4 +1,5 @@
-//! HTTP API of the collector. Read-only: every response is built from one snapshot of the fleet.
+//! HTTP API of the collector. Responses to GET are built from one snapshot of the fleet; POST
+//! changes something, and only on the leader.
 //!
 //! ```text
 //! request ─▶ router ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
@@ -6,6 +7,7 @@
 //!            routes ── one table ──▶ OpenAPI document, text index, "no such path"
 //! ```
 
+mod ca;
 mod clusters;
 mod collector_metrics;
 mod error;
@@ -38,6 +40,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub use ca::RotateRequest;
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;
 pub(crate) use findings::severity_name;
@@ -48,7 +51,9 @@ pub(crate) use param::MAX_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
 
-use crate::{fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy};
+use crate::{
+    ca::CaService, fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy,
+};
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
 /// one.
@@ -65,6 +70,8 @@ pub struct ApiState {
     pub write_access: WriteAccess,
     /// Proxies agents' metrics pages; none if agents are not pulled.
     pub pages: Option<Arc<PageProxy>>,
+    /// The fleet's authority; none without enrolment.
+    pub ca: Option<CaService>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
     /// Mount point of proc, for the metrics of the collector's process; usually `/proc`.

@@ -8,7 +8,7 @@ use super::{
     REVISION_HEADER,
     error::{ApiError, ErrorBody},
     reply::Reply,
-    route::{Body, Route},
+    route::{Body, Handler, Route},
     router::ApiRequest,
 };
 
@@ -31,17 +31,15 @@ pub(super) fn document(routes: &[Route]) -> Value {
     let error = generator.subschema_for::<ErrorBody>();
     let mut paths = Map::new();
     for route in routes {
-        paths.insert(
-            route.path.to_owned(),
-            json!({ "get": operation(route, &mut generator) }),
-        );
+        let item = paths.entry(route.path).or_insert_with(|| json!({}));
+        item[route.method().as_str().to_ascii_lowercase()] = operation(route, &mut generator);
     }
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "virtfleet-collector",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "Read-only API: VMs joined with their infra nodes and user clusters.",
+            "description": "VMs joined with their infra nodes and user clusters. GET changes nothing.",
             "license": { "name": "Apache License 2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
@@ -95,7 +93,16 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         })
         .chain(query.map(super::param::Param::openapi))
         .collect();
-    json!({ "operationId": route.id, "summary": route.summary, "parameters": params, "responses": responses })
+    let mut operation = json!({
+        "operationId": route.id, "summary": route.summary, "parameters": params, "responses": responses,
+    });
+    if let Handler::Change { body, .. } = route.answer {
+        operation["requestBody"] = json!({
+            "required": true,
+            "content": { "application/json": { "schema": body(generator).to_value() } },
+        });
+    }
+    operation
 }
 
 /// The names in `{…}`.

@@ -48,7 +48,7 @@ fn the_structure_follows_openapi_3_1() {
     let mut ids = BTreeSet::new();
     for (path, item) in document["paths"].as_object().unwrap() {
         assert!(path.starts_with('/'));
-        let operation = &item["get"];
+        let operation = item.as_object().unwrap().values().next().unwrap();
         assert!(
             ids.insert(operation["operationId"].as_str().unwrap()),
             "{path}: id occurs twice"
@@ -91,6 +91,10 @@ async fn responses_of_all_paths_match_their_schemas() {
     let document = document(ROUTES);
     let router = api::router(testing::state(testing::TestFleet::new(testing::fleet())));
     for (path, item) in document["paths"].as_object().unwrap() {
+        if item["get"].is_null() {
+            // `ca_tests` sends it.
+            continue;
+        }
         let uri = path
             .replace("{namespace}", "cluster-a")
             .replace("{name}", "worker-0");

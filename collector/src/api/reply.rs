@@ -9,6 +9,9 @@ use virtfleet_wire::exposition::{self, Page};
 
 use super::error::{ApiError, ErrorBody, ErrorDetail};
 
+/// Media type of certificates in PEM.
+pub(super) const PEM_CONTENT_TYPE: &str = "application/pem-certificate-chain";
+
 /// A body with its content type, for status 200.
 #[derive(Debug)]
 pub(super) struct Reply {
@@ -34,6 +37,14 @@ impl Reply {
     pub(super) fn text(text: String) -> Self {
         Self {
             content_type: "text/plain; charset=utf-8",
+            body: text.into_bytes(),
+        }
+    }
+
+    /// Certificates in PEM (RFC 8555, 9.1).
+    pub(super) fn pem(text: String) -> Self {
+        Self {
+            content_type: PEM_CONTENT_TYPE,
             body: text.into_bytes(),
         }
     }

@@ -2,12 +2,18 @@
 
 use std::sync::Arc;
 
+use axum::{
+    body::Bytes,
+    http::{Method, StatusCode},
+};
+use futures_util::future::BoxFuture;
 use schemars::{Schema, SchemaGenerator};
+use serde::de::DeserializeOwned;
 use virtfleet_collector_core::view::FleetSnapshot;
 
 use super::{ApiState, error::ApiError, param::Param, query::Query, reply::Reply};
 
-/// One path, for GET and HEAD.
+/// One path with the method of its handler; GET includes HEAD.
 pub(super) struct Route {
     /// The path; `{x}` is a parameter.
     pub(super) path: &'static str,
@@ -34,6 +40,13 @@ pub(super) enum Handler {
     Snapshot(fn(&ApiRequest) -> Result<Reply, ApiError>),
     /// Proxies the page of a VM's agent.
     Agent,
+    /// Changes something; for POST.
+    Change {
+        /// Schema of the request's body.
+        body: fn(&mut SchemaGenerator) -> Schema,
+        /// The handler.
+        run: fn(ApiRequest) -> BoxFuture<'static, Result<Reply, ApiError>>,
+    },
 }
 
 /// Type of a response.
@@ -45,6 +58,26 @@ pub(super) enum Body {
 }
 
 impl Route {
+    /// The method.
+    pub(super) fn method(&self) -> Method {
+        match self.answer {
+            Handler::Snapshot(_) | Handler::Agent => Method::GET,
+            Handler::Change { .. } => Method::POST,
+        }
+    }
+
+    /// Whether `path` is an instance of the route's path.
+    pub(super) fn matches(&self, path: &str) -> bool {
+        let (mut own, mut parts) = (self.path.split('/'), path.split('/'));
+        loop {
+            match (own.next(), parts.next()) {
+                (None, None) => return true,
+                (Some(own), Some(part)) if own == part || own.starts_with('{') => {}
+                _ => return false,
+            }
+        }
+    }
+
     /// Whether its response depends on the fleet's revision only, so that it has an `ETag` and
     /// supports long polls.
     pub(super) fn has_revision(&self) -> bool {
@@ -63,6 +96,8 @@ pub(super) struct ApiRequest {
     pub(super) snapshot: Arc<FleetSnapshot>,
     pub(super) query: Query,
     pub(super) path: Vec<(String, String)>,
+    /// The body of a POST; else empty.
+    pub(super) body: Bytes,
     /// All routes of the API.
     pub(super) routes: &'static [Route],
 }
@@ -75,4 +110,16 @@ impl ApiRequest {
             .find(|(known, _)| known == name)
             .map_or("", |(_, value)| value)
     }
+}
+
+/// Parses the JSON body of a request.
+pub(super) fn json_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
+    serde_json::from_slice(body).map_err(|error| {
+        ApiError::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_body",
+            format!("the body cannot be used: {error}"),
+            "send JSON as GET /api/v1/openapi.json describes it",
+        )
+    })
 }

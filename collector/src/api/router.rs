@@ -5,11 +5,12 @@ pub(super) use super::route::ApiRequest;
 
 use axum::{
     Router,
-    extract::{RawPathParams, State},
+    body::Bytes,
+    extract::{DefaultBodyLimit, RawPathParams, State, rejection::BytesRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
     middleware::from_fn,
     response::{IntoResponse, Response},
-    routing::get,
+    routing::{get, post},
 };
 
 use super::{
@@ -20,6 +21,9 @@ use super::{
     routes::{Handler, ROUTES, Route},
     vm_page,
 };
+
+/// Maximum size of the body of a request, in bytes.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// The whole API, for the collector's port.
 pub fn router(state: ApiState) -> Router {
@@ -38,6 +42,18 @@ pub fn probes(state: ApiState) -> Router {
 fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Router {
     let mut router = Router::new();
     for route in table {
+        if let Handler::Change { run, .. } = route.answer {
+            let change = move |State(api): State<ApiState>,
+                               uri: Uri,
+                               headers: HeaderMap,
+                               path: Path,
+                               body: Result<Bytes, BytesRejection>| async move {
+                let request = request_of_change(route, api, &uri, &headers, path.0, body)?;
+                run(request).await
+            };
+            router = router.route(route.path, post(change));
+            continue;
+        }
         let handler = move |State(api): State<ApiState>, uri: Uri, headers: HeaderMap, path: Path| async move {
             answer(route, api, &uri, &headers, path.0)
                 .await
@@ -48,8 +64,51 @@ fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Ro
     router
         .fallback(unknown_path)
         .method_not_allowed_fallback(unknown_method)
+        .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn(gzip::layer))
         .with_state(state)
+}
+
+/// Checks a POST. It must declare JSON: a web page of another origin can send other types without
+/// the browser asking this server first (Fetch, CORS-safelisted request-header).
+fn request_of_change(
+    route: &Route,
+    api: ApiState,
+    uri: &Uri,
+    headers: &HeaderMap,
+    path: Vec<(String, String)>,
+    body: Result<Bytes, BytesRejection>,
+) -> Result<ApiRequest, ApiError> {
+    let media_type = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|value| value.to_str().ok());
+    let media_type = media_type
+        .and_then(|value| value.split(';').next())
+        .map(str::trim);
+    if !media_type.is_some_and(|value| value.eq_ignore_ascii_case("application/json")) {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "the body is not declared as JSON",
+            "send the header content-type: application/json",
+        ));
+    }
+    let body = body.map_err(|rejection| {
+        ApiError::new(
+            rejection.status(),
+            "invalid_body",
+            format!("the body cannot be read: {}", rejection.body_text()),
+            format!("send at most {MAX_BODY_BYTES} bytes"),
+        )
+    })?;
+    Ok(ApiRequest {
+        query: Query::parse(route.params, uri)?,
+        snapshot: api.fleet.snapshot(),
+        routes: ROUTES,
+        api,
+        path,
+        body,
+    })
 }
 
 async fn answer(
@@ -72,6 +131,7 @@ async fn answer(
             snapshot,
             query,
             path,
+            body: Bytes::new(),
         };
         return handle(route.answer, &request).await;
     }
@@ -86,6 +146,7 @@ async fn answer(
             snapshot,
             query,
             path,
+            body: Bytes::new(),
         };
         handle(route.answer, &request).await?
     };
@@ -101,6 +162,7 @@ async fn handle(handler: Handler, request: &ApiRequest) -> Result<Response, ApiE
     match handler {
         Handler::Snapshot(answer) => answer(request).map(IntoResponse::into_response),
         Handler::Agent => vm_page::page(request).await,
+        Handler::Change { .. } => Err(ApiError::internal("a change was requested by GET")),
     }
 }
 
@@ -143,11 +205,19 @@ async fn unknown_path(uri: Uri) -> ApiError {
 }
 
 async fn unknown_method(method: Method, uri: Uri) -> ApiError {
+    let routes = ROUTES.iter().filter(|route| route.matches(uri.path()));
+    let methods: Vec<&str> = routes
+        .flat_map(|route| match route.method() {
+            Method::POST => &["POST"][..],
+            _ => &["GET", "HEAD"],
+        })
+        .copied()
+        .collect();
     ApiError::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method_not_allowed",
         format!("{} does not support {method}", uri.path()),
-        "this API is read-only: use GET or HEAD",
+        format!("use {}", methods.join(" or ")),
     )
 }
 

@@ -6,7 +6,10 @@ use schemars::SchemaGenerator;
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
+use crate::ca::CaStatus;
+
 use super::{
+    ca::{self, RotateRequest},
     clusters, collector_metrics,
     findings::{self, FindingView},
     fleet_page, health, hosts,
@@ -14,6 +17,7 @@ use super::{
     labels::{self, LabelView},
     openapi,
     param::{FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, VM_FILTERS, WAIT},
+    reply::PEM_CONTENT_TYPE,
     sd::{self, TargetGroup},
     vm, vms,
 };
@@ -102,6 +106,39 @@ pub(super) const ROUTES: &[Route] = &[
         body: Body::Json(SchemaGenerator::subschema_for::<LabelInputs>),
         errors: &[],
         answer: Handler::Snapshot(label_inputs::list),
+    },
+    Route {
+        path: "/api/v1/ca",
+        id: "getCa",
+        summary: "The fleet's authority: fingerprint and validity of each root, and the next step of a rotation.",
+        params: &[],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<CaStatus>),
+        errors: &[404],
+        answer: Handler::Snapshot(ca::status),
+    },
+    Route {
+        path: "/api/v1/ca/clients.pem",
+        id: "getClientRoots",
+        summary: "Roots of the clients that agents accept, for user-data.",
+        params: &[],
+        strict: true,
+        body: Body::Text(PEM_CONTENT_TYPE),
+        errors: &[404],
+        answer: Handler::Snapshot(ca::client_roots),
+    },
+    Route {
+        path: "/api/v1/ca/rotate",
+        id: "rotateCa",
+        summary: "Replaces a root; the previous one stays trusted until its certificates have expired.",
+        params: &[],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<CaStatus>),
+        errors: &[404, 409, 415, 503],
+        answer: Handler::Change {
+            body: SchemaGenerator::subschema_for::<RotateRequest>,
+            run: ca::rotate,
+        },
     },
     Route {
         path: "/api/v1/openapi.json",

@@ -46,6 +46,15 @@ pub struct CsrKey {
 }
 
 impl CsrKey {
+    /// The public key of a pair of this program.
+    pub(super) fn of(pair: &rcgen::KeyPair) -> Result<Self, rcgen::Error> {
+        let key = rcgen::PublicKeyData::subject_public_key_info(pair);
+        Ok(Self {
+            public: SubjectPublicKeyInfo::from_der(&key)?,
+            sha256: sha256_of(&key),
+        })
+    }
+
     /// SHA-256 of the SubjectPublicKeyInfo, in hexadecimal digits.
     pub fn sha256(&self) -> &str {
         &self.sha256
@@ -130,16 +139,20 @@ pub fn read_csr(pem: &str) -> Result<Csr, CsrError> {
             ParsedCriAttribute::UnsupportedAttribute => {}
         }
     }
-    let mut digest = Sha256::default();
-    digest.update(key);
     Ok(Csr {
         key: CsrKey {
             public,
-            sha256: digest.hex(),
+            sha256: sha256_of(key),
         },
         challenge,
         names,
     })
+}
+
+fn sha256_of(bytes: &[u8]) -> String {
+    let mut digest = Sha256::default();
+    digest.update(bytes);
+    digest.hex()
 }
 
 fn add(names: &mut Vec<String>, name: String) -> Result<(), CsrError> {

@@ -178,6 +178,36 @@ pub(super) enum QueryCommand {
     /// policy
     #[command(subcommand)]
     Labels(LabelsCommand),
+    /// The fleet's certificate authority
+    #[command(subcommand)]
+    Ca(CaCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum CaCommand {
+    /// Show the roots: what each signs, how long it is valid, and the next step of a rotation
+    Status {
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// Replace a root; the previous one stays trusted until its certificates have expired
+    Rotate {
+        /// The root: that of agents, or that of clients (collectors and readers)
+        #[arg(value_enum, value_name = "ROOT")]
+        root: RootArg,
+        /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has only
+        /// the oldest root of clients no longer accept collectors
+        #[arg(long)]
+        drop_oldest: bool,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum RootArg {
+    Agents,
+    Clients,
 }
 
 #[derive(Debug, Subcommand)]

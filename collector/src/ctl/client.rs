@@ -2,10 +2,11 @@
 
 use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
+use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 use ureq::{
-    Agent,
+    Agent, Body,
     config::Config,
     tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem},
 };
@@ -27,6 +28,58 @@ pub(super) struct Client {
     agent: Agent,
     server: String,
     timeout: Duration,
+}
+
+/// A response as received.
+struct Answer {
+    url: String,
+    status: StatusCode,
+    revision: Option<u64>,
+    bytes: Vec<u8>,
+}
+
+type UreqResult = Result<http::Response<Body>, ureq::Error>;
+
+impl Answer {
+    /// The JSON of a success, or the error.
+    fn json(self) -> Result<ApiResponse, Fail> {
+        let body: Option<Value> = serde_json::from_slice(&self.bytes).ok();
+        match body {
+            Some(body) if self.status.is_success() => Ok(ApiResponse {
+                url: self.url,
+                body,
+                revision: self.revision,
+            }),
+            _ => Err(self.error()),
+        }
+    }
+
+    /// The text of a success, or the error.
+    fn text(self) -> Result<String, Fail> {
+        if !self.status.is_success() {
+            return Err(self.error());
+        }
+        let foreign = Fail::Foreign {
+            url: self.url,
+            what: "bytes that are not text".to_owned(),
+        };
+        String::from_utf8(self.bytes).map_err(|_| foreign)
+    }
+
+    fn error(self) -> Fail {
+        let status = self.status;
+        let foreign = |what: String| Fail::Foreign {
+            url: self.url.clone(),
+            what,
+        };
+        match serde_json::from_slice::<Value>(&self.bytes) {
+            Ok(body) => match serde_json::from_value::<ErrorBody>(body) {
+                Ok(body) => Fail::Refused(body.error),
+                Err(_) => foreign(format!("{status} with other JSON")),
+            },
+            Err(_) => foreign(format!("{status} without JSON")),
+        }
+    }
 }
 
 /// A response with status 200.
@@ -93,12 +146,46 @@ impl Client {
         query: &[(&str, String)],
         extra_timeout: Duration,
     ) -> Result<ApiResponse, Fail> {
-        let mut answer = self.get_by(&self.agent, path, query, extra_timeout);
+        let url = self.url(path, query);
+        let timeout = self.timeout.saturating_add(extra_timeout);
+        self.of_leader(|agent| {
+            self.read(&url, self.get_request(agent, &url, "application/json", timeout))?
+                .json()
+        })
+    }
+
+    /// Sends `GET path` for a text.
+    pub(super) fn get_text(&self, path: &str) -> Result<String, Fail> {
+        let url = self.url(path, &[]);
+        let answer = self.get_request(&self.agent, &url, "*/*", self.timeout);
+        self.read(&url, answer)?.text()
+    }
+
+    /// Sends `POST path` with a JSON body.
+    pub(super) fn post(&self, path: &str, body: &Value) -> Result<ApiResponse, Fail> {
+        let (url, body) = (self.url(path, &[]), body.to_string());
+        self.of_leader(|agent| {
+            let answer = agent
+                .post(&url)
+                .header("accept", "application/json")
+                .header("content-type", "application/json")
+                .config()
+                .timeout_connect(Some(self.timeout))
+                .timeout_global(Some(self.timeout))
+                .build()
+                .send(&body);
+            self.read(&url, answer)?.json()
+        })
+    }
+
+    /// Repeats a request on new connections until the leader answers it, if only the leader can.
+    fn of_leader(&self, send: impl Fn(&Agent) -> Result<ApiResponse, Fail>) -> Result<ApiResponse, Fail> {
+        let mut answer = send(&self.agent);
         for _ in 1..MAX_LEADER_TRIES {
             match &answer {
                 // A new agent opens a new connection.
                 Err(Fail::Refused(error)) if error.code == "not_leading" => {
-                    answer = self.get_by(&self.config.new_agent(), path, query, extra_timeout);
+                    answer = send(&self.config.new_agent());
                 }
                 _ => break,
             }
@@ -106,13 +193,7 @@ impl Client {
         answer
     }
 
-    fn get_by(
-        &self,
-        agent: &Agent,
-        path: &str,
-        query: &[(&str, String)],
-        extra_timeout: Duration,
-    ) -> Result<ApiResponse, Fail> {
+    fn url(&self, path: &str, query: &[(&str, String)]) -> String {
         let mut url = format!("{}{path}", self.server);
         for (index, (name, value)) in query.iter().enumerate() {
             url.push(if index == 0 { '?' } else { '&' });
@@ -120,20 +201,26 @@ impl Client {
             url.push('=');
             url.extend(utf8_percent_encode(value, NON_ALPHANUMERIC));
         }
+        url
+    }
+
+    fn get_request(&self, agent: &Agent, url: &str, accept: &str, timeout: Duration) -> UreqResult {
+        agent
+            .get(url)
+            .header("accept", accept)
+            .config()
+            .timeout_connect(Some(self.timeout))
+            .timeout_global(Some(timeout))
+            .build()
+            .call()
+    }
+
+    fn read(&self, url: &str, answer: UreqResult) -> Result<Answer, Fail> {
         let unreachable = |error: ureq::Error| Fail::Unreachable {
             server: self.server.clone(),
             why: self.why(&error),
         };
-        let mut response = agent
-            .get(&url)
-            .header("accept", "application/json")
-            .config()
-            .timeout_connect(Some(self.timeout))
-            .timeout_global(Some(self.timeout.saturating_add(extra_timeout)))
-            .build()
-            .call()
-            .map_err(unreachable)?;
-        let status = response.status();
+        let mut response = answer.map_err(unreachable)?;
         let revision = response
             .headers()
             .get(REVISION_HEADER)
@@ -144,19 +231,12 @@ impl Client {
             .limit(MAX_RESPONSE_BYTES)
             .read_to_vec()
             .map_err(unreachable)?;
-        let body: Option<Value> = serde_json::from_slice(&bytes).ok();
-        let foreign = |what: String| Fail::Foreign {
-            url: url.clone(),
-            what,
-        };
-        match body {
-            Some(body) if status.is_success() => Ok(ApiResponse { url, body, revision }),
-            Some(body) => match serde_json::from_value::<ErrorBody>(body) {
-                Ok(body) => Err(Fail::Refused(body.error)),
-                Err(_) => Err(foreign(format!("{status} with other JSON"))),
-            },
-            None => Err(foreign(format!("{status} without JSON"))),
-        }
+        Ok(Answer {
+            url: url.to_owned(),
+            status: response.status(),
+            revision,
+            bytes,
+        })
     }
 
     /// The cause, without names of Rust types.

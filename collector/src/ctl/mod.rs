@@ -1,5 +1,5 @@
-//! virtfleetctl as a library: queries the collector's API and prints the results. It is read-only.
-//! `render` and `explain` work without a collector.
+//! virtfleetctl as a library: queries the collector's API and prints the results. `explain` and
+//! usually `render` work without a collector.
 //!
 //! ```text
 //! arguments ─ cli ─▶ target (path, query, view) ─ client ─▶ answer ─ view ─▶ text ─ console ─▶ terminal
@@ -7,6 +7,7 @@
 //!                                                    └───────── watch ───────────┘
 //! ```
 
+mod ca;
 mod changes;
 pub mod cli;
 mod client;
@@ -25,6 +26,8 @@ mod text;
 mod view;
 mod watch;
 
+#[cfg(test)]
+mod ca_tests;
 #[cfg(test)]
 mod labels_tests;
 #[cfg(test)]

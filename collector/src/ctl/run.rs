@@ -5,7 +5,8 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 use clap::Parser as _;
 
 use super::{
-    cli::{Cli, LabelsCommand, PolicyCommand, Program, QueryCommand, TopLevelCommand},
+    ca,
+    cli::{CaCommand, Cli, LabelsCommand, PolicyCommand, Program, QueryCommand, TopLevelCommand},
     client::Client,
     console::Console,
     explain::explain,
@@ -51,9 +52,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
     let done = if target::show(&cli.command).watch {
-        if matches!(cli.command, QueryCommand::Labels(LabelsCommand::Policy(_))) {
-            let once = "labels policy test does not support --watch".to_owned();
-            return report(&Fail::Usage(once), console);
+        let once = match cli.command {
+            QueryCommand::Labels(LabelsCommand::Policy(_)) => Some("labels policy test"),
+            QueryCommand::Ca(CaCommand::Rotate { .. }) => Some("ca rotate"),
+            _ => None,
+        };
+        if let Some(once) = once {
+            return report(&Fail::Usage(format!("{once} does not support --watch")), console);
         }
         watch::until_interrupted(cli, console)
     } else {
@@ -97,6 +102,9 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
             };
             policy::test(&trial, &client)?
         }
+        QueryCommand::Ca(CaCommand::Rotate {
+            root, drop_oldest, ..
+        }) => ca::rotate(*root, *drop_oldest, &client)?,
         _ => client.get(&target.path, &target.query, Duration::ZERO)?,
     };
     let text = render(target::show(&cli.command), &target, &answer, console)?;

@@ -4,7 +4,7 @@ use virtfleet_collector_core::view::{List, VmView};
 use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
 
 use super::{
-    cli::{LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, VmFilters},
+    cli::{CaCommand, LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, VmFilters},
     client::{ApiResponse, Client},
     fail::Fail,
     view::{self, ViewOptions},
@@ -54,6 +54,12 @@ impl Target {
                 Self::list("/api/v1/findings", query, view::findings)
             }
             QueryCommand::Labels(command) => Self::labels(command),
+            QueryCommand::Ca(_) => Self {
+                path: "/api/v1/ca".to_owned(),
+                query: Vec::new(),
+                view: view::ca,
+                list: false,
+            },
         })
     }
 
@@ -115,7 +121,8 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
             LabelsCommand::Diff { show, .. }
             | LabelsCommand::Why { show, .. }
             | LabelsCommand::Policy(PolicyCommand::Test { show, .. }),
-        ) => show,
+        )
+        | QueryCommand::Ca(CaCommand::Status { show } | CaCommand::Rotate { show, .. }) => show,
     }
 }
 

@@ -30,7 +30,7 @@ impl Server {
         Self::serving(api::router(testing::state(fleet.clone())), fleet)
     }
 
-    fn serving(router: Router, fleet: Arc<TestFleet>) -> Self {
+    pub(super) fn serving(router: Router, fleet: Arc<TestFleet>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

@@ -2,6 +2,7 @@
 
 mod cert_manager;
 mod csr;
+mod own_certificate;
 mod rotation;
 mod signing;
 mod text;

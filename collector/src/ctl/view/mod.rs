@@ -1,11 +1,13 @@
 //! Formats responses as text: one module for each kind.
 
+mod ca;
 mod labels;
 mod lists;
 mod sheet;
 mod vm;
 mod vms;
 
+pub(super) use ca::ca;
 pub(super) use labels::{label, label_changes, labels};
 pub(super) use lists::{clusters, findings, hosts};
 pub(super) use vm::vm;

@@ -54,6 +54,11 @@ impl<'options> Sheet<'options> {
         self.text.push('\n');
     }
 
+    /// A sentence of the server.
+    pub(super) fn text(&mut self, text: &str) {
+        self.line(&safe(text, MAX_VALUE_CHARS));
+    }
+
     /// A table.
     pub(super) fn table(&mut self, table: &Table) {
         for line in table.lines(self.options.headers, self.options.colour, MAX_CELL_CHARS) {

@@ -55,7 +55,7 @@ use self::{
     status_registry::{StatusRegistry, WatchId},
     user_cluster_watch::{UserClusterContext, UserClusterWatch},
 };
-use crate::{config::ClusterInventory, tenants::Tenants};
+use crate::{ca::SecretClients, config::ClusterInventory, tenants::Tenants};
 
 /// A client of the infra cluster. Sends no request yet.
 ///
@@ -111,6 +111,14 @@ impl Inventory {
             namespaces,
             asks_for_services: service.is_none(),
         })
+    }
+
+    /// Clients for the Secrets of the authority.
+    pub fn secret_clients(&self) -> SecretClients {
+        SecretClients {
+            requests: self.clients.request_client.clone(),
+            watches: self.clients.watch_client.clone(),
+        }
     }
 
     fn watches(&self) -> Vec<WatchId> {

@@ -1,0 +1,99 @@
+//! The collector's own certificate, with which it connects to agents. It is issued in memory, so
+//! that no key of a collector is stored.
+
+use std::{sync::Arc, time::Duration};
+
+use rcgen::KeyPair;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use virtfleet_runtime::tls::{ClientTls, IssuedTls, Validity};
+
+use super::{Authorities, CaError, CsrKey, UnixSeconds, template::CLOCK_TOLERANCE};
+
+/// Interval between two checks of the certificate's age: the clock may be set, and timers do not
+/// run while a machine is suspended.
+const AGE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Issues the certificate for `spiffe://<trust-domain>/collector`; returns it with the time from
+/// which it is to be renewed.
+///
+/// # Errors
+/// The root cannot sign now.
+pub(super) fn issue(
+    authorities: &Authorities,
+    trust_domain: &str,
+    lifetime: u64,
+    now: UnixSeconds,
+) -> Result<(IssuedTls, UnixSeconds), CaError> {
+    let pair = KeyPair::generate()?;
+    let validity = Validity {
+        // Clocks of guests differ.
+        not_before: now.saturating_sub(CLOCK_TOLERANCE),
+        not_after: now.saturating_add(lifetime),
+    };
+    let uri = format!("spiffe://{trust_domain}/collector");
+    let signed = authorities.sign_client(&CsrKey::of(&pair)?, &uri, &[], validity)?;
+    let left = signed.validity.not_after.saturating_sub(now);
+    let issued = IssuedTls {
+        authorities: authorities.agent_roots_pem(),
+        certificate: signed.chain_pem,
+        key: pair.serialize_pem(),
+    };
+    Ok((issued, now.saturating_add(left / 3 * 2)))
+}
+
+/// Keeps `tls` supplied with a certificate: a new one after two thirds of its lifetime, and at each
+/// change of the authority.
+pub(super) struct OwnCertificate {
+    pub(super) tls: Arc<ClientTls>,
+    pub(super) authorities: watch::Receiver<Arc<Authorities>>,
+    pub(super) trust_domain: String,
+    /// In seconds.
+    pub(super) lifetime: u64,
+    pub(super) clock: fn() -> UnixSeconds,
+}
+
+impl OwnCertificate {
+    /// Issues a certificate; returns the time from which it is to be renewed.
+    ///
+    /// # Errors
+    /// The root cannot sign now. The previous certificate stays.
+    pub(super) fn renew(&mut self) -> anyhow::Result<UnixSeconds> {
+        let authorities = Arc::clone(&self.authorities.borrow_and_update());
+        let (issued, renew_at) = issue(&authorities, &self.trust_domain, self.lifetime, (self.clock)())?;
+        self.tls.replace(&issued)?;
+        Ok(renew_at)
+    }
+
+    /// Runs until `stop`. `renew_at` is the time of the next renewal.
+    pub(super) async fn run(mut self, mut renew_at: UnixSeconds, stop: CancellationToken) {
+        let mut failed = false;
+        loop {
+            let changed = tokio::select! {
+                () = stop.cancelled() => return,
+                changed = self.authorities.changed() => match changed {
+                    Ok(()) => true,
+                    Err(_) => return,
+                },
+                () = tokio::time::sleep(AGE_CHECK_INTERVAL) => false,
+            };
+            let now = (self.clock)();
+            // A clock that was set back leaves a certificate that is not valid yet.
+            let is_early = now.saturating_add(self.lifetime) < renew_at;
+            if !changed && !failed && now < renew_at && !is_early {
+                continue;
+            }
+            match self.renew() {
+                Ok(at) => {
+                    (renew_at, failed) = (at, false);
+                    tracing::info!(changed, "renewed the certificate of this collector");
+                }
+                Err(error) => {
+                    failed = true;
+                    let error: &dyn std::error::Error = error.as_ref();
+                    tracing::error!(error, "the certificate of this collector cannot be renewed");
+                }
+            }
+        }
+    }
+}
