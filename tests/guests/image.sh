@@ -68,7 +68,9 @@ fi
 say "$suite: making kernel, initrd and root image"
 tree="$work/tree"
 mkdir "$tree" "$work/out"
-zstd -dcq "$root" | tar -C "$tree" --numeric-owner --xattrs --xattrs-include='*' -xpf -
+# tar ends at the archive's end mark. The rest is read too: otherwise SIGPIPE ends zstd now and
+# then, and `pipefail` this script, without a message.
+zstd -dcq "$root" | { tar -C "$tree" --numeric-owner --xattrs --xattrs-include='*' -xpf - && cat >/dev/null; }
 version=$(basename "$(find "$tree/usr/lib/modules" -mindepth 1 -maxdepth 1 | sort -V | tail -n1)")
 cp "$tree/boot/vmlinuz-$version" "$work/out/vmlinuz"
 initrd/make.sh "$tree" "$version" "$work/out/initrd.cpio"
