@@ -1,8 +1,8 @@
 //! HTTP API of the collector. Read-only: every response is built from one snapshot of the fleet.
 //!
 //! ```text
-//! request ─▶ router ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
-//!              ▲                                                       
+//! request ─▶ router ─ access ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
+//!              ▲         └─ the snapshot has what the caller may see
 //!            routes ── one table ──▶ OpenAPI document, text index, "no such path"
 //! ```
 
@@ -26,6 +26,7 @@ mod route;
 mod router;
 mod routes;
 mod sd;
+mod tenant_answer;
 #[cfg(test)]
 pub(crate) mod testing;
 mod vm;
@@ -48,7 +49,9 @@ pub(crate) use param::MAX_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
 
-use crate::{fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy};
+use crate::{
+    access::AccessControl, fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy,
+};
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
 /// one.
@@ -57,6 +60,8 @@ pub const REVISION_HEADER: &str = "virtfleet-revision";
 /// State of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiState {
+    /// Authenticates callers and decides what they may see.
+    pub access: Arc<AccessControl>,
     /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
     /// Label status of each VM.
