@@ -61,7 +61,12 @@ pub fn server(server: &ServerSettings) -> Result<Option<TlsAcceptor>, FileError>
     };
     let mut files = vec![("certificate", certificate), ("key", key)];
     files.extend(tls.client_ca.as_ref().map(|file| ("clientCA", file)));
-    TlsAcceptor::new(paths)
+    let acceptor = if server.access.has_tokens() {
+        TlsAcceptor::with_optional_certificates(paths)
+    } else {
+        TlsAcceptor::new(paths)
+    };
+    acceptor
         .map(Some)
         .map_err(|source| named("server.tls", &files, source))
 }

@@ -11,6 +11,7 @@
 //! Only `inventory/cluster` watches Kubernetes. Only the tasks that `writers` starts write to it,
 //! while this process leads.
 
+pub mod access;
 pub mod api;
 mod bounded;
 pub mod ca;

@@ -132,11 +132,13 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<
         findings: found.len() + of_agent.len(),
         severities: SeverityCounts::of(found.iter().chain(of_agent)),
         findings_key: findings_key(found.iter().chain(of_agent)),
+        cluster_label: entry.keys.cluster_label.clone(),
     };
     (view, found)
 }
 
-fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
+/// Hash of the ids and severities of findings.
+pub(crate) fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in findings {
         (&finding.id, finding.severity as u8).hash(&mut hasher);

@@ -240,6 +240,7 @@ mod tests {
                 findings: 0,
                 severities: SeverityCounts::default(),
                 findings_key: 0,
+                cluster_label: None,
             },
             labels: Labels::default(),
             infra_node_labels: Labels::default(),

@@ -25,7 +25,7 @@ use crate::{
     budget::{BudgetOwner, ReportBudget},
     detail,
     dial::{DialRules, DialTarget},
-    facts::{FactKey, InventoryEvent},
+    facts::{FactKey, InfraNode, InventoryEvent},
     findings::{self, Gap, keep_since},
     pull_result::{Failure, FailureClass, PullResult},
     snapshot,
@@ -49,6 +49,8 @@ pub struct FleetIndex {
     /// folder.
     statuses: Option<BTreeMap<ClusterName, ClusterStatus>>,
     budget: ReportBudget,
+    /// Grows with every change of an infra node.
+    infra_generation: u64,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
 }
@@ -203,6 +205,16 @@ impl FleetIndex {
             clusters,
             findings: self.inventory.iter().chain(&self.dangling).cloned().collect(),
         }
+    }
+
+    /// Grows with every change of [`FleetIndex::infra_nodes`].
+    pub fn infra_generation(&self) -> u64 {
+        self.infra_generation
+    }
+
+    /// Every infra node of the inventory, by name.
+    pub fn infra_nodes(&self) -> impl Iterator<Item = &InfraNode> {
+        self.store.infra_nodes.values()
     }
 
     /// All details of one VM; none for an unknown VM.

@@ -4,6 +4,7 @@
 //! ```text
 //! facts (inventory) ──▶ index ──▶ view (API, metrics, CLI)
 //! pulls (scrape)    ──▶   │
+//!                         │      └──▶ access: what a tenant may see of it
 //!                         ├──▶ dial: which address of a VM may be dialled
 //!                         ├──▶ labels: the desired labels of its Node, and the patch
 //!                         └──▶ health: the conditions of its GuestHealth
@@ -14,6 +15,7 @@
 //! without `UserCluster`; [`state`] and [`identity`] evaluate the VM; `derive` makes its view and
 //! findings; `snapshot` counts hosts and clusters.
 
+pub mod access;
 mod agent;
 pub mod budget;
 mod cluster_label;

@@ -14,6 +14,7 @@ use virtfleet_wire::{
     report::GuestReport,
 };
 
+pub use crate::cluster_label::ClusterLabel;
 use crate::{
     facts::{Labels, Migration},
     pull_result::{Failure, MetricsSummary, UnixMs},
@@ -156,6 +157,9 @@ pub struct VmView {
     /// Hash of the findings' ids and severities; internal.
     #[serde(skip)]
     pub findings_key: u64,
+    /// The user cluster in its labels, when no `UserCluster` selects it; internal.
+    #[serde(skip)]
+    pub cluster_label: Option<ClusterLabel>,
 }
 
 /// Number of findings of each severity.

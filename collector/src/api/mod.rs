@@ -2,8 +2,8 @@
 //! changes something, and only on the leader.
 //!
 //! ```text
-//! request ─▶ router ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
-//!              ▲                                                       
+//! request ─▶ router ─ access ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
+//!              ▲         └─ the snapshot has what the caller may see
 //!            routes ── one table ──▶ OpenAPI document, text index, "no such path"
 //! ```
 
@@ -28,6 +28,7 @@ mod route;
 mod router;
 mod routes;
 mod sd;
+mod tenant_answer;
 #[cfg(test)]
 pub(crate) mod testing;
 mod vm;
@@ -52,7 +53,8 @@ pub use router::{probes, router};
 pub use sd::TargetGroup;
 
 use crate::{
-    ca::CaService, fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy,
+    access::AccessControl, ca::CaService, fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess,
+    scrape::PageProxy,
 };
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
@@ -62,6 +64,8 @@ pub const REVISION_HEADER: &str = "virtfleet-revision";
 /// State of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiState {
+    /// Authenticates callers and decides what they may see.
+    pub access: Arc<AccessControl>,
     /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
     /// Label status of each VM.

@@ -1,12 +1,12 @@
 //! Table of routes. The router, the OpenAPI document, the index and the error for an unknown path
 //! are generated from it, so they always agree.
 
-pub(super) use super::route::{Body, Handler, Route};
+pub(super) use super::route::{Body, Handler, Route, RouteAccess};
 use schemars::SchemaGenerator;
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
-use crate::ca::CaStatus;
+use crate::{access::WriteResource, ca::CaStatus};
 
 use super::{
     ca::{self, RotateRequest},
@@ -34,6 +34,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: PLAIN,
+        access: RouteAccess::Caller,
         errors: &[],
         answer: Handler::Snapshot(health::index),
     },
@@ -44,6 +45,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[VM_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<VmView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(vms::list),
     },
@@ -54,6 +56,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<VmDetail>),
+        access: RouteAccess::Fleet,
         errors: &[404],
         answer: Handler::Snapshot(vm::detail),
     },
@@ -64,6 +67,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[HOST_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<HostView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(hosts::list),
     },
@@ -74,6 +78,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<ClusterView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(clusters::list),
     },
@@ -84,6 +89,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[FINDING_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<FindingView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(findings::list),
     },
@@ -94,6 +100,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[LABEL_OWNERS, LABEL_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<LabelView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(labels::list),
     },
@@ -104,6 +111,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[LABEL_OWNERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<LabelInputs>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(label_inputs::list),
     },
@@ -114,6 +122,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<CaStatus>),
+        access: RouteAccess::WholeFleet,
         errors: &[404],
         answer: Handler::Snapshot(ca::status),
     },
@@ -124,6 +133,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Text(PEM_CONTENT_TYPE),
+        access: RouteAccess::Caller,
         errors: &[404],
         answer: Handler::Snapshot(ca::client_roots),
     },
@@ -134,6 +144,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<CaStatus>),
+        access: RouteAccess::Change(WriteResource::CertificateAuthorities),
         errors: &[404, 409, 415, 503],
         answer: Handler::Change {
             body: SchemaGenerator::subschema_for::<RotateRequest>,
@@ -147,6 +158,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Json(openapi::any_object),
+        access: RouteAccess::Caller,
         errors: &[],
         answer: Handler::Snapshot(openapi::answer),
     },
@@ -157,6 +169,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: Body::Json(SchemaGenerator::subschema_for::<Vec<TargetGroup>>),
+        access: RouteAccess::Fleet,
         errors: &[503],
         answer: Handler::Snapshot(sd::targets),
     },
@@ -167,6 +180,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: METRICS,
+        access: RouteAccess::Fleet,
         errors: &[404, 502, 503, 504],
         answer: Handler::Agent,
     },
@@ -177,6 +191,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: METRICS,
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(fleet_page::page),
     },
@@ -187,6 +202,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: METRICS,
+        access: RouteAccess::WholeFleet,
         errors: &[],
         answer: Handler::Snapshot(collector_metrics::page),
     },
@@ -197,6 +213,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: PLAIN,
+        access: RouteAccess::Public,
         errors: &[],
         answer: Handler::Snapshot(health::alive),
     },
@@ -207,6 +224,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: PLAIN,
+        access: RouteAccess::Public,
         errors: &[503],
         answer: Handler::Snapshot(health::ready),
     },

@@ -130,6 +130,7 @@ impl FleetIndex {
         if nodes.get(name) == new.as_ref() {
             return false;
         }
+        self.infra_generation += 1;
         let now = new.as_ref().map(|node| node.labels.clone());
         let old = match new {
             Some(node) => nodes.insert(name.clone(), node),

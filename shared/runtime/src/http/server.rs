@@ -24,12 +24,16 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    ServerMetrics,
+    RequestPeer, ServerMetrics,
     admission::{Admission, Ticket},
     guarded::Guarded,
     write_deadline::WriteDeadline,
 };
-use crate::{shutdown::Shutdown, throttle::Throttle, tls::TlsAcceptor};
+use crate::{
+    shutdown::Shutdown,
+    throttle::Throttle,
+    tls::{TlsAcceptor, peer_names},
+};
 
 /// Transport of a listener.
 #[derive(Debug, Clone)]
@@ -197,7 +201,7 @@ where
             },
         }
         match transport {
-            Transport::Plain => self.http(stream).await,
+            Transport::Plain => self.http(stream, None).await,
             Transport::Tls(acceptor) => {
                 let config = acceptor.config(Instant::now());
                 let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
@@ -213,10 +217,12 @@ where
                 match acceptor.authorise(stream.get_ref().1.peer_certificates()) {
                     Ok(client) => {
                         tracing::debug!(peer = %self.peer, client, "connected");
-                        if stream.get_ref().1.peer_certificates().is_some() {
+                        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                        let names = certificate.map(peer_names);
+                        if names.is_some() {
                             self.ticket.idle();
                         }
-                        self.http(stream).await;
+                        self.http(stream, names).await;
                     }
                     Err(reason) => {
                         self.server.metrics.unauthorised.inc();
@@ -234,8 +240,13 @@ where
             .log_rejected(self.peer, "connection closed before its first request", reason);
     }
 
-    fn guarded(&self) -> Guarded<S> {
+    /// The service for this connection; `names` are those of the client's certificate.
+    fn guarded(&self, names: Option<Vec<String>>) -> Guarded<S> {
         Guarded {
+            client: Arc::new(RequestPeer {
+                address: self.peer,
+                names,
+            }),
             ticket: self.ticket.clone(),
             service: self.server.service.clone(),
             requests: Arc::clone(&self.server.requests),
@@ -244,13 +255,17 @@ where
         }
     }
 
-    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn http(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        names: Option<Vec<String>>,
+    ) {
         let io = TokioIo::new(WriteDeadline::new(stream, self.server.limits.write_timeout));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.server.limits.idle_timeout)
             .max_buf_size(16 * 1024)
-            .serve_connection(io, self.guarded());
+            .serve_connection(io, self.guarded(names));
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

@@ -28,30 +28,44 @@ pub struct ServerTlsPaths {
     pub clients: Vec<String>,
 }
 
-impl Source for ServerTlsPaths {
+/// Files of the server's TLS, and whether a client may omit its certificate.
+#[derive(Debug)]
+struct ServerTlsSource {
+    paths: ServerTlsPaths,
+    /// Clients without a certificate are accepted, because the service authenticates them.
+    anonymous: bool,
+}
+
+impl Source for ServerTlsSource {
     type Config = ServerConfig;
 
     fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
-        let verifier = match &self.client_ca {
+        let paths = &self.paths;
+        let verifier = match &paths.client_ca {
             None => WebPkiClientVerifier::no_client_auth(),
             Some(path) => {
-                WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider())
-                    .build()
-                    .map_err(|source| TlsError::Authorities {
-                        path: path.clone(),
-                        source,
-                    })?
+                let builder =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider());
+                let builder = if self.anonymous {
+                    builder.allow_unauthenticated()
+                } else {
+                    builder
+                };
+                builder.build().map_err(|source| TlsError::Authorities {
+                    path: path.clone(),
+                    source,
+                })?
             }
         };
         let refused = |source| TlsError::Refused {
-            path: self.certificate.clone(),
+            path: paths.certificate.clone(),
             source,
         };
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])
             .map_err(refused)?
             .with_client_cert_verifier(verifier)
-            .with_single_cert(certificates(&self.certificate)?, private_key(&self.key)?)
+            .with_single_cert(certificates(&paths.certificate)?, private_key(&paths.key)?)
             .map_err(refused)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         // No session tickets: a ticket would outlive a rotation of the authorities, so every peer
@@ -61,17 +75,18 @@ impl Source for ServerTlsPaths {
     }
 
     fn files(&self) -> [&Path; 3] {
+        let paths = &self.paths;
         [
-            &self.certificate,
-            &self.key,
-            self.client_ca.as_deref().unwrap_or(&self.certificate),
+            &paths.certificate,
+            &paths.key,
+            paths.client_ca.as_deref().unwrap_or(&paths.certificate),
         ]
     }
 }
 
 /// Server configuration, reloaded when its files change, and the authorization of clients.
 #[derive(Debug)]
-pub struct TlsAcceptor(Reloading<ServerTlsPaths>);
+pub struct TlsAcceptor(Reloading<ServerTlsSource>);
 
 impl TlsAcceptor {
     /// Reads the files.
@@ -79,7 +94,18 @@ impl TlsAcceptor {
     /// # Errors
     /// The file that cannot be used.
     pub fn new(paths: ServerTlsPaths) -> Result<Self, TlsError> {
-        Reloading::new(paths).map(Self)
+        let anonymous = false;
+        Reloading::new(ServerTlsSource { paths, anonymous }).map(Self)
+    }
+
+    /// As [`TlsAcceptor::new`], but a client may omit its certificate: the service authenticates it
+    /// in another way. A certificate that a client presents is still verified.
+    ///
+    /// # Errors
+    /// The file that cannot be used.
+    pub fn with_optional_certificates(paths: ServerTlsPaths) -> Result<Self, TlsError> {
+        let anonymous = true;
+        Reloading::new(ServerTlsSource { paths, anonymous }).map(Self)
     }
 
     /// The configuration for a new connection at `now`; changed files are reloaded, and if they
@@ -93,11 +119,15 @@ impl TlsAcceptor {
     /// # Errors
     /// Why the client is not authorized.
     pub fn authorise(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<String, String> {
-        if self.0.source.client_ca.is_none() {
+        let ServerTlsSource { paths, anonymous } = &self.0.source;
+        if paths.client_ca.is_none() {
             return Ok("not asked".to_owned());
         }
-        let certificate = chain.and_then(<[_]>::first).ok_or("no client certificate")?;
-        authorise(&self.0.source.clients, &peer_names(certificate))
+        match chain.and_then(<[_]>::first) {
+            Some(certificate) => authorise(&paths.clients, &peer_names(certificate)),
+            None if *anonymous => Ok("without certificate".to_owned()),
+            None => Err("no client certificate".to_owned()),
+        }
     }
 }
 
