@@ -242,6 +242,7 @@ mod tests {
             selector: virtfleet_collector_core::facts::Selector::default(),
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         }))
     }
 

@@ -9,7 +9,8 @@
 //! writers: leader ─▶ labels (Nodes), health (GuestHealth), objects (statuses), events ─▶ API servers
 //! ```
 //! Only `inventory/cluster` watches Kubernetes. Only the tasks that `writers` starts write to it,
-//! while this process leads.
+//! while this process leads. `relay` is a program of its own: it runs in a tenant's network and
+//! passes bytes between scrape and agents.
 
 pub mod access;
 pub mod api;
@@ -29,6 +30,7 @@ pub mod leader;
 pub mod objects;
 mod page;
 mod print;
+pub mod relay;
 pub mod scrape;
 pub mod serve;
 pub mod tenants;

@@ -60,6 +60,7 @@ mod packaging_deb;
 mod packaging_units;
 mod parity;
 mod prometheus;
+mod relay;
 mod service;
 mod simulator;
 mod sockets;

@@ -226,6 +226,7 @@ mod tests {
                 agent: AgentView {
                     status,
                     address: None,
+                    way: None,
                     version: None,
                     verified_ms: None,
                     last_seen_ms: None,

@@ -260,6 +260,7 @@ impl FleetIndex {
             uid: vmi.uid.clone(),
             vm_uid: entry.vm.as_ref().and_then(|vm| vm.uid.clone()),
             address: self.store.address_of(vmi)?,
+            way: self.store.way_of(entry),
         })
     }
 

@@ -5,7 +5,7 @@
 //! facts (inventory) ──▶ index ──▶ view (API, metrics, CLI)
 //! pulls (scrape)    ──▶   │
 //!                         │      └──▶ access: what a tenant may see of it
-//!                         ├──▶ dial: which address of a VM may be dialled
+//!                         ├──▶ dial: which address of a VM may be dialled; way: directly or through a relay
 //!                         ├──▶ labels: the desired labels of its Node, and the patch
 //!                         └──▶ health: the conditions of its GuestHealth
 //! ```
@@ -19,12 +19,14 @@ pub mod access;
 mod agent;
 pub mod budget;
 mod cluster_label;
+pub mod connect_head;
 mod derive;
 mod detail;
 pub mod dial;
 pub mod facts;
 pub mod findings;
 pub mod health;
+pub mod host_port;
 pub mod identity;
 pub mod index;
 mod join;
@@ -39,7 +41,9 @@ mod selector;
 mod selectors;
 mod small_set;
 mod snapshot;
+pub mod special_ranges;
 pub mod state;
 mod store;
 pub mod tenant;
 pub mod view;
+pub mod way;

@@ -18,6 +18,7 @@ pub use crate::cluster_label::ClusterLabel;
 use crate::{
     facts::{Labels, Migration},
     pull_result::{Failure, MetricsSummary, UnixMs},
+    way::AgentWay,
 };
 
 /// A list in the API.
@@ -205,6 +206,9 @@ pub struct AgentView {
     pub status: AgentStatus,
     /// The address that is dialled.
     pub address: Option<SocketAddr>,
+    /// How that address is reached; none if there is none.
+    #[serde(default)]
+    pub way: Option<AgentWay>,
     /// Time of the last verification of its certificate at that address; none if the last pulls did
     /// not verify it.
     pub verified_ms: Option<UnixMs>,

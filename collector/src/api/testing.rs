@@ -21,6 +21,7 @@ use virtfleet_collector_core::{
         AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, Gaps, GuestView, HostView,
         IdentityCheck, IdentityVerdict, InterfaceView, SeverityCounts, VmDetail, VmState, VmView,
     },
+    way::AgentWay,
 };
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -196,6 +197,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
         agent: AgentView {
             status: agent,
             address: placed.then(|| id("10.0.0.7:10911")),
+            way: placed.then_some(AgentWay::Direct),
             verified_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
             version: (agent == AgentStatus::Up).then(|| "0.1.0".to_owned()),
             last_seen_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),

@@ -14,14 +14,17 @@ use http_body_util::Empty;
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
 use hyper_util::rt::TokioIo;
 use rustls::{AlertDescription, pki_types::ServerName};
-use tokio::{net::TcpStream, task::JoinHandle};
+use tokio::task::JoinHandle;
 use virtfleet_collector_core::{
     dial::DialTarget,
     pull_result::{Failure, FailureClass},
 };
 use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, VmIdentity, peer_names};
 
-use super::meter::{Meter, Metered};
+use super::{
+    meter::{Meter, Metered},
+    way,
+};
 
 /// A connection for consecutive requests; dropping it closes it.
 #[derive(Debug)]
@@ -62,13 +65,7 @@ impl AgentConnection {
         trust_domain: &str,
     ) -> Result<Self, Failure> {
         let address = target.address;
-        let stream = TcpStream::connect(address).await.map_err(|error| {
-            let message = format!(
-                "cannot connect to {address}: {error}; is virtfleet-agent running in the guest, and do network policies allow this \
-                 collector to connect?"
-            );
-            fail(FailureClass::Connect, message)
-        })?;
+        let stream = way::connect(target).await?;
         drop(stream.set_nodelay(true));
         let meter = Meter::default();
         meter.start_exchange(0);
@@ -298,6 +295,7 @@ mod tests {
             uid: Some("vmi-uid".parse().unwrap()),
             vm_uid: Some("vm-uid".parse().unwrap()),
             address: "10.0.0.1:10911".parse().unwrap(),
+            way: virtfleet_collector_core::way::AgentWay::Direct,
         };
         let check = |uri: &str| check_identity(&target, "d", &[AGENT_DNS_NAME.to_owned(), uri.to_owned()]);
         check("spiffe://d/vmi/cluster-a/worker-0/vmi-uid").unwrap();

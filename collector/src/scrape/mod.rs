@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! fleet (targets) ─▶ schedule ─▶ concurrency ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
-//!                                                   ├ connection: TCP, TLS, certificate
+//!                                                   ├ way: TCP, directly or through a relay
+//!                                                   ├ connection: TLS, certificate
 //!                                                   ├ meter: limit on received bytes
 //!                                                   ├ body: a response body in pieces
 //!                                                   └ summary: the kept part of a metrics page
@@ -21,6 +22,7 @@ mod pull;
 mod schedule;
 mod scraper;
 mod summary;
+mod way;
 
 pub use metrics::{ProxyMetrics, PullMetrics};
 pub use proxy::{PageProxy, ProxyLimits};

@@ -53,7 +53,8 @@ impl Puller {
 
     /// Opens a connection to `target` and verifies its agent.
     pub(super) async fn connect(&self, target: &DialTarget) -> Result<AgentConnection, Failure> {
-        AgentConnection::open(target, &self.tls, &self.trust_domain).await
+        let opened = AgentConnection::open(target, &self.tls, &self.trust_domain).await;
+        opened.map_err(|failure| target.way.explain(failure))
     }
 
     /// Pulls `target` once. Reuses the connection of the previous pull if it is still open, and
@@ -70,7 +71,7 @@ impl Puller {
                 answer.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
                 (Ok(answer), Some(connection))
             }
-            Ok(Err(failure)) => (Err(failure), None),
+            Ok(Err(failure)) => (Err(target.way.explain(failure)), None),
             Err(_) => {
                 let message = format!(
                     "no complete answer from {} within {:?}: stopped while {}",
@@ -78,7 +79,8 @@ impl Puller {
                     self.limits.timeout,
                     stage.as_str()
                 );
-                (Err(Failure::new(FailureClass::Timeout, message)), None)
+                let failure = Failure::new(FailureClass::Timeout, message);
+                (Err(target.way.explain(failure)), None)
             }
         }
     }

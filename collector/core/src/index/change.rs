@@ -182,6 +182,8 @@ impl FleetIndex {
     ) {
         let policy = |cluster: &UserCluster| (cluster.labels.clone(), cluster.suspend);
         let relabel = before.map(policy) != after.map(policy);
+        let relay = |cluster: &UserCluster| cluster.relay.clone();
+        let reroute = before.map(relay) != after.map(relay);
         let both = [before, after];
         let namespaces: BTreeSet<_> = both.iter().flatten().map(|cluster| &cluster.namespace).collect();
         let store = &self.store;
@@ -199,6 +201,9 @@ impl FleetIndex {
             }
             if relabel && (was || is) {
                 touched.labels.insert(vm.clone());
+            }
+            if reroute && (was || is) {
+                touched.views.insert(vm.clone());
             }
         }
     }
