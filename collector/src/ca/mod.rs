@@ -31,6 +31,7 @@ pub use csr::{Csr, CsrError, CsrKey, read_csr};
 pub use error::CaError;
 pub use files::ExternalRoot;
 pub use root::{Root, RootKind};
+pub(crate) use root_set::parse_certificates as parse_authorities;
 pub use serial::{InvalidSerial, Serial};
 pub use service::{CaChangeError, CaService, LoadedCa, store as settings_store};
 pub use status::{CaRootView, CaStatus, RootRole};
