@@ -53,8 +53,8 @@ pub(super) enum Render {
         /// collector cannot read the agent
         #[arg(long)]
         without_tls: bool,
-        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment; otherwise
-        /// it is read from the collector (--server)
+        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment;
+        /// otherwise it is read from the collector (--server)
         #[arg(long, value_name = "FILE")]
         fleet_ca: Option<PathBuf>,
         /// One cloud-config that starts with a boot command, or a MIME message with a boothook
@@ -76,8 +76,8 @@ pub(super) enum Render {
         /// collector cannot read the agent
         #[arg(long)]
         without_tls: bool,
-        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment; otherwise
-        /// it is read from the collector (--server)
+        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment;
+        /// otherwise it is read from the collector (--server)
         #[arg(long, value_name = "FILE")]
         fleet_ca: Option<PathBuf>,
         /// An existing config to merge; `-` reads standard input
@@ -203,8 +203,8 @@ pub(super) enum CaCommand {
         /// The root: that of agents, or that of clients (collectors and readers)
         #[arg(value_enum, value_name = "ROOT")]
         root: RootArg,
-        /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has only
-        /// the oldest root of clients no longer accept collectors
+        /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has
+        /// only the oldest root of clients no longer accept collectors
         #[arg(long)]
         drop_oldest: bool,
         #[command(flatten)]
