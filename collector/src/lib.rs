@@ -11,6 +11,7 @@
 //! Only `inventory/cluster` watches Kubernetes. Only the tasks that `writers` starts write to it,
 //! while this process leads.
 
+mod agent_tasks;
 pub mod api;
 mod bounded;
 pub mod ca;
@@ -19,6 +20,7 @@ pub mod config;
 pub mod credentials;
 pub mod ctl;
 pub mod doctor;
+pub mod enrolment;
 pub mod events;
 pub mod fleet;
 pub mod health;

@@ -6,7 +6,8 @@
 //! pulls (scrape)    ──▶   │
 //!                         ├──▶ dial: which address of a VM may be dialled
 //!                         ├──▶ labels: the desired labels of its Node, and the patch
-//!                         └──▶ health: the conditions of its GuestHealth
+//!                         ├──▶ health: the conditions of its GuestHealth
+//!                         └──▶ enrolment: whether its agent gets a certificate
 //! ```
 //!
 //! Inside the index: [`index`] applies events and finds the affected VMs; `keys` has the values
@@ -20,6 +21,8 @@ mod cluster_label;
 mod derive;
 mod detail;
 pub mod dial;
+pub mod enrolment;
+pub mod expected;
 pub mod facts;
 pub mod findings;
 pub mod health;
