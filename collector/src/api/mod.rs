@@ -10,6 +10,7 @@
 mod ca;
 mod clusters;
 mod collector_metrics;
+mod enrolment;
 mod error;
 mod findings;
 mod fleet_page;
@@ -41,6 +42,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use ca::RotateRequest;
+pub use enrolment::EnrolmentChange;
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;
 pub(crate) use findings::severity_name;
@@ -52,7 +54,8 @@ pub use router::{probes, router};
 pub use sd::TargetGroup;
 
 use crate::{
-    ca::CaService, fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy,
+    ca::CaService, enrolment::EnrolmentAdmin, fleet::FleetRead, labels::LabelStatusStore,
+    leader::WriteAccess, scrape::PageProxy,
 };
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
@@ -72,6 +75,8 @@ pub struct ApiState {
     pub pages: Option<Arc<PageProxy>>,
     /// The fleet's authority; none without enrolment.
     pub ca: Option<CaService>,
+    /// The recorded keys of agents; none without enrolment.
+    pub enrolment: Option<Arc<EnrolmentAdmin>>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
     /// Mount point of proc, for the metrics of the collector's process; usually `/proc`.
