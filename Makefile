@@ -5,7 +5,7 @@ OUT   ?= out
 N     ?= 1000
 GUEST ?=
 TARGET := $(shell uname -m)-unknown-linux-gnu
-# Programs of the benchmarks: fast enough not to disturb the measurement, quick to build.
+# Profile of the benchmark programs: fast enough not to disturb the measurement, quick to build.
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help

@@ -5,7 +5,8 @@
 #   guest-disks  disks in guests: N power cuts (20), LUKS and TPM, Debian 12, foreign and
 #                unreadable disks, races
 #   guest-dns    DNS in guests: N power cuts (6) while it is changed, and Debian 12
-#   containers   DNS with each owner of resolv.conf, killed at every point; deliveries killed at 12 moments
+#   containers   DNS with each owner of resolv.conf, killed at every point; deliveries killed at
+#                12 moments
 #   churn        the leading collector is killed N times (100) while VMs move; API servers restart
 #   oldest       the collector on Kubernetes 1.20
 #   disks        the engine of secondary disks is killed at N random moments (500)

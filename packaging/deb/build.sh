@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the agent's Debian package:  build.sh FOLDER STATIC-AGENT [MANUAL]
 #
-# MANUAL is a folder with man pages and completions (virtfleet-manual); left out, they are made. The same commit and the same
-# program give the same package, byte by byte.
+# MANUAL is a directory with man pages and completions (virtfleet-manual); without it, they are
+# generated. The same commit and binary give the same package, byte by byte.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${1:?folder} agent=${2:?path of the static agent} manual=${3:-}

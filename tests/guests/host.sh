@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Installs on this machine what real guests need: QEMU (8.2 or newer, for snapshots in files), tools for images and seeds,
-# a TPM in software, Ignition, and what cloud-init's schema check imports (cloud-init itself is a part of the cache: parts.sh). As root, from Debian; run twice, it does nothing the second time.
+# Installs on this machine what real guests need: QEMU (8.2 or newer, for snapshots in files), tools
+# for images and seeds, a software TPM, Ignition, and the imports of cloud-init's schema check
+# (cloud-init itself is a part in the cache: parts.sh). Needs root and Debian. A second run does
+# nothing.
 #
-#   VIRTFLEET_DEBIAN_MIRROR  where Debian is; default: where this machine's own apt gets it
+#   VIRTFLEET_DEBIAN_MIRROR  Debian's archive; default: the one of this machine's apt
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../parts/debian.sh
 
 say() { printf 'setup: %s\n' "$*"; }
 
-# Debian package → a command or file that shows that it is there.
+# Debian package → a command or file that shows that it is installed.
 packages='
 qemu-utils          command:qemu-img
 mmdebstrap          command:mmdebstrap
@@ -53,15 +55,15 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
-# Another installation may be under way.
+# Waits if another installation is running.
 patient=(-o DPkg::Lock::Timeout=300)
 if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"
     install_packages "${missing[@]}"
 fi
 if [ "$qemu" = missing ]; then
-    # bookworm's own QEMU is too old; its backports have one that will do. The machine's apt sources stay as they are:
-    # the packages come through source lists of this script's own.
+    # bookworm's own QEMU is too old; its backports have a newer one. The machine's apt sources are
+    # not changed: the script installs the packages with its own source lists.
     suite=$(. /etc/os-release && printf '%s' "${VERSION_CODENAME:-}")
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
@@ -76,14 +78,14 @@ if [ "$qemu" = missing ]; then
     } >"$work/sources.list"
     [ "$suite" != bookworm ] || target=bookworm-backports
     mkdir -p "$work/lists/partial"
-    own_sources=("${patient[@]}" -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/lists"
-        -o APT::Sandbox::User= -o Acquire::Languages=none -o Acquire::Retries=3)
+    own_sources=("${patient[@]}" -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=-
+        -o "Dir::State::lists=$work/lists" -o APT::Sandbox::User= -o Acquire::Languages=none -o Acquire::Retries=3)
     say "installing QEMU of $target"
     apt-get -qq "${own_sources[@]}" update
     apt-get -qq "${own_sources[@]}" install -y --no-install-recommends -t "$target" \
         qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios >/dev/null
     qemu_is_new_enough || {
-        say "QEMU 8.2 or newer cannot be had from Debian $target; install one by hand"
+        say "Debian $target has no QEMU 8.2 or newer; install one by hand"
         exit 1
     }
 fi

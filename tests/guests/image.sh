@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# A guest's kernel, initrd and root filesystem, from the cache or made for it:
+# A guest's kernel, initrd and root filesystem, from the cache or newly made:
 #
-#   image.sh SUITE         make it when it is not there (as root; network), and print its folder
-#   image.sh --path SUITE  print its folder, and fail when it is not there; no network
+#   image.sh SUITE         print its folder; make it if it is missing (as root; network)
+#   image.sh --path SUITE  print its folder; fail if it is missing; no network
 #
-# SUITE is bookworm or trixie. A folder holds vmlinuz, initrd.cpio, root.img (ext4, raw and sparse, never written to) and
-# facts. Its name carries a hash of everything that it is made by, so a change makes a new one.
+# SUITE is bookworm or trixie. A folder has vmlinuz, initrd.cpio, root.img (ext4, raw and sparse,
+# never written to) and facts. Its name has a hash of all scripts that make it, so a change makes a
+# new folder.
 #
 #   VIRTFLEET_GUESTS  the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/guests
 set -euo pipefail
@@ -26,10 +27,10 @@ fi
 suite=${1:-}
 case $suite in
 bookworm | trixie) ;;
-*) die "which suite? bookworm or trixie, not '$suite'" ;;
+*) die "unknown suite '$suite'; use bookworm or trixie" ;;
 esac
 
-# The name of what a list of files makes, whatever the machine.
+# Prints the hash of a list of files. It is the same on every machine.
 hash_of() { sha256sum "$@" | sha256sum | cut -c1-12; }
 root_key=$(hash_of rootfs.sh)
 mapfile -t sources < <(find . -type f ! -name host.sh | LC_ALL=C sort)
@@ -39,7 +40,7 @@ if [ -e "$folder/facts" ]; then
     printf '%s\n' "$folder"
     exit 0
 fi
-[ "$only_path" = no ] || die "there is no image of $suite for this checkout; tests/guests/image.sh $suite makes it"
+[ "$only_path" = no ] || die "the cache has no image of $suite for this checkout; run tests/guests/image.sh $suite"
 [ "$(id -u)" = 0 ] || die "only root can make an image of $suite: files in it belong to many users"
 
 mkdir -p "$cache"
@@ -67,7 +68,9 @@ fi
 say "$suite: making kernel, initrd and root image"
 tree="$work/tree"
 mkdir "$tree" "$work/out"
-zstd -dcq "$root" | tar -C "$tree" --numeric-owner --xattrs --xattrs-include='*' -xpf -
+# tar ends at the archive's end mark. The rest is read too: otherwise SIGPIPE ends zstd now and
+# then, and `pipefail` this script, without a message.
+zstd -dcq "$root" | { tar -C "$tree" --numeric-owner --xattrs --xattrs-include='*' -xpf - && cat >/dev/null; }
 version=$(basename "$(find "$tree/usr/lib/modules" -mindepth 1 -maxdepth 1 | sort -V | tail -n1)")
 cp "$tree/boot/vmlinuz-$version" "$work/out/vmlinuz"
 initrd/make.sh "$tree" "$version" "$work/out/initrd.cpio"
@@ -78,8 +81,8 @@ mke2fs -q -F -t ext4 -L root -m 0 -E lazy_itable_init=0,lazy_journal_init=0 -d "
     printf 'SUITE=%s\nKEY=%s\nKERNEL=%s\n' "$suite" "$key" "$version"
     printf 'CLOUD_INIT=%s\n' "$(sed -n '/^Package: cloud-init$/,/^$/s/^Version: //p' "$tree/var/lib/dpkg/status")"
 } >"$work/out/facts"
-# A rename: whoever looks sees the whole image or none of it.
+# A rename is atomic: a reader sees the complete image or nothing.
 mv "$work/out" "$folder"
-# Those of earlier recipes, with the snapshots in them, are of no use to anybody any more after a month.
+# Removes images of earlier versions of the scripts, with their snapshots, after a month.
 find "$cache" -mindepth 1 -maxdepth 1 -name "*$suite-*" -mtime +30 ! -path "$folder" ! -path "$root" -exec rm -rf {} +
 printf '%s\n' "$folder"

@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
-# Makes a guest's root filesystem from Debian's packages, as a tar:  rootfs.sh SUITE OUT.tar   (as root)
+# Makes a guest's root filesystem from Debian's packages, as a tar (as root):
+#
+#   rootfs.sh SUITE OUT.tar
 set -euo pipefail
 cd "$(dirname "$0")"
 . ../parts/debian.sh
@@ -12,13 +14,15 @@ cloud-init python3-yaml qemu-guest-agent ca-certificates curl
 e2fsprogs xfsprogs btrfs-progs dosfstools cryptsetup-bin dmsetup fdisk parted
 iproute2 ethtool
 '
-# What opens LUKS by a TPM: systemd loads the TPM libraries by name, so no package of it depends on them.
+# Packages for opening LUKS with a TPM. systemd loads the TPM libraries by name, so no package of
+# systemd depends on them.
 case $suite in
 bookworm) packages+='libtss2-esys-3.0.2-0 libtss2-mu0 libtss2-rc0 libtss2-tcti-device0' ;;
 *) packages+='systemd-cryptsetup libtss2-esys-3.0.2-0t64 libtss2-mu-4.0.1-0t64 libtss2-rc0t64 libtss2-tcti-device0t64' ;;
 esac
 archive=$(debian_mirror)
-# Documentation and languages are a third of it, and no guest of ours reads them. The initramfs of the package is not used.
+# Documentation and languages are a third of the size, and the tests do not use them. The initramfs
+# of the package is not used.
 mmdebstrap --quiet --variant=apt --mode=root --include="$(xargs <<<"$packages" | tr ' ' ,)" \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Apt::Key::gpgvcommand "/usr/bin/gpgv"' --aptopt='Acquire::Retries "3"' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \

@@ -30,13 +30,13 @@ die() {
     exit 1
 }
 
-whole() { # FOLDER: it has both programs
+complete() { # FOLDER: it has both programs
     [ -x "$1/kube-apiserver" ] && [ -x "$1/etcd" ]
 }
 
 given() { # prints KUBEBUILDER_ASSETS, if it is set
     [ -n "${KUBEBUILDER_ASSETS:-}" ] || return 1
-    whole "$KUBEBUILDER_ASSETS" || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS does not contain kube-apiserver and etcd; unset it, or run: setup-envtest use -p path"
+    complete "$KUBEBUILDER_ASSETS" || die "KUBEBUILDER_ASSETS=$KUBEBUILDER_ASSETS does not contain kube-apiserver and etcd; unset it, or run: setup-envtest use -p path"
     printf '%s\n' "$KUBEBUILDER_ASSETS"
 }
 
@@ -52,7 +52,7 @@ build() {
     version=$(own_apt "$suite" apt-cache showsrc kubernetes | awk '/^Version:/ { print $2; exit }')
     [ -n "$version" ] || die "Debian $suite has no source package kubernetes"
     key="$version-$(recipe_hash)"
-    if ! whole "$folder/$key"; then
+    if ! complete "$folder/$key"; then
         rm -rf "$work" "$folder/$key"
         mkdir -p "$work/download" "$folder"
         # Go makes some of its files read-only.
@@ -77,8 +77,8 @@ build() {
     mv -T "$folder/.current.$$" "$folder/current"
 }
 
-current() { # prints the folder in the cache, when it is whole
-    whole "$folder/current" || return 1
+current() { # prints the folder in the cache, if it is complete
+    complete "$folder/current" || return 1
     readlink -f "$folder/current"
 }
 
@@ -92,7 +92,7 @@ fetch() {
     ! given || return 0
     mkdir -p "$cache"
     "$here/parts.sh" fetch ${1:+"$1"} etcd >/dev/null
-    # One at a time, also between checkouts: the second finds what the first has built.
+    # One build at a time, also between checkouts: the second one finds the result of the first.
     exec 8>"$cache/.kube-apiserver.lock"
     flock -n 8 || {
         say "waiting for another build into $cache"

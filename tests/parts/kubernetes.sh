@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# A supported release of Kubernetes for the tests: a folder with kube-apiserver, kube-controller-manager, kube-scheduler and
-# etcd, printed on standard output.
+# A supported release of Kubernetes for the tests. Prints a folder with kube-apiserver,
+# kube-controller-manager, kube-scheduler and etcd on standard output.
 #
 #   kubernetes.sh fetch   build it unless it is in the cache
 #   kubernetes.sh path    print where it is, and fail if it is not there; no network
 #
-# The programs are built from the Go module k8s.io/kubernetes, at the version in kubernetes/go.mod, with the hashes in
-# kubernetes/go.sum. Go 1.21 or newer from PATH is used; otherwise Debian's is unpacked, not installed. The build takes
-# 10 to 20 minutes on two cores and 4 GB, of which the programs stay (200 MB). etcd is a part (parts.sh).
+# The programs are built from the Go module k8s.io/kubernetes, at the version in kubernetes/go.mod,
+# with the hashes in kubernetes/go.sum. Go 1.21 or newer from PATH is used; otherwise Debian's Go is
+# unpacked, not installed. The build takes 10 to 20 minutes on two cores and 4 GB. Only the programs
+# are kept (200 MB). etcd is a part (parts.sh).
 #
 #   VIRTFLEET_PARTS          the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/parts
 #   VIRTFLEET_DEBIAN_MIRROR  Debian's archive; default: the one of this machine's apt
 #   GOPROXY                  the module proxy, as for every use of Go
-#   GOCACHE, GOMODCACHE      Go's caches to use and keep; default: folders that are removed after the build
+#   GOCACHE, GOMODCACHE      Go's caches to use and keep; default: folders that are removed after
+#                            the build
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/debian.sh"
@@ -77,7 +79,7 @@ fetch() {
     [ $# = 0 ] || die "fetch takes no argument"
     mkdir -p "$cache"
     "$here/parts.sh" fetch etcd >/dev/null
-    # One at a time, also between checkouts: the second finds what the first has built.
+    # One build at a time, also between checkouts: the second one finds the result of the first.
     exec 8>"$cache/.kubernetes.lock"
     flock -n 8 || {
         say "waiting for another build into $cache"

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# KubeVirt's own objects and schemas for the tests: a folder, printed on standard output, with
-#   examples/1.N/KIND.json   an object with every field set, as that release serialises it (module kubevirt.io/api)
-#   schemas/1.N/KIND.yaml    the validation of the CustomResourceDefinition of that release (module kubevirt.io/kubevirt)
+# KubeVirt's own objects and schemas for the tests. Prints a folder on standard output, with
+#   examples/1.N/KIND.json   an object with every field set, as that release serialises it
+#                            (module kubevirt.io/api)
+#   schemas/1.N/KIND.yaml    the validation of the CustomResourceDefinition of that release
+#                            (module kubevirt.io/kubevirt)
 #
 #   kubevirt.sh fetch   fetch them unless they are in the cache (25 MB)
 #   kubevirt.sh path    print where they are, and fail if they are not there; no network
 #
-# Go's checksum database verifies the modules. VIRTFLEET_PARTS, VIRTFLEET_DEBIAN_MIRROR and GOPROXY: see kubernetes.sh.
+# Go's checksum database verifies the modules. For VIRTFLEET_PARTS, VIRTFLEET_DEBIAN_MIRROR and
+# GOPROXY see kubernetes.sh.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/debian.sh"
@@ -15,10 +18,11 @@ here=$(cd "$(dirname "$0")" && pwd)
 
 cache="${VIRTFLEET_PARTS:-${XDG_CACHE_HOME:-${HOME:?neither VIRTFLEET_PARTS, XDG_CACHE_HOME nor HOME is set}/.cache}/virtfleet/parts}"
 folder="$cache/kubevirt"
-# Not local to a function: the trap that removes it runs outside of all.
+# Not local to a function: the trap that removes it runs outside of functions.
 work="$cache/.new/kubevirt.$$"
 
-# Each module has the examples of its own release (HEAD); some have those of earlier releases (release-1.N), too.
+# Each module has the examples of its own release (HEAD). Some also have those of earlier releases
+# (release-1.N).
 releases='1.4 1.5 1.6 1.7 1.8 1.9'
 # The schemas of the oldest and the newest supported release.
 with_schemas='1.2 1.9'
@@ -41,13 +45,13 @@ current() { # prints the folder in the cache if it is there
 module() { # MODULE@VERSION
     local answer
     answer=$(cd "$work" && go mod download -json "$1" 2>&1) || {
-        say "$1 cannot be had: $(sed -n 's/^\s*"Error": "\(.*\)".*/\1/p' <<<"$answer")"
+        say "cannot download $1: $(sed -n 's/^\s*"Error": "\(.*\)".*/\1/p' <<<"$answer")"
         return 1
     }
     sed -n 's/^\s*"Dir": "\(.*\)".*/\1/p' <<<"$answer"
 }
 
-# Copies the examples of a module; there is none of a migration.
+# Copies the examples of a module. There is no example of a migration.
 examples() { # FOLDER-OF-MODULE RELEASE TO
     local from of kind
     for from in "$1"/apitesting/testdata/{HEAD,release-1.*}; do
@@ -106,7 +110,7 @@ fetch() {
     mkdir -p "$cache"
     exec 8>"$cache/.kubevirt.lock"
     flock -w 600 8 || die "another fetch has held $cache/.kubevirt.lock for ten minutes"
-    build || { current >/dev/null && say "what was fetched before stays in use"; } || die "there is nothing"
+    build || { current >/dev/null && say "the download failed; the previous one stays in use"; } || die "the download failed, and the cache has no earlier one"
     current
 }
 

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# The test runner cargo-nextest: prints the folder of a `cargo-nextest` program, and builds it first if needed.
+# The test runner cargo-nextest. Prints the folder of a `cargo-nextest` program, and builds it first
+# if needed.
 #
-#   nextest.sh fetch   print the folder; build the pinned version into the cache if there is none (a few minutes)
+#   nextest.sh fetch   print the folder; build the pinned version into the cache if there is none
+#                      (a few minutes)
 #   nextest.sh path    print the folder; fail if there is none
 #
 # A cargo-nextest that is already in PATH is used as it is. The groups and time limits of

@@ -41,7 +41,8 @@ usable_go() {
     (cd "$here/kubernetes" && GOPATH="$work/gopath" GOFLAGS=-modcacherw GOTOOLCHAIN=auto go version) >/dev/null 2>&1
 }
 
-# Debian's GOROOT has links to absolute paths. They are redirected to the folder of the unpacked package.
+# Debian's GOROOT has links to absolute paths. They are redirected to the folder of the unpacked
+# package.
 unpacked_go() { # GOROOT
     local link target
     while read -r link; do

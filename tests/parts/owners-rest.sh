@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# What a root with all owners of /etc/resolv.conf starts by itself: nothing that owns it, and nothing that a container has no use for:
-# owners-rest.sh TREE
+# Disables the services of a root with all owners of /etc/resolv.conf: the owners, and services that
+# are of no use in a container.
+#
+#   owners-rest.sh TREE
 set -euo pipefail
 tree=${1:?tree}
 
@@ -12,11 +14,11 @@ quiet mask apt-daily.timer apt-daily-upgrade.timer e2scrub_all.timer e2scrub_rea
     getty@tty1.service console-getty.service systemd-pstore.service systemd-update-utmp.service systemd-update-utmp-runlevel.service \
     systemd-udevd.service systemd-udevd-kernel.socket systemd-udevd-control.socket systemd-udev-trigger.service ldconfig.service \
     systemd-hwdb-update.service wpa_supplicant.service ModemManager.service
-# As systemd-resolved's package leaves it; where that does not run, the scenario has another one.
+# The link of systemd-resolved's package. A scenario without systemd-resolved replaces it.
 ln -sfn ../run/systemd/resolve/stub-resolv.conf "$tree/etc/resolv.conf"
 : >"$tree/etc/machine-id"
 echo localhost >"$tree/etc/hostname"
 : >"$tree/etc/fstab"
 rm -rf "$tree"/var/cache/apt/*.bin "$tree"/var/lib/apt/lists/* "$tree"/usr/lib/udev/hwdb.bin
-# Newer than /usr, or the first boot would update caches.
+# Newer than /usr; otherwise the first boot updates caches.
 touch -d "@$(($(date +%s) + 5))" "$tree/etc/.updated" "$tree/var/.updated"

@@ -1,7 +1,10 @@
 #!/usr/bin/env bash
-# Makes a root filesystem with every owner of /etc/resolv.conf that Debian has, as a tar:  owners-rootfs.sh SUITE OUT.tar   (as root)
+# Makes a root filesystem with every owner of /etc/resolv.conf that Debian has, as a tar (as root):
 #
-# None of them is enabled; whoever boots it chooses. resolvconf cannot be installed together with systemd-resolved, and lies as a package in /opt/packages.
+#   owners-rootfs.sh SUITE OUT.tar
+#
+# No owner is enabled; the scenario that boots the root chooses one. resolvconf cannot be installed
+# together with systemd-resolved, so its package is in /opt/packages.
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./debian.sh
@@ -12,7 +15,7 @@ systemd systemd-sysv systemd-resolved udev dbus procps util-linux iproute2 libns
 network-manager netplan.io ifupdown isc-dhcp-client dhcpcd-base
 '
 archive=$(debian_mirror)
-# Documentation, languages and hardware that no container has are half of it.
+# Documentation, languages and data of hardware that no container has are half of the size.
 mmdebstrap --quiet --variant=apt --mode=root --include="$(xargs <<<"$packages" | tr ' ' ,)" \
     --aptopt='APT::Install-Recommends "false"' --aptopt='Apt::Key::gpgvcommand "/usr/bin/gpgv"' --aptopt='Acquire::Retries "3"' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/doc/*' \

@@ -97,16 +97,16 @@ command -v cargo >/dev/null || {
 # Runs one step of the set-up and shows its progress. A failed step runs once more, because most
 # failures are network failures. If it fails again, prints its last lines and the consequence.
 step() { # CONSEQUENCE COMMAND…
-    local consequence=$1 attempt
+    local consequence=$1 attempt status
     shift
     for attempt in 1 2; do
         : >"$log"
-        if "$@" 2>&1 >/dev/null | tee -a "$log" >&2; then
-            return 0
-        fi
-        [ "$attempt" = 2 ] || say "failed: $*; trying once more"
+        status=0
+        "$@" 2>&1 >/dev/null | tee -a "$log" >&2 || status=$?
+        [ "$status" != 0 ] || return 0
+        [ "$attempt" = 2 ] || say "failed with exit code $status: $*; trying once more"
     done
-    say "failed twice: $*; its last lines:"
+    say "failed twice, now with exit code $status: $*; its last lines:"
     tail -n 20 "$log" | sed 's/^/setup:   /'
     say "$consequence"
     [ "${CI:-}" != true ] || exit 1

@@ -64,7 +64,9 @@ unpacked_root() { # PREFIX WHAT-IT-HAS SCRIPT MAKERS -- [--cached] SUITE
         mv "$work/root.tar.zst" "$packed"
     fi
     mkdir "$work/tree"
-    zstd -dcq "$packed" | tar -C "$work/tree" --numeric-owner --xattrs --xattrs-include='*' -xpf -
+    # tar ends at the archive's end mark. The rest is read too: otherwise SIGPIPE ends zstd now and
+    # then, and `pipefail` this script, without a message.
+    zstd -dcq "$packed" | { tar -C "$work/tree" --numeric-owner --xattrs --xattrs-include='*' -xpf - && cat >/dev/null; }
     # A rename is atomic: a reader sees the complete tree or nothing.
     mv "$work/tree" "$tree"
     found "$tree"

@@ -1,23 +1,24 @@
-//! A length of time as Kubernetes and Prometheus write it: `500ms`, `10s`, `5m`, `1h`.
+//! Durations as Kubernetes and Prometheus write them: `500ms`, `10s`, `5m`, `1h`.
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A [`Duration`] that reads and prints as `<number><unit>`, units `ms`, `s`, `m`, `h`.
+/// A [`Duration`] that is parsed and printed as `<number><unit>`, with the units `ms`, `s`, `m`,
+/// `h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Span(pub Duration);
 
 impl Span {
-    /// So many seconds.
+    /// A duration in seconds.
     pub const fn seconds(seconds: u64) -> Self {
         Self(Duration::from_secs(seconds))
     }
 }
 
-/// Text that is no length of time.
+/// Text that is not a valid duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a length of time such as 500ms, 10s, 5m or 1h")]
 pub struct InvalidSpan(String);
@@ -69,7 +70,7 @@ impl JsonSchema for Span {
         "Span".into()
     }
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "description": "A length of time: 500ms, 10s, 5m, 1h." })
+        schemars::json_schema!({ "type": "string", "pattern": "^[0-9]+(ms|s|m|h)$", "description": "Duration: 500ms, 10s, 5m, 1h." })
     }
 }
 

@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{InvalidId, MacAddr, Uuid};
 
-/// Path of [`EnrolmentRequest`].
+/// Path for [`EnrolmentRequest`].
 pub const REQUEST_PATH: &str = "/v1/enrolment/request";
-/// Path of [`IssuedCertificate`].
+/// Path for [`IssuedCertificate`].
 pub const CERTIFICATE_PATH: &str = "/v1/enrolment/certificate";
 /// Maximum size of each body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -21,7 +21,7 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024;
 pub struct Nonce(String);
 
 impl Nonce {
-    /// From random bytes.
+    /// Creates a nonce from random bytes.
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         use std::fmt::Write as _;
         let mut text = String::with_capacity(64);
@@ -60,39 +60,38 @@ impl From<Nonce> for String {
     }
 }
 
-/// Request of the collector for a CSR.
+/// The collector's request for a CSR.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnrolmentRequest {
-    /// The identity that the certificate will have:
-    /// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>`. An agent whose certificate has
-    /// another identity replaces its key and answers 409.
+    /// Identity in the future certificate: `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>`.
+    /// An agent whose certificate has another identity replaces its key and answers 409.
     pub identity: String,
-    /// Must be in the CSR.
+    /// The CSR must contain this nonce.
     pub nonce: Nonce,
-    /// The agent's key belongs to another VM: the agent replaces it and answers 409.
+    /// True if the agent's key belongs to another VM: the agent replaces it and answers 409.
     #[serde(default)]
     pub replace_key: bool,
 }
 
-/// Answer of the agent to [`EnrolmentRequest`].
+/// The agent's answer to [`EnrolmentRequest`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnrolmentAnswer {
-    /// PKCS #10 in PEM (RFC 2986), signed with the key with which the agent serves this connection.
+    /// PKCS #10 in PEM (RFC 2986), signed with the key that the agent uses on this connection.
     pub csr: String,
-    /// What the guest knows of its VM.
+    /// Identity of the VM as the guest reads it.
     pub evidence: EnrolmentEvidence,
 }
 
-/// What the guest knows of its VM. The collector compares each value with the VMI.
+/// Identity of the VM as the guest reads it. The collector compares each value with the VMI.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EnrolmentEvidence {
     /// SMBIOS system UUID: `spec.domain.firmware.uuid` of the VMI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smbios_uuid: Option<Uuid>,
-    /// Host name as the kernel has it.
+    /// Host name in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<String>,
     /// Hardware addresses of the physical network interfaces.
@@ -107,10 +106,10 @@ pub struct EnrolmentEvidence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct IssuedCertificate {
-    /// The certificate, then its chain without the root, in PEM.
+    /// The certificate, followed by its chain without the root, in PEM.
     pub certificate: String,
-    /// Authorities of clients that the agent must accept beside those in its settings, in PEM.
-    /// Replaces what an earlier issue brought; empty removes it.
+    /// CA certificates for clients that the agent must accept in addition to those in its settings,
+    /// in PEM. They replace those of an earlier certificate; an empty value removes them.
     #[serde(default)]
     pub client_authorities: String,
 }
@@ -119,7 +118,7 @@ pub struct IssuedCertificate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EnrolmentError {
-    /// Reason, as a sentence for people.
+    /// Human-readable reason.
     pub reason: String,
 }
 

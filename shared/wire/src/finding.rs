@@ -1,20 +1,20 @@
-//! A finding: one thing that somebody should know, with its evidence and what to do about it.
+//! Findings: each reports one condition, with its evidence and a remedy.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How bad it is. Ordered: `Info < Warning < Critical`.
+/// Severity of a finding. Ordered: `Info < Warning < Critical`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase", from = "String")]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// Information; nothing is wrong.
     Info,
-    /// Wrong, and it will hurt later or hurts a little now. Also what an unknown, newer severity is
-    /// read as.
+    /// A problem with a small effect now, or an effect later. Unknown severities of newer agents
+    /// are read as this one.
     Warning,
-    /// Wrong now, and somebody should act.
+    /// A problem that needs action now.
     Critical,
 }
 
@@ -28,44 +28,46 @@ impl From<String> for Severity {
     }
 }
 
-/// What a finding is about.
+/// Subject of a finding.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct Subject {
-    /// e.g. `VM`, `Settings`, `Disk`, `Manifest`.
+    /// Kind, e.g. `VM`, `Settings`, `Disk`, `Manifest`.
     pub kind: String,
-    /// e.g. `cluster-a/worker-0`, `/etc/virtfleet/agent.yaml`.
+    /// Name, e.g. `cluster-a/worker-0`, `/etc/virtfleet/agent.yaml`.
     pub name: String,
 }
 
-/// One finding. Its `id` and `subject` together identify it: the same two mean the same finding,
-/// seen again.
+/// One finding. `id` and `subject` together identify it: two findings with the same values are the
+/// same finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Finding {
-    /// Stable and made for machines, e.g. `identity-uuid-mismatch`. Listed in `docs/findings.md`.
+    /// Stable, machine-readable identifier, e.g. `identity-uuid-mismatch`. Listed in
+    /// `docs/findings.md`.
     pub id: String,
-    /// How bad it is.
+    /// Severity.
     pub severity: Severity,
-    /// What it is about.
+    /// Subject.
     pub subject: Subject,
-    /// One CamelCase word, as in a Kubernetes condition.
+    /// Reason: one CamelCase word, as in a Kubernetes condition.
     pub reason: String,
-    /// One sentence for a person: what is wrong, and where.
+    /// Human-readable sentence: what is wrong, and where.
     pub message: String,
-    /// The values that led to it, by name.
+    /// Values from which the finding follows, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub evidence: BTreeMap<String, String>,
-    /// What to do next: a command to type or a field to set.
+    /// Next step: a command to run or a field to set.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub remedy: String,
-    /// When it was first seen, RFC 3339 in UTC; empty until a program with a clock has seen it.
+    /// Time at which the finding was first seen, RFC 3339 in UTC. Empty until a program with a
+    /// clock has seen it.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub since: String,
 }
 
 impl Finding {
-    /// A finding without evidence, remedy and time; add them with [`Finding::with`],
-    /// [`Finding::remedy`].
+    /// Creates a finding without evidence, remedy and time. [`Finding::with`] and
+    /// [`Finding::remedy`] add them.
     pub fn new(
         id: &str,
         severity: Severity,
@@ -88,14 +90,14 @@ impl Finding {
         }
     }
 
-    /// The same with one more piece of evidence.
+    /// Adds one piece of evidence.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl ToString) -> Self {
         self.evidence.insert(name.to_owned(), value.to_string());
         self
     }
 
-    /// The same with what to do next.
+    /// Sets the remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Self {
         self.remedy = remedy.into();

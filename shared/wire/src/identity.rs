@@ -1,8 +1,9 @@
-//! Who a guest says it is, each field with the place where it was read, and what it believes of its
-//! topology.
+//! Identity of a guest as the guest reports it, with the source of each field, and its topology as
+//! configured in the guest.
 //!
-//! None of this decides anything: the collector knows a VM by the address it dialled and by the
-//! certificate, and uses these words to confirm, or to find that two of them disagree.
+//! The collector makes no decision from these values. It identifies a VM by the address that it
+//! dialled and by the certificate, and uses these values to confirm the identity or to detect that
+//! two of them disagree.
 
 use std::collections::BTreeMap;
 
@@ -14,15 +15,15 @@ use crate::ids::MacAddr;
 /// A value with its provenance.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Sourced<T> {
-    /// What was read.
+    /// The value.
     pub value: T,
-    /// Where: a path under the guest's root (`/sys/class/dmi/id/product_uuid`), `state:<file>`, a
-    /// system call's name.
+    /// Its source: a path under the guest's root (`/sys/class/dmi/id/product_uuid`),
+    /// `state:<file>`, or the name of a system call.
     pub source: String,
 }
 
 impl<T> Sourced<T> {
-    /// A value read at `source`.
+    /// A value with its source.
     pub fn new(value: T, source: impl Into<String>) -> Self {
         Self {
             value,
@@ -31,34 +32,32 @@ impl<T> Sourced<T> {
     }
 }
 
-/// A field of [`Identity`] that could not be had, and why.
+/// A field of [`Identity`] that could not be read, and the reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Missing {
-    /// The field's name as in the report, e.g. `smbiosUuid`.
+    /// Name of the field in the report, e.g. `smbiosUuid`.
     pub field: String,
-    /// Where it was looked for and what came back, e.g. `/sys/class/dmi/id/product_uuid: permission
-    /// denied`.
+    /// Source and error, e.g. `/sys/class/dmi/id/product_uuid: permission denied`.
     pub reason: String,
 }
 
-/// One network interface as the guest sees it.
+/// A network interface of the guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Interface {
     /// Kernel name, e.g. `eth0`.
     pub name: String,
-    /// Hardware address; none for interfaces that have none.
+    /// Hardware address. Absent if the interface has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<MacAddr>,
-    /// Addresses with prefix length, e.g. `10.0.2.15/24`; link-local ones too.
+    /// Addresses with prefix length, e.g. `10.0.2.15/24`, including link-local addresses.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// Whether it stands for a device of the VM (PCI or another bus) and not for a bridge, tunnel
-    /// or veth.
+    /// True for a device of the VM (PCI or another bus); false for a bridge, tunnel or veth.
     #[serde(default)]
     pub physical: bool,
 }
 
-/// Who the guest says it is. Absent fields are listed in `missing` with the reason.
+/// Identity of the guest as the guest reports it. `missing` lists absent fields with the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Identity {
@@ -74,17 +73,17 @@ pub struct Identity {
     /// SMBIOS product name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub product: Option<Sourced<String>>,
-    /// Chassis asset tag, which the VMI's author may set.
+    /// Chassis asset tag; the VMI's author may set it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub asset_tag: Option<Sourced<String>>,
     /// Instance id of cloud-init's data source (NoCloud: the firmware UUID; ConfigDrive:
     /// `name.namespace`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_id: Option<Sourced<String>>,
-    /// Host name that the data source asked for.
+    /// Host name in the metadata of the data source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub local_hostname: Option<Sourced<String>>,
-    /// Instance type that the data source names.
+    /// Instance type in the metadata of the data source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<Sourced<String>>,
     /// cloud-init's data source, e.g. `nocloud`, `configdrive`.
@@ -93,35 +92,35 @@ pub struct Identity {
     /// `/etc/machine-id`, 32 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub machine_id: Option<Sourced<String>>,
-    /// Host name as the kernel has it.
+    /// Host name in the kernel.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hostname: Option<Sourced<String>>,
-    /// Interfaces, by name.
+    /// Interfaces, sorted by name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interfaces: Option<Sourced<Vec<Interface>>>,
-    /// What could not be had, and why.
+    /// Fields that could not be read, and the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<Missing>,
 }
 
-/// Topology as the guest believes it, for the collector to compare with the placement.
+/// Topology as configured in the guest. The collector compares it with the placement.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Claims {
-    /// Labels that kubelet was told to set on its Node (`--node-labels`), by key.
+    /// Labels that kubelet sets on its Node (`--node-labels`), by key.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub kubelet_labels: BTreeMap<String, Sourced<String>>,
-    /// The name under which kubelet registers (`--hostname-override`), when it is set.
+    /// Name under which kubelet registers (`--hostname-override`), if it is set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubelet_node_name: Option<Sourced<String>>,
-    /// kubelet's `--provider-id`, when it is set, e.g. `kubevirt://worker-0`.
+    /// kubelet's `--provider-id`, if it is set, e.g. `kubevirt://worker-0`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_id: Option<Sourced<String>>,
-    /// The infra node's name from KubeVirt's downwardMetrics (`HostName`); it follows a live
+    /// Name of the infra node, from KubeVirt's downwardMetrics (`HostName`). It changes with a live
     /// migration.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub infra_node: Option<Sourced<String>>,
-    /// `namespace/name`, when the chassis asset tag has that form.
+    /// `namespace/name` of the VM, if the chassis asset tag has that form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vm: Option<Sourced<String>>,
 }

@@ -1,28 +1,28 @@
-//! Identifiers as types, so that a name is never passed where a UID is meant.
+//! Types for identifiers, so that a name cannot be passed in place of a UID.
 //!
-//! Each parses from text, checks the rule of the system that issues it, prints as it was written,
-//! and serialises as a plain string. A copy shares the text: a fleet names each VM in a dozen
-//! places.
+//! Each type is parsed from text, checks the rule of the system that issues it, is printed as it
+//! was written, and is serialized as a plain string. Clones share the text, because a fleet stores
+//! the name of each VM in a dozen places.
 
 use std::{fmt, str::FromStr, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Text that is not a valid identifier of the kind asked for.
+/// Text that is not a valid identifier of the requested kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a valid {kind}: {rule}")]
 pub struct InvalidId {
-    /// The kind, as a person would say it, e.g. `namespace`.
+    /// Kind of identifier for messages, e.g. `namespace`.
     pub kind: &'static str,
-    /// The text that was refused.
+    /// The rejected text.
     pub text: String,
-    /// The rule that it breaks.
+    /// The violated rule.
     pub rule: &'static str,
 }
 
-/// `[a-z0-9]([-a-z0-9.]*[a-z0-9])?`, at most 253 bytes: RFC 1123 subdomain, Kubernetes' rule for
-/// object names.
+/// Whether a text is an RFC 1123 subdomain, Kubernetes' rule for object names:
+/// `[a-z0-9]([-a-z0-9.]*[a-z0-9])?`, at most 253 bytes.
 fn is_dns_subdomain(text: &str) -> bool {
     let edge = |byte: Option<&u8>| byte.is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
     text.len() <= 253
@@ -33,12 +33,12 @@ fn is_dns_subdomain(text: &str) -> bool {
             .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.')
 }
 
-/// RFC 1123 label: a subdomain of one part, at most 63 bytes.
+/// Whether a text is an RFC 1123 label: a subdomain of one part, at most 63 bytes.
 fn is_dns_label(text: &str) -> bool {
     text.len() <= 63 && !text.contains('.') && is_dns_subdomain(text)
 }
 
-/// A UID as Kubernetes issues it: opaque, printable, no white space, at most 128 bytes.
+/// Whether a text can be a UID of Kubernetes: opaque, printable, no white space, at most 128 bytes.
 fn is_uid(text: &str) -> bool {
     !text.is_empty() && text.len() <= 128 && text.bytes().all(|b| b.is_ascii_graphic())
 }
@@ -52,7 +52,7 @@ macro_rules! text_id {
         pub struct $name(Arc<str>);
 
         impl $name {
-            /// The text, as it was given.
+            /// The text as written.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -91,7 +91,7 @@ text_id!(
     Namespace, "namespace", is_dns_label, "lower-case letters, digits and '-', at most 63 characters"
 );
 text_id!(
-    /// The name of a VM, which is also that of its VMI (RFC 1123 subdomain).
+    /// The name of a VM and of its VMI (RFC 1123 subdomain).
     VmName, "VM name", is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
 );
 text_id!(
@@ -99,21 +99,22 @@ text_id!(
     NodeName, "node name", is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
 );
 text_id!(
-    /// The name of a user cluster: of its `UserCluster` object, and of its folder under
+    /// The name of a user cluster: name of its `UserCluster` object, and of its folder under
     /// `clusters/`.
     ClusterName, "cluster name", is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
 );
 text_id!(
-    /// An object's UID: opaque, never reused, so it names one incarnation.
+    /// The UID of an object: opaque and never reused, so it identifies one incarnation.
     Uid, "UID", is_uid, "1 to 128 printable characters without spaces"
 );
 
-/// Names a VM through all its incarnations: `namespace/name`. Its [`Uid`] names one incarnation.
+/// Identifies a VM across all its incarnations: `namespace/name`. Its [`Uid`] identifies one
+/// incarnation.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub struct VmKey {
     /// The namespace of the VM in the infra cluster.
     pub namespace: Namespace,
-    /// The VM's name there.
+    /// The VM's name in that namespace.
     pub name: VmName,
 }
 
@@ -126,19 +127,19 @@ impl fmt::Display for VmKey {
 /// A 128-bit UUID in its canonical lower-case form: SMBIOS system UUID, firmware UUID of a VMI,
 /// machine-id.
 ///
-/// Parses with or without dashes and in either case; SMBIOS, libvirt and systemd each print their
-/// own form.
+/// Parsing accepts it with or without dashes and in either case, because SMBIOS, libvirt and
+/// systemd each print another form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Uuid(u128);
 
 impl Uuid {
-    /// All bits zero or all bits one: SMBIOS 7.2.1 says "not present" and "not set" with them. No
-    /// identity.
+    /// Whether all bits are zero or all bits are one. SMBIOS 7.2.1 defines these as "not present"
+    /// and "not set", so they identify nothing.
     pub fn is_placeholder(self) -> bool {
         self.0 == 0 || self.0 == u128::MAX
     }
-    /// From its numeric value, most significant byte first.
+    /// Creates a UUID from its numeric value, most significant byte first.
     pub fn from_u128(value: u128) -> Self {
         Self(value)
     }
@@ -198,14 +199,15 @@ impl JsonSchema for Uuid {
     }
 }
 
-/// An Ethernet address in lower case with colons, e.g. `02:00:00:00:00:01`. Parses `-` as
-/// separator, too.
+/// An Ethernet address in lower case with colons, e.g. `02:00:00:00:00:01`. Parsing also accepts
+/// `-` as separator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct MacAddr([u8; 6]);
 
 impl MacAddr {
-    /// `00:00:00:00:00:00`, which loopback and tunnels show: no identity.
+    /// Whether the address is `00:00:00:00:00:00`, as on loopback and tunnels. It identifies
+    /// nothing.
     pub fn is_zero(self) -> bool {
         self.0 == [0; 6]
     }

@@ -1,14 +1,14 @@
-//! The contracts between the agent, the collector and the CLI: types, settings, findings and the
-//! exposition format. Everything here is a value: no file, no socket, no clock. Both programs read
-//! and write these types, so a change here is a change of contract (see `docs/contracts.md`).
+//! Contracts between the agent, the collector and the CLI: types, settings, findings and the
+//! exposition format. This crate only has values: it uses no file, socket or clock. Both programs
+//! read and write these types, so a change here changes a contract (see `docs/contracts.md`).
 //!
-//! - [`ids`]: names and identifiers that must not be mixed up;
-//! - [`report`]: what a guest says of itself, with [`identity`] and [`finding`]s;
+//! - [`ids`]: types for names and identifiers, so that they cannot be confused;
+//! - [`report`]: the report of a guest, with [`identity`] and [`finding`]s;
 //! - [`enrolment`]: how an agent gets its certificate;
 //! - [`settings`]: the agent's settings and their JSON Schema;
-//! - [`layered`]: YAML fragments → one merged, located, checked value (used for every settings file
-//!   and manifest);
-//! - [`exposition`]: the one page writer, and the reader of such pages.
+//! - [`layered`]: YAML fragments → one merged and validated value, with file and line of each part
+//!   (for every settings file and manifest);
+//! - [`exposition`]: the writer and the parser of metrics pages.
 
 pub mod duration;
 pub mod enrolment;

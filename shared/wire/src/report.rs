@@ -1,7 +1,7 @@
-//! `GuestReport`: what a guest says of itself, as JSON of at most [`MAX_REPORT_BYTES`].
+//! `GuestReport`: the report of a guest, as JSON of at most [`MAX_REPORT_BYTES`].
 //!
-//! Unknown fields are ignored and absent ones default, so a collector reads agents of two versions
-//! back and of a later one.
+//! Unknown fields are ignored and absent fields have defaults, so a collector can read the reports
+//! of agents that are up to two versions older or one version newer.
 
 mod census;
 mod error;
@@ -23,59 +23,59 @@ pub use census::{
     MAX_SECTIONS,
 };
 
-/// The program that speaks.
+/// The program that made the report.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AgentInfo {
-    /// Its version, e.g. `0.1.0`.
+    /// Version, e.g. `0.1.0`.
     pub version: String,
-    /// What it can do, by name, sorted.
+    /// Names of its features, sorted.
     pub features: Vec<String>,
 }
 
-/// The guest's clocks at the moment of the report, in nanoseconds.
+/// Clocks of the guest at the time of the report, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Clock {
-    /// `CLOCK_BOOTTIME`: since boot, suspend included.
+    /// `CLOCK_BOOTTIME`: time since boot, including suspend.
     pub boottime_ns: u64,
-    /// `CLOCK_MONOTONIC`: since boot, suspend excluded.
+    /// `CLOCK_MONOTONIC`: time since boot, excluding suspend.
     pub monotonic_ns: u64,
-    /// `CLOCK_REALTIME`: since 1970.
+    /// `CLOCK_REALTIME`: time since 1970.
     pub realtime_ns: u64,
 }
 
-/// Whether a section says what it should.
+/// Completeness of a section.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SectionStatus {
-    /// All of it is there.
+    /// Complete.
     Ok,
-    /// Part of it is missing; a finding or the item says what.
+    /// Incomplete. A finding or the item names the missing part.
     Partial,
-    /// It could not be had.
+    /// The content could not be read.
     Failed,
-    /// Written by a newer agent with a status that this version does not know.
+    /// A status of a newer agent that this version does not know.
     #[default]
     #[serde(other)]
     Unknown,
 }
 
-/// One section: a list of like things.
+/// A section: a list of objects of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Section {
-    /// Whether it is complete.
+    /// Completeness of the section.
     pub status: SectionStatus,
-    /// How old its content was when the report was made, in milliseconds.
+    /// Age of the content when the report was made, in milliseconds.
     pub age_ms: u64,
-    /// Its things, each a JSON object.
+    /// Objects of the section, as JSON.
     pub items: Vec<serde_json::Value>,
-    /// Whether items were left out to keep the report within [`MAX_REPORT_BYTES`].
+    /// True if items were dropped to keep the report within [`MAX_REPORT_BYTES`].
     pub truncated: bool,
 }
 
-/// What a guest says of itself.
+/// Report of a guest.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GuestReport {
@@ -83,32 +83,32 @@ pub struct GuestReport {
     pub api_version: String,
     /// [`REPORT_KIND`].
     pub kind: String,
-    /// The program that speaks.
+    /// The program that made the report.
     pub agent: AgentInfo,
-    /// `/proc/sys/kernel/random/boot_id`; a new one means a new boot. Empty when it could not be
+    /// `/proc/sys/kernel/random/boot_id`; a new value means a new boot. Empty if it could not be
     /// read.
     pub boot_id: String,
-    /// Counts the reports of this process, from 1.
+    /// Sequence number of the report in this process, from 1.
     pub seq: u64,
-    /// The guest's clocks.
+    /// Clocks of the guest.
     pub clock: Clock,
-    /// Who it says it is.
+    /// Identity of the guest as the guest reports it.
     pub identity: Identity,
-    /// Topology as it believes it.
+    /// Topology as configured in the guest.
     pub claims: Claims,
-    /// `system`, `cpu`, `disks`, `nics`, `settings`, …
+    /// Sections by name: `system`, `cpu`, `disks`, `nics`, `settings`, …
     pub sections: BTreeMap<String, Section>,
-    /// What somebody should know.
+    /// Findings.
     pub findings: Vec<Finding>,
 }
 
 impl GuestReport {
-    /// Reads a report from JSON: size first, then how many there are of each thing, then shape,
-    /// then kind and version. What a report holds is counted before any of it is kept, so that a
-    /// hostile one costs no memory beyond its bytes.
+    /// Parses a report from JSON. Checks the size first, then the number of entries of each kind,
+    /// the shape, and the kind and version. The entries are counted before any of them is stored,
+    /// so that a hostile report needs no memory beyond its bytes.
     ///
     /// # Errors
-    /// See [`ReportError`].
+    /// [`ReportError`]: a violated limit, malformed JSON, or an unsupported kind or version.
     pub fn from_json(bytes: &[u8]) -> Result<Self, ReportError> {
         if bytes.len() > MAX_REPORT_BYTES {
             return Err(ReportError::TooLarge(bytes.len()));
@@ -124,12 +124,12 @@ impl GuestReport {
         Ok(report)
     }
 
-    /// The JSON, cut to what [`GuestReport::from_json`] takes: lists that are too long lose their
-    /// ends, then the heaviest section loses its last items, then findings go from the end, until
-    /// it fits. A section that was cut is marked `truncated`.
+    /// Serializes the report as JSON that [`GuestReport::from_json`] accepts. To fit the limits it
+    /// shortens lists that are too long, then drops the last items of the largest section, then the
+    /// last findings. A shortened section is marked `truncated`.
     ///
     /// # Errors
-    /// It cannot be written as JSON.
+    /// The report cannot be serialized as JSON.
     pub fn to_json_within_limit(mut self) -> Result<Vec<u8>, serde_json::Error> {
         self.shorten_lists();
         loop {
@@ -137,18 +137,19 @@ impl GuestReport {
             if json.len() <= MAX_REPORT_BYTES && census::check(&json).is_ok() {
                 return Ok(json);
             }
-            let weigh =
+            let items_bytes =
                 |section: &Section| serde_json::to_string(&section.items).map_or(0, |text| text.len());
-            let heaviest = self
+            let largest = self
                 .sections
                 .values_mut()
                 .filter(|s| !s.items.is_empty())
-                .max_by_key(|s| weigh(s));
-            if let Some(section) = heaviest {
+                .max_by_key(|s| items_bytes(s));
+            if let Some(section) = largest {
                 section.items.truncate(section.items.len() / 2);
                 section.truncated = true;
             } else if self.findings.is_empty() {
-                // Only identity is left: cut what a hostile guest could have blown up.
+                // Only the identity is left: drop the fields that a hostile guest may have made too
+                // large.
                 self.identity = Identity::default();
                 self.claims = Claims::default();
                 self.sections = BTreeMap::new();

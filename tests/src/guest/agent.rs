@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
-use super::wire::{Lines, RESYNC};
+use super::wire::{CLOSED, Lines, RESYNC};
 
 /// Timeout of one ping. Pings are few, because the agent's port buffers a minute of them.
 const KNOCK: Duration = Duration::from_secs(1);
@@ -52,7 +52,7 @@ impl Agent {
         loop {
             match self.knock(deadline.min(Instant::now() + KNOCK)) {
                 Ok(()) => return Ok(()),
-                Err(error) if Instant::now() >= deadline || format!("{error:#}").contains("closed") => {
+                Err(error) if Instant::now() >= deadline || format!("{error:#}").contains(CLOSED) => {
                     return Err(error.context(format!(
                         "the guest agent has not answered for {:.1} s",
                         begun.elapsed().as_secs_f64()

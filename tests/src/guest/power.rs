@@ -1,11 +1,15 @@
 //! Power operations of a guest: power off, power cut, pause, and migration to another QEMU.
 
-use std::{fs, time::Duration};
+use std::{fs, os::unix::process::ExitStatusExt as _, time::Duration};
 
 use anyhow::{Context as _, Result};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
-use super::running::{BOOT, Guest};
+use super::{
+    running::{BOOT, Guest},
+    say,
+};
 use crate::wait::{self, eventually};
 
 /// Timeout of a shutdown.
@@ -32,7 +36,25 @@ impl Guest {
     }
 
     /// Boots it and waits until the guest agent answers.
+    ///
+    /// Under emulation QEMU itself sometimes aborts while a guest boots (seen once in some thousand
+    /// boots: `iotlb_to_section: Assertion ... failed`). That is a power cut during the boot, after
+    /// which the guest must boot as well, so it boots once more.
     pub fn boot_to_agent(&self) -> Result<()> {
+        self.boot()?;
+        let error = match self.wait_agent(BOOT) {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        let ended = self.state().process()?.ended()?;
+        if ended.and_then(|status| status.signal()) != Some(Signal::SIGABRT as i32) {
+            return Err(error);
+        }
+        say(&format!(
+            "QEMU aborted, so {} boots again: {error:#}",
+            self.vm().name
+        ));
+        self.state().kill();
         self.boot()?;
         self.wait_agent(BOOT)
     }

@@ -1,7 +1,7 @@
 //! Newline-delimited JSON over a unix socket, as used by QMP and the guest agent.
 
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{self, ErrorKind, Read as _, Write as _},
     os::unix::net::UnixStream,
     path::Path,
     time::{Duration, Instant},
@@ -14,6 +14,9 @@ use crate::wait::eventually;
 
 /// The byte that resets the guest agent's parser. It cannot occur in UTF-8 text.
 pub(super) const RESYNC: u8 = 0xff;
+
+/// Text of the error after the peer (QEMU) has closed the socket or has ended.
+pub(super) const CLOSED: &str = "the socket is closed";
 
 /// The connection.
 #[derive(Debug)]
@@ -41,10 +44,11 @@ impl Lines {
         while !rest.is_empty() {
             self.socket.set_write_timeout(Some(left(deadline)?))?;
             match self.socket.write(rest) {
-                Ok(0) => bail!("the socket is closed"),
+                Ok(0) => bail!(CLOSED),
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("the peer does not read"),
+                Err(error) if is_closed(&error) => bail!(CLOSED),
                 Err(error) => return Err(error).context("write"),
             }
         }
@@ -68,13 +72,19 @@ impl Lines {
             self.socket.set_read_timeout(Some(left(deadline)?))?;
             let mut chunk = [0; 8 * 1024];
             match self.socket.read(&mut chunk) {
-                Ok(0) => bail!("the socket is closed"),
+                Ok(0) => bail!(CLOSED),
                 Ok(count) => self.buffer.extend_from_slice(&chunk[..count]),
                 Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {}
+                Err(error) if is_closed(&error) => bail!(CLOSED),
                 Err(error) => return Err(error).context("read"),
             }
         }
     }
+}
+
+/// Whether the error means that the peer has closed the socket.
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 /// Time until the deadline; never zero, because a socket timeout cannot be zero.

@@ -1,4 +1,4 @@
-//! The reader: one line at a time, borrowed from the text, so that a page of any size is read in
+//! The parser: parses one line at a time and borrows from the text, so a page of any size needs
 //! constant memory.
 
 use std::borrow::Cow;
@@ -8,7 +8,7 @@ use super::{MetricType, is_label_name, is_metric_name};
 /// One line of a page.
 #[derive(Debug)]
 pub enum Line<'text> {
-    /// Empty, or a comment that says nothing to a machine.
+    /// An empty line, or a comment without meaning in the format.
     Blank,
     /// `# HELP name text`, unescaped.
     Help(&'text str, Cow<'text, str>),
@@ -23,13 +23,13 @@ pub enum Line<'text> {
 /// One sample.
 #[derive(Debug, Clone)]
 pub struct Sample<'text> {
-    /// The metric's name.
+    /// Name of the metric.
     pub name: &'text str,
-    /// Its labels, checked when the line was read.
+    /// Labels. They were validated when the line was parsed.
     pub labels: Labels<'text>,
     /// The value.
     pub value: f64,
-    /// Milliseconds since 1970, when the page says so.
+    /// Time stamp in milliseconds since 1970, if the page has one.
     pub timestamp_ms: Option<i64>,
 }
 
@@ -39,27 +39,27 @@ pub struct Labels<'text> {
     rest: &'text str,
 }
 
-/// What is wrong with a line.
+/// Error of parsing a line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineError {
-    /// The metric's name breaks the rule for names.
+    /// The metric's name violates the rule for names.
     #[error("bad metric name {0:?}")]
     Name(String),
     /// The labels are not `{name="value",…}`.
     #[error("bad labels at {0:?}")]
     Labels(String),
-    /// The value is no number.
+    /// The value is not a number.
     #[error("bad value {0:?}")]
     Value(String),
-    /// The time stamp is no whole number of milliseconds.
+    /// The time stamp is not a whole number of milliseconds.
     #[error("bad time stamp {0:?}")]
     Timestamp(String),
-    /// A `# TYPE` line names no type that the format has.
+    /// A `# TYPE` line has an unknown type.
     #[error("bad type {0:?}")]
     Type(String),
 }
 
-/// At most this much of an offending text is quoted in an error.
+/// The beginning of an invalid text, for an error.
 fn quote(text: &str) -> String {
     text.chars().take(40).collect()
 }
@@ -67,7 +67,7 @@ fn quote(text: &str) -> String {
 /// Parses one line, without its line feed.
 ///
 /// # Errors
-/// What is wrong with the line.
+/// The first error in the line.
 pub fn parse_line(line: &str) -> Result<Line<'_>, LineError> {
     let line = line.trim_matches([' ', '\t', '\r']);
     match line.strip_prefix('#') {
@@ -130,7 +130,7 @@ fn sample(line: &str) -> Result<Sample<'_>, LineError> {
     let text = words.next().unwrap_or_default();
     let value = parse_value(text).ok_or_else(|| LineError::Value(quote(text)))?;
     let timestamp_ms = match words.next() {
-        // OpenMetrics puts an exemplar behind a `#`.
+        // OpenMetrics appends an exemplar after a `#`.
         None | Some("#") => None,
         Some(text) => Some(text.parse().map_err(|_| LineError::Timestamp(quote(text)))?),
     };
@@ -142,14 +142,14 @@ fn sample(line: &str) -> Result<Sample<'_>, LineError> {
     })
 }
 
-/// Go's `ParseFloat`, which the format names, takes `NaN`, `Inf`, `+Inf`, `-Inf` in any case; so
-/// does Rust's.
+/// Parses a value. Go's `ParseFloat`, which the format refers to, accepts `NaN`, `Inf`, `+Inf` and
+/// `-Inf` in any case. So does Rust's parser.
 fn parse_value(text: &str) -> Option<f64> {
     text.parse().ok()
 }
 
 impl<'text> Labels<'text> {
-    /// What follows the closing brace, when it is next.
+    /// The text after the closing brace, if the brace is next.
     fn closed(&self) -> Option<&'text str> {
         self.rest.trim_start_matches([' ', '\t', ',']).strip_prefix('}')
     }

@@ -1,4 +1,4 @@
-//! Prometheus' text exposition format 0.0.4: the one page writer, and the reader of such pages.
+//! Writer and parser of Prometheus' text exposition format 0.0.4.
 //!
 //! Source of the rules: Prometheus documentation, "Exposition formats", section "Text-based
 //! format".
@@ -17,20 +17,20 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 /// A family's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricType {
-    /// Only goes up, or starts again from 0.
+    /// A value that only increases, or restarts from 0.
     Counter,
-    /// Goes up and down.
+    /// A value that increases and decreases.
     Gauge,
     /// Buckets, sum and count.
     Histogram,
     /// Quantiles, sum and count.
     Summary,
-    /// Not said.
+    /// Unknown type.
     Untyped,
 }
 
 impl MetricType {
-    /// As it stands in a `# TYPE` line.
+    /// Name of the type in a `# TYPE` line.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Counter => "counter",
@@ -41,8 +41,8 @@ impl MetricType {
         }
     }
 
-    /// From a `# TYPE` line of either format; OpenMetrics' `unknown` and `info` have no counterpart
-    /// but these.
+    /// Parses the type in a `# TYPE` line of either format. OpenMetrics' `info`, `stateset` and
+    /// `unknown` become the closest types of format 0.0.4.
     fn parse(text: &str) -> Option<Self> {
         Some(match text {
             "counter" => Self::Counter,
@@ -55,12 +55,12 @@ impl MetricType {
     }
 }
 
-/// `[a-zA-Z_:][a-zA-Z0-9_:]*`: the rule for metric names.
+/// Whether a name matches the rule for metric names, `[a-zA-Z_:][a-zA-Z0-9_:]*`.
 pub fn is_metric_name(name: &str) -> bool {
     is_name(name, true)
 }
 
-/// `[a-zA-Z_][a-zA-Z0-9_]*`: the rule for label names.
+/// Whether a name matches the rule for label names, `[a-zA-Z_][a-zA-Z0-9_]*`.
 pub fn is_label_name(name: &str) -> bool {
     is_name(name, false)
 }

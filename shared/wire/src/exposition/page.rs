@@ -1,18 +1,18 @@
-//! The page writer: families and samples into one buffer that is kept from scrape to scrape.
+//! The page writer: writes families and samples into one buffer that is reused for every scrape.
 
 use std::io::Write as _;
 
 use super::{MetricType, is_label_name, is_metric_name};
 
-/// A page under construction. Reuse it: [`Page::clear`] keeps the buffer, so steady state allocates
-/// nothing.
+/// A page under construction. Reuse it: [`Page::clear`] keeps the buffer, so that later scrapes
+/// allocate no memory.
 #[derive(Debug, Default)]
 pub struct Page {
     text: Vec<u8>,
     samples: usize,
 }
 
-/// A place on a page to return to with [`Page::rollback`].
+/// A position on a page, for [`Page::rollback`].
 #[derive(Debug, Clone, Copy)]
 pub struct Mark {
     length: usize,
@@ -33,23 +33,23 @@ impl Page {
     pub fn as_bytes(&self) -> &[u8] {
         &self.text
     }
-    /// The text so far. Only `&str`s are ever written, so it is UTF-8.
+    /// The text so far. It is UTF-8, because only `&str`s are written.
     pub fn to_text(&self) -> String {
         String::from_utf8_lossy(&self.text).into_owned()
     }
-    /// How many samples the page holds.
+    /// Number of samples on the page.
     pub fn samples(&self) -> usize {
         self.samples
     }
-    /// The place reached so far.
+    /// The current position.
     pub fn mark(&self) -> Mark {
         Mark {
             length: self.text.len(),
             samples: self.samples,
         }
     }
-    /// Removes all that was written since `mark`, so that a collector that fails leaves nothing
-    /// half said.
+    /// Removes everything that was written after `mark`: a failed collector leaves no incomplete
+    /// output.
     pub fn rollback(&mut self, mark: Mark) {
         self.text.truncate(mark.length);
         self.samples = mark.samples;
@@ -59,11 +59,11 @@ impl Page {
         self.text.extend_from_slice(&other.text);
         self.samples += other.samples;
     }
-    /// Keeps the first `limit` samples and says how many were dropped.
+    /// Keeps the first `limit` samples, and returns how many were dropped.
     pub fn keep(&mut self, limit: usize) -> usize {
         let dropped = self.samples.saturating_sub(limit);
         if dropped > 0 {
-            // The end of the last sample that is kept: what follows it belongs to later ones.
+            // The end of the last kept sample. What follows belongs to later samples.
             let (mut kept, mut end, mut at) = (0, 0, 0);
             for line in self.text.split_inclusive(|byte| *byte == b'\n') {
                 if kept == limit {
@@ -81,8 +81,8 @@ impl Page {
         dropped
     }
     /// Starts a family. Its `# HELP` and `# TYPE` lines are written with its first sample, so a
-    /// family without samples leaves no trace. All samples of a family must be written before the
-    /// next one starts (format 0.0.4), and a page holds a family once.
+    /// family without samples writes nothing. All samples of a family must be written before the
+    /// next family starts (format 0.0.4), and a page has each family once.
     pub fn family<'page>(
         &'page mut self,
         name: &'page str,
@@ -98,17 +98,17 @@ impl Page {
             started: false,
         }
     }
-    /// A gauge of one sample without labels.
+    /// Writes a gauge with one sample without labels.
     pub fn gauge(&mut self, name: &str, help: &str, value: f64) {
         self.family(name, help, MetricType::Gauge).sample(&[], value);
     }
-    /// A counter of one sample without labels.
+    /// Writes a counter with one sample without labels.
     pub fn counter(&mut self, name: &str, help: &str, value: f64) {
         self.family(name, help, MetricType::Counter).sample(&[], value);
     }
 }
 
-/// A family being written.
+/// A family under construction.
 #[derive(Debug)]
 pub struct Family<'page> {
     page: &'page mut Page,
@@ -119,13 +119,13 @@ pub struct Family<'page> {
 }
 
 impl Family<'_> {
-    /// The same family, when its first lines stand on the page already.
+    /// Marks the `# HELP` and `# TYPE` lines as already written.
     pub(super) fn continued(mut self) -> Self {
         self.started = true;
         self
     }
 
-    /// Writes one sample. Label values may hold anything; they are escaped.
+    /// Writes one sample. Label values may contain any text; they are escaped.
     pub fn sample(&mut self, labels: &[(&str, &str)], value: f64) {
         self.suffixed("", labels, value);
     }
@@ -170,7 +170,8 @@ impl Family<'_> {
     }
 }
 
-/// Label values escape `\`, `"` and line feed; help texts escape `\` and line feed.
+/// Appends an escaped text: label values escape `\`, `"` and line feed; help texts escape `\` and
+/// line feed.
 fn escape(text: &mut Vec<u8>, value: &str, quotes: bool) {
     let mut rest = value.as_bytes();
     while let Some(at) = rest
@@ -185,23 +186,24 @@ fn escape(text: &mut Vec<u8>, value: &str, quotes: bool) {
     text.extend_from_slice(rest);
 }
 
-/// Shortest text that reads back as the same number; whole numbers below 2^53 without a fraction.
+/// Appends the shortest text that parses to the same number. Whole numbers below 2^53 have no
+/// fraction.
 fn number(text: &mut Vec<u8>, value: f64) {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
+    const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
     let written = if value.is_nan() {
         text.write_all(b"NaN")
     } else if value.is_infinite() {
         text.write_all(if value > 0.0 { b"+Inf" } else { b"-Inf" })
-    } else if value.fract() == 0.0 && value.abs() < EXACT {
+    } else if value.fract() == 0.0 && value.abs() < MAX_EXACT_INTEGER {
         #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
         let whole = value as i64;
         write!(text, "{whole}")
-    } else if value.abs() >= EXACT || value.abs() < 1e-5 {
+    } else if value.abs() >= MAX_EXACT_INTEGER || value.abs() < 1e-5 {
         write!(text, "{value:e}")
     } else {
         write!(text, "{value}")
     };
-    debug_assert!(written.is_ok(), "a vector takes every write");
+    debug_assert!(written.is_ok(), "writing to a vector cannot fail");
 }
 
 #[cfg(test)]

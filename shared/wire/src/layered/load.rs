@@ -1,5 +1,5 @@
-//! The loader: fragments in, typed value with problems and origins out. It never fails; the worst
-//! file gives the defaults and a problem.
+//! The loader: converts fragments to a typed value, with problems and origins. It never fails: for
+//! invalid files it returns the defaults and problems.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -17,16 +17,16 @@ use super::{
     yaml::parse_yaml,
 };
 
-/// One settings file: its name, for messages, and its text.
+/// A settings file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fragment {
-    /// As messages name it, usually its path in the guest.
+    /// Its name in messages, usually its path in the guest.
     pub file: String,
-    /// Its whole text.
+    /// Its complete text.
     pub text: String,
 }
 
-/// What every fragment must say of itself.
+/// Header that every fragment must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expect<'a> {
     /// Its `apiVersion`.
@@ -38,23 +38,23 @@ pub struct Expect<'a> {
 /// Result of loading the fragments.
 #[derive(Debug, Clone)]
 pub struct Loaded<T> {
-    /// The settings to run with: sections with a problem have their defaults.
+    /// The settings to use. A section with a problem has its defaults.
     pub value: T,
-    /// All that is wrong, in the order of the fragments and their lines. Empty: every word was
-    /// applied.
+    /// All problems, in the order of the fragments and their lines. Empty: every value was applied.
     pub problems: Vec<Problem>,
-    /// Who set what in `value`.
+    /// Origins of the values in `value`.
     pub origins: Origins,
-    /// Names of the fragments that were left out whole, because they are not YAML or of another
+    /// Names of fragments that were skipped completely, because they are not YAML or of another
     /// kind.
     pub skipped: Vec<String>,
 }
 
-/// Merges fragments, weakest first, over the type's default, and reads the type from the result.
+/// Merges fragments, lowest precedence first, over the type's default, and parses the type from the
+/// result.
 ///
-/// A section (top-level key) with a problem is not applied: its default stands. In the sections
-/// named in `keep` only the value that is wrong is dropped. A fragment that is not YAML, or of
-/// another kind than `expect` says, is left out whole.
+/// A section (top-level key) with a problem is not applied: its default applies. In the sections in
+/// `keep` only the invalid value is dropped. A fragment that is not YAML, or of another kind than
+/// `expect` requires, is skipped completely.
 pub fn load<T>(fragments: &[Fragment], expect: Expect<'_>, keep: &[&str]) -> Loaded<T>
 where
     T: DeserializeOwned + JsonSchema + Default + Serialize,
@@ -62,13 +62,13 @@ where
     let schema = schemars::schema_for!(T).to_value();
     let mut problems = Vec::new();
     let mut skipped = Vec::new();
-    let mut said: Option<Tree> = None;
+    let mut from_files: Option<Tree> = None;
     for fragment in fragments {
         match read(fragment, expect, &mut problems) {
             Ok(None) => {}
             Ok(Some(mut tree)) => {
                 schema::screen(&mut tree, &schema, &mut problems);
-                said = Some(match said {
+                from_files = Some(match from_files {
                     Some(weaker) => weaker.merge(tree),
                     None => tree,
                 });
@@ -81,10 +81,10 @@ where
     }
 
     let default = Tree::defaults(serde_json::to_value(T::default()).unwrap_or_default());
-    let mut tree = said
-        .and_then(|said| said.over_default(Some(&default)))
+    let mut tree = from_files
+        .and_then(|from_files| from_files.over_default(Some(&default)))
         .unwrap_or_else(|| default.clone());
-    settle::<T>(&mut tree, &default, &schema, &mut problems);
+    replace_invalid::<T>(&mut tree, &default, &schema, &mut problems);
     let place = |file: &str| fragments.iter().position(|fragment| fragment.file == file);
     problems.sort_by_key(|problem| (place(&problem.file).unwrap_or(usize::MAX), problem.line));
 
@@ -96,8 +96,8 @@ where
     for section in refused {
         restore(&mut tree, &default, &[Step::Key(section.to_owned())]);
     }
-    // Each section was read before, and the defaults are the type's own, so this fails only for a
-    // type whose sections contradict each other; then nothing of it can be trusted.
+    // Each section was parsed before, and the defaults are the type's own. So this fails only for a
+    // type whose sections contradict each other; then no part of it is reliable.
     let value = serde_json::from_value(tree.to_json()).unwrap_or_else(|error| {
         problems.push(Problem::of_file("(merged)", 0, error.to_string()));
         tree = default;
@@ -113,7 +113,7 @@ where
     }
 }
 
-/// One fragment as a tree; none if it says nothing.
+/// Parses a fragment to a tree. None if it is empty.
 fn read(
     fragment: &Fragment,
     expect: Expect<'_>,
@@ -129,7 +129,7 @@ fn read(
     if let Some(second) = documents.next() {
         return Err(refuse(
             second.line,
-            "a second document; a settings file is one".to_owned(),
+            "a second document; a settings file has only one".to_owned(),
         ));
     }
     for (key, expected) in [("apiVersion", expect.api_version), ("kind", expect.kind)] {
@@ -151,10 +151,14 @@ fn read(
     Ok(Some(Tree::of_document(document, &file, problems)))
 }
 
-/// Reads the type until it is content, each time putting the default in the place of the value that
-/// it refuses. What it refuses only because a wrong key was taken out of it before is not named
-/// again.
-fn settle<T: DeserializeOwned>(tree: &mut Tree, default: &Tree, schema: &Value, problems: &mut Vec<Problem>) {
+/// Parses the type until it succeeds, each time replacing the rejected value with its default. A
+/// value that is rejected only because an invalid key was removed from it is not reported again.
+fn replace_invalid<T: DeserializeOwned>(
+    tree: &mut Tree,
+    default: &Tree,
+    schema: &Value,
+    problems: &mut Vec<Problem>,
+) {
     while let Err(error) = serde_path_to_error::deserialize::<_, T>(tree.to_json()) {
         let (steps, culprit) = locate(tree, error.path());
         let mut problem = Problem::at(&culprit.origin, print(&steps), error.inner().to_string());
@@ -171,7 +175,7 @@ fn settle<T: DeserializeOwned>(tree: &mut Tree, default: &Tree, schema: &Value, 
     }
 }
 
-/// The deepest value of the tree on the way to where serde stopped.
+/// The deepest value of the tree on the path at which serde stopped.
 fn locate<'t>(tree: &'t Tree, path: &serde_path_to_error::Path) -> (Vec<Step>, &'t Tree) {
     let mut steps = Vec::new();
     let mut at = tree;
@@ -194,7 +198,7 @@ fn locate<'t>(tree: &'t Tree, path: &serde_path_to_error::Path) -> (Vec<Step>, &
     (steps, at)
 }
 
-/// Restores the default at a path, or removes the value if there is no default. False when
+/// Restores the default at a path, or removes the value if there is no default. Returns false if
 /// nothing changed.
 fn restore(tree: &mut Tree, default: &Tree, steps: &[Step]) -> bool {
     let Some((step, rest)) = steps.split_first() else {

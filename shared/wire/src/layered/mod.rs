@@ -1,13 +1,13 @@
-//! YAML fragments → one merged, located, checked value.
+//! YAML fragments → one merged and validated value, with file and line of each part.
 //!
 //! ```text
-//! text ─ yaml ─▶ Node (value + line) ─ tree ─▶ Tree (value + file:line) ─ screen ─▶ unknown keys out
-//!                                                │ merge, weakest first
+//! text ─ yaml ─▶ Node (value + line) ─ tree ─▶ Tree (value + file:line) ─ screen ─▶ without unknown keys
+//!                                                │ merge, lowest precedence first
 //!                                                ▼
-//!                                             defaults beneath ─ load ─▶ typed value, problems, origins
+//!                                             merged over defaults ─ load ─▶ typed value, problems, origins
 //! ```
 //!
-//! Used for every settings file of both programs. Nothing here reads a file: the caller passes
+//! Both programs load every settings file with it. This module reads no files: the caller passes
 //! names and texts.
 
 mod load;

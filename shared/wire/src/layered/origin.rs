@@ -1,17 +1,17 @@
-//! Where a value comes from.
+//! Origin of a value.
 
 use std::{fmt, sync::Arc};
 
-/// Who set a value.
+/// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
-    /// No file: the program's default stands.
+    /// No file sets the value; the program's default applies.
     Default,
-    /// A file, at a line (from 1).
+    /// A file sets it, at a line (from 1).
     File {
-        /// The file's name.
+        /// Name of the file.
         file: Arc<str>,
-        /// The line of the value's key.
+        /// Line of the value's key.
         line: usize,
     },
 }

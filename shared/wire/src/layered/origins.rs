@@ -1,4 +1,4 @@
-//! Who set what: the effective settings, value by value.
+//! Effective settings: the origin of each value.
 
 use serde_json::Value;
 
@@ -7,10 +7,10 @@ use super::{
     tree::{Origin, Tree, TreeValue},
 };
 
-/// Every value that stands, by path, with who set it.
+/// Effective values by path, each with its origin.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Origins {
-    /// Scalars and empty collections, sorted as mappings are: by key.
+    /// Scalars and empty collections, sorted by key like mappings.
     pub leaves: Vec<Leaf>,
     collections: Vec<(String, Origin)>,
 }
@@ -18,17 +18,17 @@ pub struct Origins {
 /// One effective value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Leaf {
-    /// Its key, e.g. `server.listeners[default].plain`.
+    /// Path of the value, e.g. `server.listeners[default].plain`.
     pub path: String,
     /// The value.
     pub value: Value,
-    /// Who set it.
+    /// Origin of the value.
     pub origin: Origin,
 }
 
 impl Origins {
-    /// Who set the value at a path as [`Leaf::path`] prints it; for a path that nothing set, the
-    /// collection around it.
+    /// The origin of the value at a path, in the form of [`Leaf::path`]. For a path that nothing
+    /// sets, the origin of the collection that contains it.
     pub fn of(&self, path: &str) -> Origin {
         let leaves = self.leaves.iter().map(|leaf| (&leaf.path, &leaf.origin));
         leaves
@@ -38,7 +38,7 @@ impl Origins {
             .map_or(Origin::Default, |(_, origin)| origin.clone())
     }
 
-    /// Takes in a tree.
+    /// Adds the values of a tree.
     pub(super) fn collect(&mut self, tree: &Tree, steps: &mut Vec<Step>) {
         match &tree.value {
             TreeValue::Map(map) if !map.is_empty() => {

@@ -1,18 +1,17 @@
-//! Where a value stands in a settings tree, printed as a person writes it:
-//! `server.listeners[local].address`.
+//! Paths of values in a settings tree, printed as `server.listeners[local].address`.
 
 use std::fmt::Write;
 
-/// One step from a collection to what is in it.
+/// One step from a collection to one of its entries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Step {
-    /// A mapping's key.
+    /// Key of a mapping.
     Key(String),
-    /// A list's item, with its `name` if it has one.
+    /// Item of a list: its index, and its `name` if it has one.
     Item(usize, Option<String>),
 }
 
-/// Steps as text. A key or name with a character that paths are made of is quoted.
+/// Prints a path. Quotes a key or name that contains a special character of paths.
 pub(super) fn print(steps: &[Step]) -> String {
     let mut text = String::new();
     for step in steps {
@@ -40,7 +39,7 @@ fn word(text: &str) -> String {
     }
 }
 
-/// Whether a printed path is `outer` itself or leads through it.
+/// Whether a printed path equals `outer` or is inside it.
 pub(super) fn is_within(path: &str, outer: &str) -> bool {
     path.strip_prefix(outer)
         .is_some_and(|rest| outer.is_empty() || rest.is_empty() || rest.starts_with(['.', '[']))

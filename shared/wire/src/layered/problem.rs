@@ -1,4 +1,4 @@
-//! One thing that is wrong with a settings file, on one line.
+//! Problems of settings files.
 
 use std::fmt;
 
@@ -6,28 +6,29 @@ use serde::Serialize;
 
 use super::tree::Origin;
 
-/// Stands for a file where no file sets the value that is wrong.
+/// In place of a file name if no file sets the invalid value.
 const DEFAULT: &str = "(default)";
 
-/// What is wrong with the settings, and where. Prints as `file:line: path: message (did you mean
-/// …?)`, always one line.
+/// A problem of the settings, with its location. Printed on one line as `file:line: path: message
+/// (did you mean …?)`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// The file's name, or `(default)` where no file sets the value that is wrong.
+    /// Name of the file, or `(default)` if no file sets the invalid value.
     pub file: String,
-    /// Line, from 1; 0 when it is about the whole file or about a value that no file sets.
+    /// Line, from 1; 0 if the problem concerns the whole file or a value that no file sets.
     pub line: usize,
-    /// The key, e.g. `server.listeners[local].address`; empty when it is about the whole file.
+    /// Path of the key, e.g. `server.listeners[local].address`; empty if the problem concerns the
+    /// whole file.
     pub path: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// The known key or value that was probably meant.
+    /// The most similar known key or value, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nearest: Option<String>,
 }
 
 impl Problem {
-    /// A problem of the value that `origin` set.
+    /// Creates a problem of the value that `origin` set.
     pub fn at(origin: &Origin, path: impl Into<String>, message: impl Into<String>) -> Self {
         let (file, line) = match origin {
             Origin::Default => (DEFAULT.to_owned(), 0),
@@ -42,7 +43,7 @@ impl Problem {
         }
     }
 
-    /// A problem of a whole file.
+    /// Creates a problem of a whole file.
     pub fn of_file(file: &str, line: usize, message: impl Into<String>) -> Self {
         Self {
             file: file.to_owned(),
@@ -53,12 +54,12 @@ impl Problem {
         }
     }
 
-    /// Whether it is about a value that no file sets.
+    /// Whether the problem concerns a value that no file sets.
     pub fn is_about_default(&self) -> bool {
         self.file == DEFAULT
     }
 
-    /// The section (top-level key) that it is about; empty when it is about the whole file.
+    /// The section (top-level key) of the problem; empty if it concerns the whole file.
     pub fn section(&self) -> &str {
         self.path.split(['.', '[']).next().unwrap_or_default()
     }
@@ -85,8 +86,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Control characters are escaped: what stands in a file must neither break the line nor speak to
-/// the terminal.
+/// Writes a text with its control characters escaped: a file's content must neither break the line
+/// nor send control sequences to the terminal.
 fn one_line(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     for c in text.chars() {
         if c.is_control() {

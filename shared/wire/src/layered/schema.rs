@@ -1,10 +1,9 @@
-//! Holds a file's tree against the JSON Schema of its type: keys that the type does not know,
-//! numbers out of range.
+//! Checks a file's tree against the JSON Schema of its type: unknown keys, numbers out of range.
 //!
-//! serde stops at the first unknown key and does not know which key was meant; the schema knows all
-//! of them. Only what schemars writes for ordinary types is understood: `$ref`, `properties`,
-//! `additionalProperties`, `items`, `anyOf`, `oneOf`, `allOf`, `minimum`, `maximum`. What is beyond
-//! that is left to serde.
+//! serde stops at the first unknown key and cannot suggest a known one; the schema contains all
+//! keys. Only the keywords that schemars writes for ordinary types are supported: `$ref`,
+//! `properties`, `additionalProperties`, `items`, `anyOf`, `oneOf`, `allOf`, `minimum`, `maximum`.
+//! serde checks the rest.
 
 use serde_json::{Map, Value};
 
@@ -14,11 +13,11 @@ use super::{
     tree::{Tree, TreeValue},
 };
 
-/// How many `$ref`s and alternatives are followed at one place.
+/// Maximum number of `$ref`s and alternatives that are followed for one value.
 const MAX_HOPS: usize = 16;
 
-/// A schema with none of these words allows anything.
-const SAYS: [&str; 10] = [
+/// Keywords that restrict a value. A schema without any of them allows any value.
+const RESTRICTING_KEYWORDS: [&str; 10] = [
     "type",
     "properties",
     "additionalProperties",
@@ -31,11 +30,11 @@ const SAYS: [&str; 10] = [
     "allOf",
 ];
 
-/// All that a value at one place may be.
+/// All schemas that apply to a value.
 struct Shapes<'s> {
     root: &'s Value,
     alternatives: Vec<&'s Map<String, Value>>,
-    /// Anything at all may stand here.
+    /// Any value is allowed.
     open: bool,
 }
 
@@ -57,7 +56,7 @@ impl<'s> Shapes<'s> {
             self.open |= *schema == Value::Bool(true);
             return;
         };
-        if hops > MAX_HOPS || !SAYS.iter().any(|key| shape.contains_key(*key)) {
+        if hops > MAX_HOPS || !RESTRICTING_KEYWORDS.iter().any(|key| shape.contains_key(*key)) {
             self.open = true;
             return;
         }
@@ -78,7 +77,7 @@ impl<'s> Shapes<'s> {
         }
     }
 
-    /// The names that a mapping may have here, when it may not have any.
+    /// Known keys of a mapping, with their schemas.
     fn properties(&self) -> impl Iterator<Item = (&'s String, &'s Value)> {
         self.alternatives
             .iter()
@@ -86,7 +85,7 @@ impl<'s> Shapes<'s> {
             .flatten()
     }
 
-    /// What may stand under a key; none when the key is unknown.
+    /// Schemas for the value of a key. None if the key is unknown.
     fn under(&self, key: &str) -> Option<Self> {
         let mut found: Vec<&Value> = self
             .properties()
@@ -101,14 +100,14 @@ impl<'s> Shapes<'s> {
                 Some(schema) => found.push(schema),
             }
         }
-        // No shape speaks of keys: either anything goes, or serde will say that a mapping is wrong
-        // here.
-        let unsaid = self.open || !mapping;
-        if found.is_empty() && !unsaid {
+        // No schema restricts keys: either any key is allowed, or serde reports that a mapping is
+        // wrong here.
+        let unrestricted = self.open || !mapping;
+        if found.is_empty() && !unrestricted {
             return None;
         }
         let mut under = Self::new(self.root, found);
-        under.open |= unsaid;
+        under.open |= unrestricted;
         Some(under)
     }
 
@@ -119,7 +118,7 @@ impl<'s> Shapes<'s> {
         items
     }
 
-    /// Words that may stand here, when it is an enumeration.
+    /// Allowed words, if the value is an enumeration.
     fn words(&self) -> impl Iterator<Item = &'s str> {
         self.alternatives.iter().flat_map(|shape| {
             let listed = shape.get("enum").and_then(Value::as_array).into_iter().flatten();
@@ -127,7 +126,7 @@ impl<'s> Shapes<'s> {
         })
     }
 
-    /// The bound that a number breaks.
+    /// Message about the bound that a number violates.
     fn bound(&self, number: f64) -> Option<String> {
         self.alternatives.iter().find_map(|shape| {
             let bound = |key| shape.get(key).and_then(Value::as_f64);
@@ -140,12 +139,12 @@ impl<'s> Shapes<'s> {
     }
 }
 
-/// Takes out of a file's tree what the schema does not know or forbids, and names it.
+/// Removes unknown keys and forbidden values from a file's tree, and reports them.
 pub(super) fn screen(tree: &mut Tree, schema: &Value, problems: &mut Vec<Problem>) {
     walk(tree, &Shapes::new(schema, [schema]), &mut Vec::new(), problems);
 }
 
-/// Returns whether the value may stay.
+/// Returns whether the value is kept.
 fn walk(tree: &mut Tree, shapes: &Shapes<'_>, steps: &mut Vec<Step>, problems: &mut Vec<Problem>) -> bool {
     match &mut tree.value {
         TreeValue::Scalar(Value::Number(number)) if !shapes.open => {
@@ -185,7 +184,7 @@ fn walk(tree: &mut Tree, shapes: &Shapes<'_>, steps: &mut Vec<Step>, problems: &
     true
 }
 
-/// The known word that is most like the given one, if any is at all.
+/// The most similar known word, if any is similar enough.
 fn nearest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let lower = word.to_lowercase();
     known
@@ -197,7 +196,7 @@ fn nearest<'w>(word: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w s
         .map(|(_, known)| known)
 }
 
-/// Where in the whole schema a key of this very name is: it may only stand at the wrong place.
+/// Path of a key with exactly this name elsewhere in the schema: the key may be at the wrong place.
 fn elsewhere(key: &str, root: &Value) -> Option<String> {
     fn find(key: &str, shapes: &Shapes<'_>, path: &str, depth: usize) -> Option<String> {
         if depth == 0 {
@@ -222,7 +221,7 @@ fn elsewhere(key: &str, root: &Value) -> Option<String> {
     find(key, &Shapes::new(root, [root]), "", 5)
 }
 
-/// The word that was probably meant where the schema lists the words that may stand.
+/// The most similar allowed word, if the schema lists the allowed words.
 pub(super) fn nearest_word(root: &Value, steps: &[Step], word: &str) -> Option<String> {
     let mut shapes = Shapes::new(root, [root]);
     for step in steps {

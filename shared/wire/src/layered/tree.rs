@@ -1,9 +1,10 @@
-//! A settings tree in which every value knows the file and line that set it, and the rule by which
-//! two are merged.
+//! A settings tree in which every value has the file and line that set it, and the rules for
+//! merging two trees.
 //!
-//! Maps merge, the last scalar wins, lists whose items all have a `name` merge by it, every other
-//! list is replaced whole, and an explicit null removes what files of lower precedence set. Merging
-//! is associative: folding three files from either end gives the same.
+//! Maps are merged, the last scalar applies, lists in which all items have a `name` are merged by
+//! it, every other list is replaced completely, and an explicit null removes what files of lower
+//! precedence set. Merging is associative: folding three files from either end gives the same
+//! result.
 
 pub use super::origin::Origin;
 use std::{
@@ -19,14 +20,14 @@ use super::{
     yaml::{Node, NodeValue},
 };
 
-/// What a value does to the weaker ones of its key.
+/// Effect of a value on the values of lower precedence under the same key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stance {
-    /// Merges into them.
+enum MergeEffect {
+    /// Is merged with them.
     Merges,
-    /// Drops those of weaker files, and merges into the default: a null stood in between.
+    /// Replaces those of other files, and is merged with the default: there was a null in between.
     Resets,
-    /// Drops all of them, the default too.
+    /// Replaces all of them, including the default.
     Replaces,
 }
 
@@ -35,10 +36,10 @@ enum Stance {
 pub(super) struct Tree {
     pub(super) origin: Origin,
     pub(super) value: TreeValue,
-    stance: Stance,
+    effect: MergeEffect,
 }
 
-/// What a [`Tree`] is.
+/// Content of a [`Tree`].
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum TreeValue {
     Scalar(Value),
@@ -47,7 +48,8 @@ pub(super) enum TreeValue {
 }
 
 impl Tree {
-    /// The tree of a program's defaults. Nulls are left out: they mean "nothing" there.
+    /// The tree of a program's defaults. Nulls are omitted, because in defaults they mean "no
+    /// value".
     pub(super) fn defaults(value: Value) -> Self {
         let value = match value {
             Value::Array(items) => TreeValue::List(items.into_iter().map(Self::defaults).collect()),
@@ -63,12 +65,12 @@ impl Tree {
         Self {
             origin: Origin::Default,
             value,
-            stance: Stance::Merges,
+            effect: MergeEffect::Merges,
         }
     }
 
-    /// The tree of one file's document. Two items of one name in one list are a problem, and are
-    /// merged.
+    /// The tree of a file's document. Two items of one list with the same name are reported as a
+    /// problem, and merged.
     pub(super) fn of_document(node: Node, file: &Arc<str>, problems: &mut Vec<Problem>) -> Self {
         let line = node.line;
         Self::of_node(node, line, file, &mut Vec::new(), problems)
@@ -85,9 +87,9 @@ impl Tree {
             file: file.clone(),
             line,
         };
-        let (value, stance) = match node.value {
-            NodeValue::Scalar(Value::Null) => (TreeValue::Scalar(Value::Null), Stance::Resets),
-            NodeValue::Scalar(value) => (TreeValue::Scalar(value), Stance::Replaces),
+        let (value, effect) = match node.value {
+            NodeValue::Scalar(Value::Null) => (TreeValue::Scalar(Value::Null), MergeEffect::Resets),
+            NodeValue::Scalar(value) => (TreeValue::Scalar(value), MergeEffect::Replaces),
             NodeValue::Mapping(entries) => {
                 let mut map = BTreeMap::new();
                 for (key, key_line, node) in entries {
@@ -96,7 +98,7 @@ impl Tree {
                     steps.pop();
                     map.insert(key, tree);
                 }
-                (TreeValue::Map(map), Stance::Merges)
+                (TreeValue::Map(map), MergeEffect::Merges)
             }
             NodeValue::Sequence(nodes) => {
                 let mut items = Vec::with_capacity(nodes.len());
@@ -114,20 +116,20 @@ impl Tree {
                         let message = format!("two items have the name {:?}", twice.1);
                         problems.push(Problem::at(&twice.0, path, message));
                     }
-                    (TreeValue::List(unique), Stance::Merges)
+                    (TreeValue::List(unique), MergeEffect::Merges)
                 } else {
-                    (TreeValue::List(items), Stance::Replaces)
+                    (TreeValue::List(items), MergeEffect::Replaces)
                 }
             }
         };
         Self {
             origin,
             value,
-            stance,
+            effect,
         }
     }
 
-    /// The item's `name`, when it is a mapping that has one.
+    /// The `name` of an item, if it is a mapping that has one.
     pub(super) fn name(&self) -> Option<&str> {
         match &self.value {
             TreeValue::Map(map) => match &map.get("name")?.value {
@@ -138,12 +140,12 @@ impl Tree {
         }
     }
 
-    /// `over` laid over `self`, both from files.
+    /// Merges `over` into `self`; both are from files.
     pub(super) fn merge(self, over: Self) -> Self {
-        if over.stance != Stance::Merges {
+        if over.effect != MergeEffect::Merges {
             return over;
         }
-        let under_stance = self.stance;
+        let under_effect = self.effect;
         match (self.value, over.value) {
             (TreeValue::Map(mut under), TreeValue::Map(map)) => {
                 for (key, tree) in map {
@@ -156,7 +158,7 @@ impl Tree {
                 Self {
                     origin: over.origin,
                     value: TreeValue::Map(under),
-                    stance: under_stance,
+                    effect: under_effect,
                 }
             }
             (TreeValue::List(mut under), TreeValue::List(items)) if is_named(&under) => {
@@ -164,24 +166,24 @@ impl Tree {
                 Self {
                     origin: over.origin,
                     value: TreeValue::List(under),
-                    stance: under_stance,
+                    effect: under_effect,
                 }
             }
             (under, value) => Self {
                 origin: over.origin,
                 value,
-                stance: match under {
-                    TreeValue::Scalar(Value::Null) => Stance::Resets,
-                    _ => Stance::Replaces,
+                effect: match under {
+                    TreeValue::Scalar(Value::Null) => MergeEffect::Resets,
+                    _ => MergeEffect::Replaces,
                 },
             },
         }
     }
 
-    /// What files say, laid over the default: here a null means that the default stands, or nothing
-    /// if there is none.
+    /// Merges the values from files over the default. A null here selects the default, or no value
+    /// if there is no default.
     pub(super) fn over_default(self, default: Option<&Self>) -> Option<Self> {
-        let default = default.filter(|_| self.stance != Stance::Replaces);
+        let default = default.filter(|_| self.effect != MergeEffect::Replaces);
         let value = match self.value {
             TreeValue::Scalar(Value::Null) => return default.cloned(),
             TreeValue::Map(map) => {
@@ -212,8 +214,8 @@ impl Tree {
                                 under[index] = tree;
                             }
                         }
-                        // A null among a list's items is no reset: it stays, for the type to
-                        // refuse.
+                        // A null as an item of a list does not reset anything. It stays, and the
+                        // type rejects it.
                         None if item.value == TreeValue::Scalar(Value::Null) => under.push(item),
                         None => under.extend(item.over_default(None)),
                     }
@@ -225,11 +227,11 @@ impl Tree {
         Some(Self {
             origin: self.origin,
             value,
-            stance: Stance::Merges,
+            effect: MergeEffect::Merges,
         })
     }
 
-    /// The same without origins.
+    /// The value without origins.
     pub(super) fn to_json(&self) -> Value {
         match &self.value {
             TreeValue::Scalar(value) => value.clone(),
@@ -243,13 +245,13 @@ impl Tree {
     }
 }
 
-/// Whether a list is one that merges by name: it has items, and each has a name.
+/// Whether a list is merged by name: it is not empty, and each item has a name.
 fn is_named(items: &[Tree]) -> bool {
     !items.is_empty() && items.iter().all(|item| item.name().is_some())
 }
 
-/// Lays named items over named ones; new names go to the end. Returns origin and name of those that
-/// were there already.
+/// Merges named items into named items; new names are appended. Returns origin and name of the
+/// items that were already present.
 fn merge_named(under: &mut Vec<Tree>, items: Vec<Tree>) -> Vec<(Origin, String)> {
     let mut places: HashMap<String, usize> = under
         .iter()

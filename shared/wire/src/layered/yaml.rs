@@ -1,24 +1,24 @@
-//! YAML (and so JSON) as a tree in which every node knows its line, so that an error can name it.
+//! YAML (and so JSON) as a tree in which every node has its line, for error messages.
 
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, Yaml, YamlData, YamlEmitter};
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 use serde_json::Value;
 
-/// How deeply collections may nest. Kubernetes' own objects stay below 30; beyond this, recursion
-/// would eat the stack.
+/// Maximum nesting depth of collections. Kubernetes' own objects stay below 30. Deeper nesting
+/// would exhaust the stack, because the code is recursive.
 pub const MAX_DEPTH: usize = 100;
 
-/// A node and where it stands.
+/// A node with its position.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Node {
     /// Line of its first character, from 1. For a mapping's value that starts on the next line,
-    /// that one.
+    /// that line.
     pub line: usize,
-    /// What it is.
+    /// Its content.
     pub value: NodeValue,
 }
 
-/// What a [`Node`] is.
+/// Content of a [`Node`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeValue {
     /// Null, a boolean, a number or a string.
@@ -29,13 +29,13 @@ pub enum NodeValue {
     Mapping(Vec<(String, usize, Node)>),
 }
 
-/// Text that is not YAML, or YAML that no JSON can say.
+/// Error of parsing YAML: the text is not YAML, or has a value that JSON cannot represent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {message}")]
 pub struct YamlError {
     /// Line, from 1.
     pub line: usize,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
 }
 
@@ -48,12 +48,12 @@ impl From<ScanError> for YamlError {
     }
 }
 
-/// Reads every document of a text. An empty document (nothing, or only comments, between two `---`)
-/// is left out.
+/// Parses every document of a text. Skips empty documents (nothing, or only comments, between two
+/// `---`).
 ///
 /// # Errors
-/// The line and what is wrong there: syntax, a key that occurs twice, nesting beyond
-/// [`MAX_DEPTH`], aliases that expand to more than 100,000 nodes, a key that is a collection.
+/// The line and the reason: a syntax error, a duplicate key, nesting beyond [`MAX_DEPTH`], aliases
+/// that expand to more than 100,000 nodes, or a collection as a key.
 pub fn parse_yaml(text: &str) -> Result<Vec<Node>, YamlError> {
     check_depth(text)?;
     let documents = MarkedYaml::load_from_str(text)?;
@@ -64,8 +64,8 @@ pub fn parse_yaml(text: &str) -> Result<Vec<Node>, YamlError> {
         .collect())
 }
 
-/// The loader builds a tree, and a tree is walked and dropped by recursion: refuse what is too deep
-/// before building it.
+/// Rejects nesting that is too deep before a tree is built: the tree is built, walked and dropped
+/// by recursion.
 fn check_depth(text: &str) -> Result<(), YamlError> {
     let mut depth = 0usize;
     for event in Parser::new_from_str(text) {
@@ -163,7 +163,7 @@ impl Node {
         }
     }
 
-    /// The same tree without lines.
+    /// The value without lines.
     pub fn to_json(&self) -> Value {
         match &self.value {
             NodeValue::Scalar(value) => value.clone(),
@@ -182,7 +182,7 @@ impl Node {
 pub fn to_yaml(value: &Value) -> String {
     let mut text = String::new();
     let emitted = YamlEmitter::new(&mut text).dump(&emittable(value));
-    debug_assert!(emitted.is_ok(), "a string takes every write");
+    debug_assert!(emitted.is_ok(), "writing to a string cannot fail");
     let mut text = text
         .strip_prefix("---\n")
         .map_or_else(|| text.clone(), str::to_owned);
@@ -190,9 +190,8 @@ pub fn to_yaml(value: &Value) -> String {
     text
 }
 
-/// Whether a character may stand in YAML only as an escape between double quotes (YAML 1.2.2, 5.1
-/// `c-printable` and 5.7), or is a line break to some readers. The emitter writes some of these as
-/// they are.
+/// Whether a character must be escaped between double quotes (YAML 1.2.2, 5.1 `c-printable` and
+/// 5.7), or is a line break for some parsers. The emitter writes some of these without escaping.
 fn must_be_escaped(character: char) -> bool {
     let plain = matches!(character, '\t' | '\n');
     let noncharacter = u32::from(character) & 0xfffe == 0xfffe;
@@ -201,7 +200,7 @@ fn must_be_escaped(character: char) -> bool {
         || noncharacter
 }
 
-/// What stands between double quotes for a text.
+/// The escaped form of a text between double quotes.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 8);
     for character in text.chars() {

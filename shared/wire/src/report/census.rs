@@ -1,5 +1,6 @@
-//! Counts what a report holds while it is read and keeps nothing: a value takes two bytes of JSON
-//! and many times that in memory, so the bytes alone do not bound what a hostile guest costs.
+//! Counts the contents of a report while parsing, and stores nothing. A value takes two bytes of
+//! JSON and many times that in memory, so a limit in bytes does not bound the memory that a hostile
+//! guest can use.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 
@@ -25,8 +26,8 @@ pub const MAX_INTERFACES: usize = 2048;
 /// Maximum number of labels that kubelet is configured to set.
 pub const MAX_KUBELET_LABELS: usize = 512;
 
-/// Refuses a report that holds too many of something. Text that is no JSON, or of another shape, is
-/// refused here or later.
+/// Rejects a report that exceeds a limit. Invalid JSON, or JSON of another shape, is rejected here
+/// or later.
 pub(super) fn check(json: &[u8]) -> Result<(), ReportError> {
     let found = Found {
         values: Cell::new(0),
@@ -50,24 +51,24 @@ struct Found {
     over: Cell<Option<(&'static str, usize)>>,
 }
 
-/// Where in a report a value stands.
+/// Position of a value in a report.
 #[derive(Debug, Clone, Copy)]
 enum Place {
     Top,
     Agent,
     Identity,
-    /// An identity's list of interfaces with its source.
+    /// List of interfaces in an identity, with its source.
     Sourced,
     Claims,
     Sections,
     Section,
-    /// A list or mapping of at most so many of these.
+    /// List or mapping with a maximum number of entries: name and limit.
     Counted(&'static str, usize),
     Other,
 }
 
 impl Place {
-    /// Where the value of a mapping's key stands.
+    /// Position of the value of a mapping's key.
     fn below(self, key: &str) -> Self {
         match (self, key) {
             (Self::Top, "agent") => Self::Agent,
@@ -105,7 +106,7 @@ impl Part<'_> {
         E::custom("too many")
     }
 
-    /// One more value.
+    /// Counts one value.
     fn value<E: serde::de::Error>(&self) -> Result<(), E> {
         let values = self.found.values.get() + 1;
         self.found.values.set(values);
@@ -115,7 +116,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// There are so many in this list or mapping by now.
+    /// Checks the number of entries of this list or mapping so far.
     fn entries<E: serde::de::Error>(&self, count: usize) -> Result<(), E> {
         match self.place.limit() {
             Some((what, limit)) if count > limit => Err(self.over(what, limit)),

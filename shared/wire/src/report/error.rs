@@ -1,28 +1,28 @@
-//! Why a report is not read.
+//! Errors of parsing a report.
 
-/// Why a document is not a report that this version reads.
+/// Error of parsing a report.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// More bytes than a report may have.
+    /// The report exceeds [`MAX_REPORT_BYTES`].
     #[error("{0} bytes, and a report has at most {MAX_REPORT_BYTES}")]
     TooLarge(usize),
-    /// More of something than a report may have.
+    /// The report has too many entries of one kind.
     #[error("more than {limit} {what}")]
     TooMany {
-        /// Of what, e.g. `sections`.
+        /// What exceeds the limit, e.g. `sections`.
         what: &'static str,
-        /// How many there may be.
+        /// Maximum number.
         limit: usize,
     },
-    /// Not JSON of a report's shape.
+    /// Not JSON, or JSON without the shape of a report.
     #[error("not a report: {0}")]
     Malformed(#[from] serde_json::Error),
-    /// JSON, but of another kind or of a version that this one does not know.
+    /// JSON of another kind, or of an unsupported version.
     #[error("apiVersion {api_version:?}, kind {kind:?}; expected {REPORT_API_VERSION:?}, {REPORT_KIND:?}")]
     Foreign {
-        /// What it says.
+        /// The report's `apiVersion`.
         api_version: String,
-        /// What it says.
+        /// The report's `kind`.
         kind: String,
     },
 }
@@ -33,6 +33,6 @@ pub const REPORT_API_VERSION: &str = "report.virtfleet.io/v1";
 /// The report's `kind`.
 pub const REPORT_KIND: &str = "GuestReport";
 
-/// The most that a report may weigh, in bytes of JSON; a section that would pass it is cut and
+/// Maximum size of a report, in bytes of JSON. A section that would exceed it is shortened and
 /// marked `truncated`.
 pub const MAX_REPORT_BYTES: usize = 256 * 1024;

@@ -1,76 +1,78 @@
-//! `disks`: what the VM's secondary disks are to become.
+//! `disks`: secondary disks of the VM, and their desired filesystems and mounts.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// One secondary disk. Only disks that are named here are ever touched; a disk is formatted only
-/// when it is proven blank.
+/// One secondary disk. The agent changes only disks that are listed here. It formats a disk only if
+/// the disk is proven blank.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 #[expect(
     clippy::struct_excessive_bools,
-    reason = "settings: each is a switch of its own"
+    reason = "settings: each is an independent switch"
 )]
 pub struct DiskSettings {
-    /// Names the disk, here and for good: the filesystem's UUID is made from it and from the VM's
-    /// UUID. Lower-case letters, digits and `-`, at most 40.
+    /// Name of the disk. It must never change: the filesystem's UUID is derived from it and from
+    /// the VM's UUID. Lower-case letters, digits and `-`, at most 40.
     pub name: String,
-    /// Which disk it is. Exactly one must match.
+    /// Selects the disk. Exactly one disk must match.
     #[serde(rename = "match")]
     pub matching: DiskMatch,
-    /// What it is formatted with when it is blank. Data that is there already is mounted when it is
-    /// of this kind, and refused when not.
+    /// Filesystem for a blank disk. Existing data is mounted if it has this filesystem; the agent
+    /// refuses a disk with any other data.
     pub filesystem: DiskFilesystem,
-    /// Where it is mounted: an absolute path. Absent for swap, or to format and not to mount.
+    /// Mount point: an absolute path. Absent for swap, or if the disk is formatted and not mounted.
     pub mount_point: Option<String>,
-    /// Instead of `mountPoint`: several places that share the filesystem, at most 16. The
-    /// filesystem is mounted where root alone may look, and a directory of it at each place.
+    /// Alternative to `mountPoint`: up to 16 places that share the filesystem. The filesystem is
+    /// mounted where only root has access, and one of its directories is mounted at each place.
     pub places: Vec<DiskPlace>,
     /// Mount options, e.g. `noatime`. For swap: `discard`, `pri=10`.
     pub options: Vec<String>,
-    /// Owner and mode of the mounted filesystem's root. Absent: left as they are.
+    /// Owner and mode of the mounted filesystem's root. Absent: not changed.
     pub owner: Option<DiskOwner>,
-    /// What to do with files that lie under the mount point when the disk is new.
+    /// What to do with files under the mount point if the disk is new.
     pub seed_from: SeedFrom,
-    /// Grow the filesystem when the disk has grown. Nothing is ever shrunk.
+    /// Grow the filesystem when the disk has grown. The agent never shrinks one.
     pub grow: bool,
-    /// The disk is new and blank at each start of the VM (KubeVirt's `emptyDisk`): formatted again
-    /// although it was formatted before.
+    /// The disk is new and blank at each start of the VM (KubeVirt's `emptyDisk`). The agent
+    /// formats it again although it formatted it before.
     pub ephemeral: bool,
-    /// Without it containerd and kubelet do not start, so that they never write to the root disk in
-    /// its place.
+    /// containerd and kubelet do not start without this disk, so that they never write to the root
+    /// disk in its place.
     pub required: bool,
-    /// Another VM may have this disk too (ReadWriteMany block volumes). Refused unless it has data
-    /// already; a guest cannot see sharing.
+    /// Another VM may use this disk at the same time (ReadWriteMany block volumes). A guest cannot
+    /// detect this, so the agent refuses the disk unless it already has data.
     pub shared: bool,
-    /// What the disk may hold when it arrives and nothing of it is used yet. `image-clone` lets the
-    /// agent erase a proven, untouched clone of this VM's own OS image, as KKP attaches it.
+    /// Permitted content of the disk before its first use. With `image-clone` the agent may erase a
+    /// proven, untouched clone of this VM's own OS image, as KKP attaches it.
     pub content: DiskContent,
-    /// How much of a disk is read before it counts as blank.
+    /// How much of a disk the agent reads before the disk counts as blank.
     pub proof: ProofKind,
-    /// With `proof: timed`: for how many seconds the disk is read, 1 to 180. Default 20.
+    /// Time for which the agent reads the disk with `proof: timed`, in seconds, 1 to 180. Default
+    /// 20.
     pub proof_seconds: Option<u32>,
-    /// A blank disk larger than this that was not read whole is formatted only after an approval,
-    /// unless it is declared as `new`. A size such as `1Ti` (the default).
+    /// Size above which a blank disk that was not read completely needs an approval before it is
+    /// formatted, unless it is declared as `new`. A size such as `1Ti` (the default).
     pub approve_above: Option<String>,
     /// The disk is known to be new, e.g. from a KubeVirt DataVolume with `source: blank`, or a PVC
-    /// that was created after the VM: it needs no approval because of its size. It is read as any
-    /// other disk.
+    /// that was created after the VM. It then needs no approval because of its size. The agent
+    /// reads it like any other disk.
     pub new: bool,
-    /// The filesystem's label. At most 16 bytes for ext4 and swap, 12 for xfs, 255 for btrfs.
+    /// Label of the filesystem. At most 16 bytes for ext4 and swap, 12 for xfs, 255 for btrfs.
     pub label: Option<String>,
-    /// Blocks that only root may use, in percent (ext4 only). Default 0.
+    /// Blocks reserved for root, in percent (ext4 only). Default 0.
     pub reserved_percent: Option<u8>,
-    /// Further arguments of `mkfs`. None that force, and none that name a device.
+    /// Additional arguments of `mkfs`. Arguments that force formatting or name a device are
+    /// rejected.
     pub mkfs_options: Vec<String>,
-    /// Give blocks that are no longer used back to the volume, weekly.
+    /// Discard unused blocks weekly, so that the volume can free them.
     pub discard: bool,
     /// Encryption at rest.
     pub encryption: Option<DiskEncryption>,
 }
 
 impl DiskSettings {
-    /// The defaults of a disk with a name and nothing else.
+    /// A disk with this name and default values.
     pub fn named(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -79,34 +81,34 @@ impl DiskSettings {
     }
 }
 
-/// Which disk: what is given must all fit.
+/// Selects a disk. All fields that are set must match.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DiskMatch {
-    /// The disk's serial in the VM's spec. A virtio disk shows its first 20 bytes only; these are
-    /// compared then.
+    /// The disk's serial in the VM's spec. A virtio disk shows only the first 20 bytes; then only
+    /// these are compared.
     pub serial: Option<String>,
-    /// The volume's name in the VM's spec, as a SCSI disk without serial shows it.
+    /// Name of the volume in the VM's spec, as shown by a SCSI disk without a serial.
     pub volume: Option<String>,
     /// A name in `/dev/disk/by-path`, e.g. `pci-0000:09:00.0`, or a pattern with `*`.
     pub path: Option<String>,
-    /// The exact size, e.g. `100Gi` or a number of bytes.
+    /// Exact size, e.g. `100Gi` or a number of bytes.
     pub size: Option<String>,
     /// PARTUUID of a partition: a GPT partition GUID, or `xxxxxxxx-NN` for MBR. The partition is
-    /// then the declared disk; `serial`, `volume`, `path` and `size` say which disk it is on.
-    /// Copies of a disk carry the same PARTUUIDs.
+    /// then the declared disk; `serial`, `volume`, `path` and `size` select the disk that contains
+    /// it. Copies of a disk have the same PARTUUIDs.
     pub part_uuid: Option<String>,
-    /// Name of a partition in a GPT table (PARTLABEL). Like `partUuid`; both may be given.
+    /// Name of a partition in a GPT table (PARTLABEL). Same use as `partUuid`; both may be set.
     pub part_label: Option<String>,
-    /// Which one, from 1, of the disks that fit the rest and that no other entry claims, in the
-    /// order of their PCI addresses. Needs `allowPositional`.
+    /// Position, from 1, among the disks that match the other fields and that no other entry
+    /// claims, in the order of their PCI addresses. Needs `allowPositional`.
     pub order: Option<u32>,
-    /// Accept a disk by size and order alone. A disk that comes or goes may shift the order: only
-    /// for platforms that give no serial.
+    /// Accept a disk that is selected only by size and order. An added or removed disk may change
+    /// the order. Use this only on platforms that set no serial.
     pub allow_positional: bool,
 }
 
-/// What a disk is formatted with.
+/// Filesystem of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "their own names")]
@@ -119,7 +121,7 @@ pub enum DiskFilesystem {
 }
 
 impl DiskFilesystem {
-    /// As `blkid` and `mount` name it.
+    /// Name in `blkid` and `mount`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ext4 => "ext4",
@@ -142,53 +144,54 @@ pub struct DiskOwner {
     pub mode: Option<String>,
 }
 
-/// A directory of a declared disk's filesystem, and where it is mounted.
+/// A directory of a declared disk's filesystem, and its mount point.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DiskPlace {
-    /// Where the directory is mounted: an absolute path, outside of every other place and mount
+    /// Mount point of the directory: an absolute path, outside of every other place and mount
     /// point.
     pub path: String,
-    /// Name of the directory at the top of the filesystem. Absent: made from `path`, e.g.
+    /// Name of the directory at the top level of the filesystem. Default: derived from `path`, e.g.
     /// `var-lib-kubelet`.
     pub directory: Option<String>,
-    /// Owner and mode of the directory. What is absent is taken from the directory that lies at
+    /// Owner and mode of the directory. Fields that are absent are copied from the directory at
     /// `path` when the disk is new.
     pub owner: Option<DiskOwner>,
 }
 
-/// What to do with files that lie under the mount point when the disk is new.
+/// What to do with files under the mount point if the disk is new.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SeedFrom {
-    /// Refuse to mount over them: they would be hidden.
+    /// Refuse to mount: the mount would hide them.
     #[default]
     None,
-    /// Copy them to the disk, compare, and mount then. The originals stay, hidden.
+    /// Copy them to the disk, compare the copies, then mount. The originals stay, hidden under the
+    /// mount.
     Existing,
 }
 
-/// What a disk holds when it arrives.
+/// Permitted content of a disk before its first use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskContent {
-    /// Nothing: only a disk that is proven blank is formatted.
+    /// No content: the agent formats only a disk that is proven blank.
     #[default]
     Blank,
-    /// Nothing, or a clone of the OS image that this VM was installed from. The clone is erased
-    /// only when it is proven to be untouched since it was cloned: same partition table and
+    /// No content, or a clone of the OS image from which this VM was installed. The agent erases
+    /// the clone only if it is proven to be unchanged since it was cloned: same partition table and
     /// filesystems as the root disk, never mounted, nothing else on it.
     ImageClone,
 }
 
-/// How much of a disk is read before it counts as blank.
+/// How much of a disk the agent reads before the disk counts as blank.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum ProofKind {
-    /// All that `sampled` reads, and then as much of the rest as can be read in `proofSeconds`.
+    /// Everything that `sampled` reads, then as much of the rest as possible within `proofSeconds`.
     #[default]
     Timed,
-    /// A bounded part: both ends, every place where a filesystem or volume format keeps a
+    /// A limited part: both ends, every location where a filesystem or volume format has a
     /// superblock, and samples in between.
     Sampled,
     /// Every byte.
@@ -203,13 +206,13 @@ pub struct DiskEncryption {
     pub luks2: Luks2Settings,
 }
 
-/// LUKS2.
+/// LUKS2 settings.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Luks2Settings {
-    /// `tpm2`, or the absolute path of a file with the key, which root alone may read.
+    /// Key: `tpm2`, or the absolute path of a key file that only root can read.
     pub key: String,
-    /// The absolute path of a file with a second key, by which a person gets at the data when the
-    /// first is lost. Mandatory with `tpm2`.
+    /// Absolute path of a file with a second key, with which an administrator can open the data if
+    /// the first key is lost. Required with `tpm2`.
     pub recovery_key: Option<String>,
 }

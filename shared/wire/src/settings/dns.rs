@@ -1,62 +1,63 @@
-//! `dns`: which nameservers and search domains the guest is to have.
+//! `dns`: nameservers and search domains of the guest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::duration::Span;
 
-/// Where NodeLocal DNS listens unless somebody chose otherwise (Kubernetes' `nodelocaldns`
-/// manifest; KKP and Gardener use it as it is).
+/// Default address of NodeLocal DNS (Kubernetes' `nodelocaldns` manifest, which KKP and Gardener
+/// use unchanged).
 pub const NODE_LOCAL_ADDRESS: &str = "169.254.20.10";
 
-/// The guest's DNS, with Kubernetes' meaning of policy and config. The cluster of `ClusterFirst` is
-/// the infra cluster, as in the VM's spec: a node never resolves through the DNS of the user
-/// cluster that it carries.
+/// DNS of the guest. `policy` and `config` have the meaning of Kubernetes' `dnsPolicy` and
+/// `dnsConfig`. The cluster in `ClusterFirst` is the infra cluster, as in the VM's spec: a node
+/// never resolves names through the DNS of the user cluster that runs on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DnsSettings {
-    /// What may be done: look, put right, or neither.
+    /// Whether the agent changes DNS, only reports it, or does neither.
     pub manage: DnsManage,
-    /// What the nameservers and search domains start from.
+    /// Base of the nameservers and search domains.
     pub policy: DnsPolicy,
-    /// What is added to them.
+    /// Nameservers, search domains and options that are added to those of the policy.
     pub config: DnsConfig,
-    /// The infra cluster's DNS, for the policy `ClusterFirst`.
+    /// DNS of the infra cluster, for the policy `ClusterFirst`.
     pub cluster: InfraDns,
-    /// What the user cluster occupies on its nodes, and no nameserver of a node may be.
+    /// Addresses that the user cluster occupies on its nodes. No nameserver of a node may have one
+    /// of them.
     pub user_cluster: UserClusterDns,
-    /// How nameservers are asked whether they answer.
+    /// Probes that verify that nameservers answer.
     pub probe: DnsProbeSettings,
 }
 
-/// What may be done to the guest's DNS.
+/// What the agent may do to the guest's DNS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum DnsManage {
-    /// Nothing: neither looked at nor changed. What was changed before is put back; the file of
-    /// ours that kubelet reads stays and is kept up to date.
+    /// Neither probe nor change it. The agent restores what it changed before, except its own file
+    /// that kubelet reads: that file stays and is kept up to date.
     Off,
-    /// Looked at, probed and reported; changed only by `virtfleet-agent apply dns`.
+    /// Read, probe and report it. Only `virtfleet-agent apply dns` changes it.
     #[default]
     ReportOnly,
-    /// Put right at boot and whenever it changes.
+    /// Correct it at boot and on every change.
     Auto,
 }
 
-/// Kubernetes' `dnsPolicy`, as kubelet means it.
+/// Kubernetes' `dnsPolicy`, with kubelet's meaning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum DnsPolicy {
-    /// The infra cluster's DNS (`cluster`) and its search domains before those of the platform.
-    /// Without `cluster.nameservers`: as `Default`.
+    /// The infra cluster's DNS (`cluster`), with its search domains before those of the platform.
+    /// Without `cluster.nameservers` the same as `Default`.
     ClusterFirst,
-    /// As `ClusterFirst`; a pod in the host's network would need it, a VM does not.
+    /// Same as `ClusterFirst`. A pod in the host's network needs this value; a VM does not.
     ClusterFirstWithHostNet,
-    /// What the platform gives: by DHCP, router advertisement or the image's own network
-    /// configuration. In a VM with `dnsPolicy: ClusterFirst` that is the infra cluster's DNS
-    /// already.
+    /// The DNS of the platform: from DHCP, router advertisements or the image's own network
+    /// configuration. In a VM with `dnsPolicy: ClusterFirst` this already is the infra cluster's
+    /// DNS.
     #[default]
     Default,
-    /// Nothing but `config`, which must name a nameserver.
+    /// Only `config`, which must then contain a nameserver.
     None,
 }
 
@@ -64,12 +65,13 @@ pub enum DnsPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DnsConfig {
-    /// Addresses, after those of the policy. The first three of all are used.
+    /// Addresses of nameservers, appended to those of the policy. The guest uses the first three of
+    /// the result.
     pub nameservers: Vec<String>,
-    /// Search domains, after those of the policy. The first 32 of all are used, at most 2,048
-    /// characters.
+    /// Search domains, appended to those of the policy. The guest uses the first 32 of the result,
+    /// with at most 2,048 characters.
     pub searches: Vec<String>,
-    /// Options of resolv.conf(5); one that the policy sets too is replaced.
+    /// Options of resolv.conf(5). An option here replaces the policy's option of the same name.
     pub options: Vec<DnsOption>,
 }
 
@@ -77,23 +79,23 @@ pub struct DnsConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DnsOption {
-    /// E.g. `ndots`, `edns0`.
+    /// Name of the option, e.g. `ndots`, `edns0`.
     pub name: String,
-    /// E.g. `5`; absent for an option without a value.
+    /// Value of the option, e.g. `5`. Absent for an option without a value.
     pub value: Option<String>,
 }
 
-/// The DNS of the infra cluster.
+/// DNS of the infra cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct InfraDns {
-    /// Its cluster DNS: the addresses of its DNS service, or of its NodeLocal cache where VMs reach
-    /// it.
+    /// Addresses of its cluster DNS: those of the DNS service, or of its NodeLocal cache if VMs can
+    /// reach it.
     pub nameservers: Vec<String>,
-    /// Its domain.
+    /// Cluster domain.
     pub domain: String,
-    /// The namespace of the VM, for the search domains. Absent: what the agent knows by itself,
-    /// else search domains without it.
+    /// Namespace of the VM, for the search domains. Default: the namespace that the agent finds in
+    /// the guest. If it finds none, the search domains do not contain a namespace.
     pub namespace: Option<String>,
 }
 
@@ -107,16 +109,17 @@ impl Default for InfraDns {
     }
 }
 
-/// What the user cluster occupies on its nodes.
+/// Addresses that the user cluster occupies on its nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct UserClusterDns {
-    /// Where its NodeLocal DNS cache listens, or will: an address or several, or none (`[]`) when
-    /// it has no such cache.
+    /// Addresses on which its NodeLocal DNS cache listens, or will listen. Set `[]` if it has no
+    /// such cache.
     pub node_local: Vec<String>,
-    /// Its cluster DNS, e.g. `10.240.16.10`. Those in kubelet's configuration are known without.
+    /// Addresses of its cluster DNS, e.g. `10.240.16.10`. The agent reads those in kubelet's
+    /// configuration itself.
     pub nameservers: Vec<String>,
-    /// Its service ranges, e.g. `10.240.16.0/20`: kube-proxy takes these addresses for itself.
+    /// Service ranges, e.g. `10.240.16.0/20`. kube-proxy intercepts traffic to these addresses.
     pub service_ranges: Vec<String>,
 }
 
@@ -130,16 +133,16 @@ impl Default for UserClusterDns {
     }
 }
 
-/// How nameservers are asked.
+/// Probes of nameservers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DnsProbeSettings {
-    /// Names that a good nameserver resolves, e.g. `registry.example.com`. None by default: nothing
-    /// outside of the cluster's domain is asked for.
+    /// Names that a working nameserver resolves, e.g. `registry.example.com`. Default: none; the
+    /// agent then queries no name outside of the cluster's domain.
     pub names: Vec<String>,
-    /// How long one answer may take.
+    /// Maximum time to wait for an answer.
     pub timeout: Span,
-    /// How often a nameserver is asked while nothing happens; at least a minute.
+    /// Probe interval of a nameserver while nothing changes; at least one minute.
     pub interval: Span,
 }
 

@@ -1,4 +1,4 @@
-//! The settings of the guest's metrics: which collectors, which devices, how much.
+//! Settings of the guest's metrics: collectors, devices and limits.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use serde::{Deserialize, Serialize};
 
 use super::Span;
 
-/// What is measured.
+/// Metrics: collectors, devices and limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct MetricsSettings {
-    /// Which collectors are on when nothing else is said.
+    /// Collectors that are on by default.
     pub profile: MetricsProfile,
-    /// Collectors to turn on (`true`) or off (`false`) by name; others are as the profile says.
-    /// `--collector.NAME` and `--no-collector.NAME` on the command line win.
+    /// Collectors to turn on (`true`) or off (`false`), by name; all others follow the profile.
+    /// `--collector.NAME` and `--no-collector.NAME` on the command line take precedence.
     pub collectors: BTreeMap<String, bool>,
-    /// How long one collector may take in a scrape before the page goes out without it, at most
-    /// 45s. Default 8s; all collectors together have 1.5s more.
+    /// Maximum time of one collector in a scrape, at most 45s. Default 8s. After this time the page
+    /// is sent without it. All collectors together have 1.5s more.
     pub deadline: Option<Span>,
-    /// How many series one collector may write; what is beyond is left out and counted. Default
+    /// Maximum number of series of one collector. Further series are dropped and counted. Default
     /// 10000.
     pub max_series: Option<u32>,
-    /// The same for single collectors, by name.
+    /// Maximum number of series of single collectors, by name.
     pub max_series_of: BTreeMap<String, u32>,
     /// The `cpu` collector.
     pub cpu: CpuSettings,
@@ -68,43 +68,43 @@ pub struct MetricsSettings {
     pub textfile: TextfileSettings,
 }
 
-/// Which collectors are on when nothing else is said.
+/// Collectors that are on by default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricsProfile {
-    /// Those that node_exporter has on by default, and the agent's own.
+    /// The default collectors of node_exporter, and the agent's own.
     #[default]
     Default,
-    /// These, and what the public dashboards ask for besides: processes, interrupts, systemd,
-    /// tcpstat.
+    /// The collectors of `default`, and those that the public dashboards also need: processes,
+    /// interrupts, systemd, tcpstat.
     Dashboards,
 }
 
-/// The `filesystem` collector. Regular expressions as node_exporter has them, with its defaults
-/// when absent.
+/// The `filesystem` collector. The patterns are regular expressions as in node_exporter, with its
+/// defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FilesystemSettings {
-    /// Mount points to leave out. Not together with `mountPointsInclude`.
+    /// Mount points to exclude. Not together with `mountPointsInclude`.
     pub mount_points_exclude: Option<String>,
-    /// Mount points to take; all others are left out.
+    /// Mount points to include; all others are excluded.
     pub mount_points_include: Option<String>,
-    /// Filesystem types to leave out. Not together with `fsTypesInclude`.
+    /// Filesystem types to exclude. Not together with `fsTypesInclude`.
     pub fs_types_exclude: Option<String>,
-    /// Filesystem types to take; all others are left out.
+    /// Filesystem types to include; all others are excluded.
     pub fs_types_include: Option<String>,
-    /// How long a mount may take to answer before it counts as stuck. Default 5s.
+    /// Maximum time to wait for a mount before it counts as stuck. Default 5s.
     pub mount_timeout: Option<Span>,
 }
 
-/// Devices to take or to leave out, by a regular expression on their kernel name. At most one of
-/// the two.
+/// Devices to include or to exclude, as a regular expression that matches their kernel name. At
+/// most one of the two fields may be set.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct DeviceFilter {
-    /// Devices to leave out.
+    /// Devices to exclude.
     pub device_exclude: Option<String>,
-    /// Devices to take; all others are left out.
+    /// Devices to include; all others are excluded.
     pub device_include: Option<String>,
 }
 
@@ -112,16 +112,16 @@ pub struct DeviceFilter {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct NetdevSettings {
-    /// Devices to leave out. Not together with `deviceInclude`.
+    /// Devices to exclude. Not together with `deviceInclude`.
     pub device_exclude: Option<String>,
-    /// Devices to take; all others are left out.
+    /// Devices to include; all others are excluded.
     pub device_include: Option<String>,
-    /// Whether each device's addresses are exported as `node_network_address_info`.
+    /// Export the addresses of each device as `node_network_address_info`.
     pub address_info: bool,
-    /// Whether each counter has its device's alias as the label `ifalias`.
+    /// Add the device's alias to each counter, as the label `ifalias`.
     pub label_ifalias: bool,
-    /// Whether the counters have the kernel's own names, with a family for each kind of error, in
-    /// the place of the names that dashboards know.
+    /// Use the kernel's own names of counters, with one family for each kind of error, instead of
+    /// the names that dashboards use.
     pub detailed_metrics: bool,
 }
 
@@ -129,13 +129,12 @@ pub struct NetdevSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct NetclassSettings {
-    /// A regular expression of the devices that are left out; default none.
+    /// Regular expression for the devices to exclude. Default: none.
     pub ignored: Option<String>,
-    /// Whether an unknown speed is left out; without it, it is -125000, as with
-    /// node_exporter.
+    /// Omit an unknown speed. Otherwise it is exported as -125000, as in node_exporter.
     pub ignore_invalid_speed: bool,
-    /// Whether what netlink alone tells is exported, too: other names of devices, as
-    /// `node_network_altnames_info`. What files tell as well is as it is without.
+    /// Also export data that only netlink has: alternative names of devices, as
+    /// `node_network_altnames_info`. Data that is also in files does not change.
     pub netlink: bool,
 }
 
@@ -143,9 +142,8 @@ pub struct NetclassSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct IpvsSettings {
-    /// Labels of the series of servers, with commas between them; servers that the labels do not
-    /// tell apart are added up. Default all:
-    /// `local_address,local_port,remote_address,remote_port,proto,local_mark`.
+    /// Labels of the series of servers, separated by commas. Servers with equal labels are added
+    /// up. Default: all, `local_address,local_port,remote_address,remote_port,proto,local_mark`.
     pub backend_labels: Option<String>,
 }
 
@@ -153,24 +151,24 @@ pub struct IpvsSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RaplSettings {
-    /// Whether all zones are in one family, `node_rapl_joules_total`, with the label `rapl_zone`;
-    /// without it, each kind of zone has a family.
+    /// Export all zones in one family, `node_rapl_joules_total`, with the label `rapl_zone`.
+    /// Otherwise each kind of zone has its own family.
     pub zone_label: bool,
 }
 
-/// Devices that a collector passes over.
+/// Devices that a collector excludes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct IgnoredSettings {
-    /// A regular expression of those that are left out; node_exporter's default when absent.
+    /// Regular expression for the devices to exclude. Default: that of node_exporter.
     pub ignored: Option<String>,
 }
 
-/// Fields of a file to take.
+/// Fields of a file to export.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct FieldsSettings {
-    /// A regular expression of the fields that are taken; node_exporter's default when absent.
+    /// Regular expression for the fields to export. Default: that of node_exporter.
     pub fields: Option<String>,
 }
 
@@ -178,13 +176,13 @@ pub struct FieldsSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct CpuSettings {
-    /// Whether `node_cpu_guest_seconds_total` is exported. Default true.
+    /// Export `node_cpu_guest_seconds_total`. Default true.
     pub guest: Option<bool>,
-    /// Whether `node_cpu_info` is exported.
+    /// Export `node_cpu_info`.
     pub info: bool,
-    /// Flags of `/proc/cpuinfo` to export, as a regular expression; needs `info`.
+    /// Regular expression for the flags of `/proc/cpuinfo` to export. Needs `info`.
     pub flags_include: Option<String>,
-    /// Bugs of `/proc/cpuinfo` to export, as a regular expression; needs `info`.
+    /// Regular expression for the bugs of `/proc/cpuinfo` to export. Needs `info`.
     pub bugs_include: Option<String>,
 }
 
@@ -192,7 +190,7 @@ pub struct CpuSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct StatSettings {
-    /// Whether `node_softirqs_total` is exported.
+    /// Export `node_softirqs_total`.
     pub softirq: bool,
 }
 
@@ -200,11 +198,11 @@ pub struct StatSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct EthtoolSettings {
-    /// Devices to leave out. Not together with `deviceInclude`.
+    /// Devices to exclude. Not together with `deviceInclude`.
     pub device_exclude: Option<String>,
-    /// Devices to take; all others are left out.
+    /// Devices to include; all others are excluded.
     pub device_include: Option<String>,
-    /// A regular expression of the metrics that are taken. Default all.
+    /// Regular expression for the metrics to export. Default: all.
     pub metrics_include: Option<String>,
 }
 
@@ -212,16 +210,16 @@ pub struct EthtoolSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct InterruptsSettings {
-    /// Interrupts to leave out, by a regular expression on `type;info;devices`. Not together with
-    /// `nameInclude`.
+    /// Interrupts to exclude, as a regular expression that matches `type;info;devices`. Not
+    /// together with `nameInclude`.
     pub name_exclude: Option<String>,
-    /// Interrupts to take; all others are left out.
+    /// Interrupts to include; all others are excluded.
     pub name_include: Option<String>,
-    /// Whether counters of 0 are exported. Default: of the architecture's own interrupts, and of
-    /// all with `perInterrupt`.
+    /// Export counters that are 0. Default: only those of the architecture's own interrupts; with
+    /// `perInterrupt`, all.
     pub include_zeros: Option<bool>,
-    /// Whether `node_interrupts_total` has a series for each interrupt on each CPU, as
-    /// node_exporter has them. Without it there is one for each device on each CPU that served it.
+    /// Export `node_interrupts_total` with one series per interrupt and CPU, as node_exporter does.
+    /// Otherwise there is one series per device and CPU that handled its interrupts.
     pub per_interrupt: bool,
 }
 
@@ -229,14 +227,14 @@ pub struct InterruptsSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct HwmonSettings {
-    /// Chips to leave out. Not together with `chipInclude`.
+    /// Chips to exclude. Not together with `chipInclude`.
     pub chip_exclude: Option<String>,
-    /// Chips to take; all others are left out.
+    /// Chips to include; all others are excluded.
     pub chip_include: Option<String>,
-    /// Sensors to leave out, by a regular expression on `chip;sensor`. Not together with
+    /// Sensors to exclude, as a regular expression that matches `chip;sensor`. Not together with
     /// `sensorInclude`.
     pub sensor_exclude: Option<String>,
-    /// Sensors to take; all others are left out.
+    /// Sensors to include; all others are excluded.
     pub sensor_include: Option<String>,
 }
 
@@ -244,9 +242,9 @@ pub struct HwmonSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SlabinfoSettings {
-    /// Slabs to leave out. Not together with `slabsInclude`.
+    /// Slabs to exclude. Not together with `slabsInclude`.
     pub slabs_exclude: Option<String>,
-    /// Slabs to take; all others are left out.
+    /// Slabs to include; all others are excluded.
     pub slabs_include: Option<String>,
 }
 
@@ -254,7 +252,7 @@ pub struct SlabinfoSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SysctlSettings {
-    /// Numeric sysctls, e.g. `vm.swappiness`; several values in one file are named as in
+    /// Numeric sysctls to export, e.g. `vm.swappiness`. Name several values of one file as in
     /// `kernel.pid_max:a,b`.
     pub include: Vec<String>,
     /// Sysctls whose text is exported as a label.
@@ -265,15 +263,16 @@ pub struct SysctlSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct SystemdSettings {
-    /// Units to leave out; node_exporter's default when absent.
+    /// Units to exclude. Default: that of node_exporter.
     pub unit_exclude: Option<String>,
-    /// Units to take. Default all. Both must agree, as with node_exporter.
+    /// Units to include. Default: all. A unit is exported if both expressions permit it, as in
+    /// node_exporter.
     pub unit_include: Option<String>,
-    /// Whether the restarts of services are exported.
+    /// Export the number of restarts of services.
     pub restarts: bool,
-    /// Whether the start times of units are exported.
+    /// Export the start times of units.
     pub start_times: bool,
-    /// Whether the numbers of tasks of services are exported.
+    /// Export the number of tasks of services.
     pub tasks: bool,
 }
 
@@ -281,7 +280,7 @@ pub struct SystemdSettings {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct TextfileSettings {
-    /// Folders whose `*.prom` files are read; `*` stands for any part of a name. None: nothing is
+    /// Directories whose `*.prom` files are read; `*` matches any part of a name. Empty: no file is
     /// read.
     pub directories: Vec<String>,
 }

@@ -1,7 +1,7 @@
 //! `AgentConfig`: the agent's settings as typed values, and their JSON Schema.
 //!
-//! The docstrings here are the schema's descriptions, so they are written for the person who writes
-//! the YAML. Every field has a default; the defaults change nothing in the guest.
+//! The docstrings here are the schema's descriptions, for authors of the YAML. Every field has a
+//! default, and the defaults change nothing in the guest.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,7 @@ pub use nic::{Multiqueue, NicSettings, RingSettings, Steering, VirtioSettings};
 pub const CONFIG_API_VERSION: &str = "virtfleet.io/v1alpha1";
 /// The settings' `kind`.
 pub const AGENT_CONFIG_KIND: &str = "AgentConfig";
-/// The port on which an agent serves.
+/// Default port of an agent.
 pub const AGENT_PORT: u16 = 10911;
 
 /// Settings of virtfleet-agent.
@@ -44,20 +44,20 @@ pub struct AgentConfig {
     pub api_version: String,
     /// Always `AgentConfig`.
     pub kind: String,
-    /// Where and to whom metrics and the report are served.
+    /// Addresses, certificates and limits of the server for metrics and the report.
     pub server: ServerSettings,
-    /// What is measured.
+    /// Metrics: collectors, devices and limits.
     pub metrics: MetricsSettings,
-    /// Secondary disks, merged by `name`. None by default: a disk that is not named here is never
-    /// touched.
+    /// Secondary disks, merged by `name`. Default: none. The agent never changes a disk that is not
+    /// listed here.
     pub disks: Vec<DiskSettings>,
-    /// Nameservers and search domains. By default looked at, and never changed.
+    /// Nameservers and search domains. By default the agent reports them and never changes them.
     pub dns: DnsSettings,
-    /// Queues of network interfaces. By default looked at, and never changed.
+    /// Queues of network interfaces. By default the agent reports them and never changes them.
     pub nic: NicSettings,
-    /// What else is asked of virtio devices. By default nothing.
+    /// Other settings of virtio devices. By default the agent changes none.
     pub virtio: VirtioSettings,
-    /// How the agent logs.
+    /// Level and format of log messages.
     pub log: LogSettings,
 }
 
@@ -77,26 +77,27 @@ impl Default for AgentConfig {
     }
 }
 
-/// Where and to whom metrics and the report are served.
+/// Addresses, certificates and limits of the server for metrics and the report.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Addresses to listen on, merged by `name`. The one named `default` is HTTPS on every address,
-    /// port 10911.
+    /// Addresses to listen on, merged by `name`. The listener `default` serves HTTPS on every
+    /// address, port 10911.
     pub listeners: Vec<Listener>,
-    /// Certificates, for every listener that is not plain.
+    /// Certificates for every listener that is not `plain`.
     pub tls: ServerTls,
-    /// Connections that may be open at once. Beyond it one that is idle is closed for a new one,
-    /// that of whoever has most first; when all are busy, the new one. At least 1.
+    /// Maximum number of open connections. At the limit, the agent closes an idle connection to
+    /// accept a new one, first of the peer with the most connections. If all are busy, it closes
+    /// the new one. At least 1.
     #[schemars(range(min = 1))]
     pub max_connections: u32,
-    /// Requests that may be answered at once; more get 503. node_exporter's `--web.max-requests`,
-    /// and its default.
+    /// Maximum number of requests that the agent answers at the same time. Further requests get
+    /// status 503. Corresponds to node_exporter's `--web.max-requests`, with the same default.
     #[schemars(range(min = 1))]
     pub max_requests: u32,
-    /// How long one request may take from its first byte to its answer's last.
+    /// Maximum time of one request, from its first byte to the last byte of the response.
     pub request_timeout: Span,
-    /// How long running requests may go on after SIGTERM.
+    /// Maximum time that running requests may take after SIGTERM.
     pub shutdown_grace: Span,
 }
 
@@ -117,11 +118,12 @@ impl Default for ServerSettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Listener {
-    /// Names the listener, so that a later fragment can change it.
+    /// Name of the listener. A later fragment refers to the listener by it.
     pub name: String,
-    /// Address and port, e.g. `[::]:10911` or `127.0.0.1:10911`. Port 0 lets the kernel choose.
+    /// Address and port, e.g. `[::]:10911` or `127.0.0.1:10911`. With port 0 the kernel chooses a
+    /// port.
     pub address: String,
-    /// Serve HTTP without TLS. Refused on any but a loopback address.
+    /// Serve HTTP without TLS. Rejected unless the address is a loopback address.
     pub plain: bool,
 }
 
@@ -135,35 +137,36 @@ impl Default for Listener {
     }
 }
 
-/// Certificates in PEM files; they are read again when they change.
+/// Certificates in PEM files. The agent reads them again when they change.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerTls {
-    /// The agent's certificate and its chain. It carries
+    /// The agent's certificate and its chain. The certificate contains
     /// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` as URI and `agent.virtfleet.internal`
     /// as DNS name.
     pub certificate: Option<String>,
     /// The certificate's private key.
     pub key: Option<String>,
-    /// The authorities whose client certificates are accepted.
+    /// CA certificates that sign accepted client certificates.
     #[serde(rename = "clientCA")]
     pub client_ca: Option<String>,
-    /// SPIFFE URIs or DNS names that a client certificate must carry one of. Empty: any client that
-    /// `clientCA` vouches for, except another agent (`spiffe://…/vmi/…`).
+    /// SPIFFE URIs or DNS names of authorized clients; a client certificate must contain at least
+    /// one. Empty: every client with a certificate signed by `clientCA`, except another agent
+    /// (`spiffe://…/vmi/…`).
     pub clients: Vec<String>,
 }
 
-/// How a program logs.
+/// Level and format of log messages.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LogSettings {
-    /// The least level that is logged.
+    /// Minimum level of log messages.
     pub level: LogLevel,
-    /// Text or JSON.
+    /// Format of log messages: text or JSON.
     pub format: LogFormat,
 }
 
-/// Levels, from quiet to talkative.
+/// Log levels, from the fewest messages to the most.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the usual five")]
@@ -176,16 +179,16 @@ pub enum LogLevel {
     Trace,
 }
 
-/// How a log line looks.
+/// Format of log messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
-    /// Text on a terminal, JSON elsewhere and under systemd.
+    /// Text on a terminal; JSON elsewhere and under systemd.
     #[default]
     Auto,
-    /// One line of text.
+    /// One line of text per message.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 

@@ -1,4 +1,4 @@
-//! `nic` and `virtio`: queues of network interfaces, and what else is asked of virtio devices.
+//! `nic` and `virtio`: queues of network interfaces, and other settings of virtio devices.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,18 +9,18 @@ use crate::duration::Span;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct NicSettings {
-    /// What may be done to the number of queues: look, raise it, or neither.
+    /// Whether the agent raises the number of queues, only reports it, or does neither.
     pub multiqueue: Multiqueue,
-    /// Leave interfaces alone whose number of queues somebody else has chosen: one that is neither
-    /// what the kernel sets up by itself nor what the agent has set.
+    /// Do not change an interface whose number of queues was set by hand or by another program: a
+    /// number that is neither the kernel's default nor set by the agent.
     pub keep_manual: bool,
-    /// A regular expression for the names of interfaces that are left alone, e.g. `^ens4$`. Empty:
-    /// none.
+    /// Regular expression for the names of interfaces that the agent does not change, e.g.
+    /// `^ens4$`. Empty: no interface.
     pub exclude: String,
-    /// How long a link may take to come back after a change; one that takes longer gets back what
-    /// it had.
+    /// Maximum time until the link is up again after a change. If it takes longer, the agent
+    /// restores the previous values.
     pub settle: Span,
-    /// Sizes of the rings. Absent: left as they are.
+    /// Ring sizes. Absent: not changed.
     pub rings: RingSettings,
     /// Receive packet steering (RPS): which CPUs handle received packets after the one that took
     /// the interrupt.
@@ -40,50 +40,50 @@ impl Default for NicSettings {
     }
 }
 
-/// What may be done to the number of queues of a network interface.
+/// What the agent may do to the number of queues of a network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Multiqueue {
-    /// Nothing. What the agent changed in this boot is put back.
+    /// Do not change it. The agent restores what it changed in this boot.
     Off,
-    /// Looked at and reported; changed only by `virtfleet-agent apply nic`.
+    /// Read and report it. Only `virtfleet-agent apply nic` changes it.
     #[default]
     ReportOnly,
-    /// Raised to one queue for each vCPU that is online, or as many as the VM's interface has, at
-    /// boot and whenever vCPUs come.
+    /// Raise it to one queue per online vCPU, at most to the maximum of the VM's interface, at boot
+    /// and whenever vCPUs are added.
     Auto,
 }
 
-/// Sizes of an interface's rings, in descriptors. A size above what the interface can have means
-/// the most that it can.
+/// Ring sizes of an interface, in descriptors. A size above the interface's maximum means the
+/// maximum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct RingSettings {
-    /// Of what is received.
+    /// Size of the receive ring.
     #[schemars(range(min = 64))]
     pub rx: Option<u32>,
-    /// Of what is sent.
+    /// Size of the transmit ring.
     #[schemars(range(min = 64))]
     pub tx: Option<u32>,
 }
 
-/// Which CPUs packets are steered to.
+/// CPUs for receive packet steering.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Steering {
-    /// Left as it is.
+    /// Do not change the setting.
     #[default]
     Keep,
-    /// None.
+    /// No CPU: steering is off.
     Off,
-    /// All that are online.
+    /// All online CPUs.
     All,
 }
 
-/// What else is asked of virtio devices.
+/// Other settings of virtio devices.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct VirtioSettings {
-    /// The I/O scheduler of virtio disks, e.g. `none` or `mq-deadline`. Absent: left as it is.
+    /// I/O scheduler of virtio disks, e.g. `none` or `mq-deadline`. Absent: not changed.
     pub disk_scheduler: Option<String>,
 }

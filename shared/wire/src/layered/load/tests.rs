@@ -132,7 +132,7 @@ fn a_foreign_or_broken_fragment_is_left_out_whole() {
             "version:2: apiVersion is \"virtfleet.io/v2\", expected virtfleet.io/v1alpha1",
             "bare:1: apiVersion is missing, expected virtfleet.io/v1alpha1",
             "list:1: apiVersion is missing, expected virtfleet.io/v1alpha1",
-            "two:4: a second document; a settings file is one",
+            "two:4: a second document; a settings file has only one",
         ]
     );
 }
