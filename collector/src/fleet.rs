@@ -19,6 +19,7 @@ use virtfleet_collector_core::{
     access::redact::InfraTerms,
     budget::BudgetOwner,
     dial::{DialRules, DialTarget},
+    enrolment::EnrolmentSubject,
     facts::{InventoryEvent, Labels},
     index::{FleetIndex, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
@@ -105,6 +106,16 @@ impl Fleet {
     /// Why it cannot be dialled.
     pub fn dial(&self, key: &VmKey) -> Result<DialTarget, Failure> {
         self.read().dial(key)
+    }
+
+    /// What enrolment must know of a VM; see [`FleetIndex::enrolment_subject`].
+    pub fn enrolment_subject(&self, key: &VmKey) -> Option<EnrolmentSubject> {
+        self.read().enrolment_subject(key)
+    }
+
+    /// Whether the inventory has a VM of this name.
+    pub fn has_vm(&self, key: &VmKey) -> bool {
+        self.read().has_vm(key)
     }
 
     /// Whether a VM runs, so that its agent can answer.

@@ -13,6 +13,7 @@
 //! passes bytes between scrape and agents.
 
 pub mod access;
+mod agent_tasks;
 pub mod api;
 mod bounded;
 pub mod ca;
@@ -21,6 +22,7 @@ pub mod config;
 pub mod credentials;
 pub mod ctl;
 pub mod doctor;
+pub mod enrolment;
 pub mod events;
 pub mod fleet;
 pub mod health;

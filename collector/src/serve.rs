@@ -30,12 +30,12 @@ use virtfleet_runtime::{
     http::{Limits, Server, ServerMetrics, Transport},
     shutdown::{self, Shutdown},
     telemetry,
-    tls::ClientTls,
 };
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
 use crate::{
     access::{self, AccessMetrics},
+    agent_tasks::{AgentClients, AgentContext},
     api::{self, ApiState},
     ca::{LoadedCa, SecretClients},
     cli,
@@ -47,7 +47,6 @@ use crate::{
         cluster::{Inventory, WatchMetrics},
         folder,
     },
-    scrape::{self, PageProxy, ProxyLimits, ProxyMetrics, PullLimits, PullMetrics, Puller, ScrapeSettings},
     tenants::Tenants,
     writers::Writers,
 };
@@ -57,9 +56,6 @@ use crate::{
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Queued batches of changed VMs for the scraper.
 const MAX_QUEUED_BATCHES: usize = 64;
-
-/// A pull is slow if it takes more than the timeout divided by this.
-const SLOW_DIVISOR: u32 = 4;
 
 /// Maximum time that a running read of the folder may delay the shutdown.
 const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
@@ -105,13 +101,10 @@ fn own_registry() -> Registry {
 async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let shutdown = shutdown::signals().context("cannot install signal handlers")?;
     let mut registry = own_registry();
-    let pull_metrics = PullMetrics::register(&mut registry);
-    let proxy_metrics = ProxyMetrics::register(&mut registry);
+    let agents = AgentClients::new(config, &mut registry)?;
     let server_metrics = ServerMetrics::register(&mut registry);
     let access_metrics = AccessMetrics::register(&mut registry);
 
-    let tls = client_tls(config)?.map(Arc::new);
-    let puller = tls.clone().and_then(|tls| puller(config, tls));
     warn_about_files(config);
     let tenants = Arc::new(Tenants::default());
     let cluster = live_inventory(config, &tenants, &mut registry, &shutdown).await?;
@@ -147,27 +140,16 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         &mut parts,
         &stop,
     )?;
-    let ca = match (ca, tls) {
-        (Some(ca), Some(tls)) => Some(ca.start(tls, writers.write_access.clone(), &mut parts, &stop)?),
-        _ => None,
+    let context = AgentContext {
+        config,
+        fleet: &fleet,
+        ca,
+        infra: tenants.infra(),
+        write_access: writers.write_access.clone(),
     };
+    let agents = agents.start(context, &mut registry, &mut parts, &stop)?;
+    listeners.extend(agents.changes);
     parts.spawn(note(Arc::clone(&fleet), findings));
-    let pages = puller.map(|puller| {
-        let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
-        listeners.push(to_scraper);
-        let limits = proxy_limits(config);
-        let pages = PageProxy::new(Arc::clone(&fleet), puller.clone(), limits, proxy_metrics);
-        let (fleet, settings) = (Arc::clone(&fleet), scrape_settings(config));
-        parts.spawn(scraper(
-            fleet,
-            puller,
-            settings,
-            pull_metrics,
-            changes,
-            stop.clone(),
-        ));
-        Arc::new(pages)
-    });
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
 
     let state = ApiState {
@@ -175,8 +157,9 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         fleet,
         labels: Arc::clone(&writers.statuses),
         write_access: writers.write_access.clone(),
-        pages,
-        ca,
+        pages: agents.pages,
+        ca: agents.ca,
+        enrolment: agents.enrolment,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
@@ -333,26 +316,6 @@ async fn follow_cluster_statuses(fleet: Arc<Fleet>, tenants: Arc<Tenants>) -> an
     }
 }
 
-async fn scraper(
-    fleet: Arc<Fleet>,
-    puller: Puller,
-    settings: ScrapeSettings,
-    metrics: PullMetrics,
-    changes: mpsc::Receiver<Vec<VmKey>>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    scrape::run(fleet, puller, settings, metrics, changes, stop).await;
-    Ok(())
-}
-
-fn scrape_settings(config: &CollectorConfig) -> ScrapeSettings {
-    ScrapeSettings {
-        interval: config.scrape.interval.0,
-        concurrency: config.scrape.concurrency as usize,
-        slow: config.scrape.timeout.0 / SLOW_DIVISOR,
-    }
-}
-
 /// Logs the problems that `check-config` would report. Unusable files end the start; an expired
 /// certificate may be replaced later.
 fn warn_about_files(config: &CollectorConfig) {
@@ -363,36 +326,6 @@ fn warn_about_files(config: &CollectorConfig) {
         if line.status != CheckStatus::Ok {
             tracing::warn!(key = line.what, next = line.next, "{}", line.detail);
         }
-    }
-}
-
-/// TLS of the client that pulls agents; none if agents are not pulled. With enrolment, its
-/// certificate in memory follows.
-fn client_tls(config: &CollectorConfig) -> anyhow::Result<Option<ClientTls>> {
-    let from_files = credentials::agents(&config.scrape.tls)?;
-    Ok(from_files.or_else(|| config.enrolment.is_some().then(ClientTls::in_memory)))
-}
-
-/// The client that pulls agents.
-fn puller(config: &CollectorConfig, tls: Arc<ClientTls>) -> Option<Puller> {
-    let scrape = &config.scrape;
-    let trust_domain = config.trust_domain()?;
-    let bytes = |setting: u64| usize::try_from(setting).unwrap_or(usize::MAX);
-    let limits = PullLimits {
-        timeout: scrape.timeout.0,
-        report_bytes: bytes(scrape.max_report_bytes),
-        metrics_bytes: bytes(scrape.max_metrics_bytes),
-    };
-    Some(Puller::new(tls, trust_domain, limits))
-}
-
-fn proxy_limits(config: &CollectorConfig) -> ProxyLimits {
-    let scrape = &config.scrape;
-    ProxyLimits {
-        timeout: scrape.timeout.0,
-        bytes: usize::try_from(scrape.max_metrics_bytes).unwrap_or(usize::MAX),
-        samples: scrape.max_samples,
-        concurrency: scrape.concurrency as usize,
     }
 }
 

@@ -54,6 +54,11 @@ impl DialTarget {
         known.peek().is_none() || known.any(|own| own == uid)
     }
 
+    /// UID of the VM's incarnation: of its VirtualMachine, else of its VMI.
+    pub fn incarnation(&self) -> Option<&Uid> {
+        self.vm_uid.as_ref().or(self.uid.as_ref())
+    }
+
     /// The UIDs that a certificate may name.
     pub fn uids(&self) -> impl Iterator<Item = &Uid> {
         self.uid.iter().chain(&self.vm_uid)

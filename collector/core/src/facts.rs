@@ -94,6 +94,9 @@ pub struct Vmi {
     pub key: VmKey,
     /// UID of this incarnation; none when the manifest has none.
     pub uid: Option<Uid>,
+    /// UID of the VirtualMachine that controls it (`metadata.ownerReferences`); none without a
+    /// VirtualMachine.
+    pub owner: Option<Uid>,
     /// Its labels.
     pub labels: Labels,
     /// `spec.domain.firmware.uuid`.

@@ -250,6 +250,7 @@ mod tests {
             interfaces: Vec::new(),
             identity: BTreeMap::default(),
             findings_list: Vec::new(),
+            enrolment: None,
             report: None,
         }
     }

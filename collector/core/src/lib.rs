@@ -7,7 +7,8 @@
 //!                         │      └──▶ access: what a tenant may see of it
 //!                         ├──▶ dial: which address of a VM may be dialled; way: directly or through a relay
 //!                         ├──▶ labels: the desired labels of its Node, and the patch
-//!                         └──▶ health: the conditions of its GuestHealth
+//!                         ├──▶ health: the conditions of its GuestHealth
+//!                         └──▶ enrolment: whether its agent gets a certificate
 //! ```
 //!
 //! Inside the index: [`index`] applies events and finds the affected VMs; `keys` has the values
@@ -23,6 +24,8 @@ pub mod connect_head;
 mod derive;
 mod detail;
 pub mod dial;
+pub mod enrolment;
+pub mod expected;
 pub mod facts;
 pub mod findings;
 pub mod health;

@@ -91,7 +91,9 @@ impl PullHistory {
 
     /// Records whether a pull verified the certificate.
     pub(crate) fn record_verification(&mut self, pull: &PullResult) {
-        let wrong = |failure: &Failure| failure.class == FailureClass::WrongVm;
+        // Nothing with a usable certificate answers at the address.
+        let wrong =
+            |failure: &Failure| matches!(failure.class, FailureClass::WrongVm | FailureClass::Enrolment);
         self.verified = match (pull.address, self.verified) {
             (Some(address), _) if pull.is_verified() => Some(Verified {
                 at: pull.at,
@@ -365,6 +367,7 @@ pub(crate) mod tests {
         Vmi {
             key: key(namespace, name),
             uid: Some(format!("uid-{name}").parse().unwrap()),
+            owner: None,
             labels: Labels::new(),
             firmware_uuid: None,
             hostname: None,

@@ -16,6 +16,7 @@ use virtfleet_wire::{
 
 pub use crate::cluster_label::ClusterLabel;
 use crate::{
+    enrolment::{EnrolmentState, KeyFingerprint},
     facts::{Labels, Migration},
     pull_result::{Failure, MetricsSummary, UnixMs},
     way::AgentWay,
@@ -265,8 +266,29 @@ pub struct VmDetail {
     pub identity: BTreeMap<String, IdentityCheck>,
     /// Findings about the VM.
     pub findings_list: Vec<Finding>,
+    /// Its recorded key, if this collector issues certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolment: Option<EnrolmentView>,
     /// The guest's last complete report.
     pub report: Option<GuestReport>,
+}
+
+/// The recorded key of a VM and its latest certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolmentView {
+    /// Whether its certificates are used.
+    pub state: EnrolmentState,
+    /// UID in its certificates: of the VirtualMachine, else of the VMI.
+    pub uid: Uid,
+    /// SHA-256 of its key (SubjectPublicKeyInfo).
+    pub key_sha256: Option<KeyFingerprint>,
+    /// Serial number of the latest certificate, in hexadecimal digits.
+    pub serial: Option<String>,
+    /// End of that certificate's validity.
+    pub not_after_ms: UnixMs,
+    /// Time when the key was recorded.
+    pub enrolled_ms: UnixMs,
 }
 
 /// One network of a VM.

@@ -331,6 +331,7 @@ fn pulls(fleet: &Fleet, tenant: &str) {
         metrics: MetricsSummary::default(),
         took_ms: 3,
         slow: false,
+        certificate: None,
     };
     let address = |number: u8| {
         let net = if tenant == "beta" { "10.66" } else { "10.1" };

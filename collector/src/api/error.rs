@@ -17,9 +17,9 @@ pub struct ErrorBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
     /// Stable, for programs: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
-    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_leading`, `agent_failed`,
-    /// `invalid_body`, `unsupported_media_type`, `ca_refused`, `ca_unavailable`, `unauthenticated`,
-    /// `forbidden`, `access_unavailable`, `internal`.
+    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_recorded`, `not_leading`,
+    /// `agent_failed`, `invalid_body`, `unsupported_media_type`, `ca_refused`, `ca_unavailable`,
+    /// `unauthenticated`, `forbidden`, `access_unavailable`, `internal`.
     pub code: String,
     /// One sentence that names the parameter, the path or the object.
     pub message: String,

@@ -10,6 +10,7 @@
 mod ca;
 mod clusters;
 mod collector_metrics;
+mod enrolment;
 mod error;
 mod findings;
 mod fleet_page;
@@ -42,6 +43,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use ca::RotateRequest;
+pub use enrolment::EnrolmentChange;
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;
 pub(crate) use findings::severity_name;
@@ -53,8 +55,8 @@ pub use router::{probes, router};
 pub use sd::TargetGroup;
 
 use crate::{
-    access::AccessControl, ca::CaService, fleet::FleetRead, labels::LabelStatusStore, leader::WriteAccess,
-    scrape::PageProxy,
+    access::AccessControl, ca::CaService, enrolment::EnrolmentAdmin, fleet::FleetRead,
+    labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy,
 };
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
@@ -76,6 +78,8 @@ pub struct ApiState {
     pub pages: Option<Arc<PageProxy>>,
     /// The fleet's authority; none without enrolment.
     pub ca: Option<CaService>,
+    /// The recorded keys of agents; none without enrolment.
+    pub enrolment: Option<Arc<EnrolmentAdmin>>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
     /// Mount point of proc, for the metrics of the collector's process; usually `/proc`.

@@ -6,17 +6,21 @@ use schemars::SchemaGenerator;
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
-use crate::{access::WriteResource, ca::CaStatus};
+use crate::{access::WriteResource, ca::CaStatus, enrolment::EnrolmentItem};
 
 use super::{
     ca::{self, RotateRequest},
     clusters, collector_metrics,
+    enrolment::{self, EnrolmentChange},
     findings::{self, FindingView},
     fleet_page, health, hosts,
     label_inputs::{self, LabelInputs},
     labels::{self, LabelView},
     openapi,
-    param::{FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, VM_FILTERS, WAIT},
+    param::{
+        ENROLMENT_FILTERS, FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, VM_FILTERS,
+        WAIT,
+    },
     reply::PEM_CONTENT_TYPE,
     sd::{self, TargetGroup},
     vm, vms,
@@ -59,6 +63,31 @@ pub(super) const ROUTES: &[Route] = &[
         access: RouteAccess::Fleet,
         errors: &[404],
         answer: Handler::Snapshot(vm::detail),
+    },
+    Route {
+        path: "/api/v1/vms/{namespace}/{name}/enrolment",
+        id: "changeEnrolment",
+        summary: "Revokes the certificates of a VM's agent, or resets its recorded key so that the next one is accepted.",
+        params: &[],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<EnrolmentItem>),
+        access: RouteAccess::Change(WriteResource::Vms),
+        errors: &[404, 415, 503],
+        answer: Handler::Change {
+            body: SchemaGenerator::subschema_for::<EnrolmentChange>,
+            run: enrolment::change,
+        },
+    },
+    Route {
+        path: "/api/v1/enrolments",
+        id: "listEnrolments",
+        summary: "Recorded keys of agents, also of VMs that are gone and whose certificates have not expired.",
+        params: &[ENROLMENT_FILTERS, PAGING],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<List<EnrolmentItem>>),
+        access: RouteAccess::WholeFleet,
+        errors: &[404],
+        answer: Handler::Snapshot(enrolment::list),
     },
     Route {
         path: "/api/v1/hosts",

@@ -173,6 +173,7 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         labels: Arc::default(),
         write_access: WriteAccess::fixed(true),
         pages: None,
+        enrolment: None,
         ca: Some(CaService::in_memory()),
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
@@ -393,6 +394,7 @@ fn detail(vm: &VmView) -> VmDetail {
         ]
         .into(),
         findings_list: vec![silent; vm.findings],
+        enrolment: None,
         report: vm.guest.is_some().then(|| GuestReport {
             sections: [
                 (

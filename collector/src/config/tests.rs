@@ -284,18 +284,3 @@ fn tokens_replace_the_client_certificate() {
         );
     }
 }
-
-#[test]
-fn a_cluster_replaces_the_folder() {
-    let tls = "scrape: {tls: {ca: a, certificate: c, key: k, trustDomain: t}}\n";
-    let text = format!(
-        "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{cluster: {{}}}}\n{tls}"
-    );
-    let loaded = CollectorConfig::load(&[Fragment {
-        file: "c.yaml".into(),
-        text,
-    }]);
-    assert_eq!(loaded.problems, []);
-    assert_eq!(loaded.value.inventory.cluster, Some(ClusterInventory::default()));
-    assert!(loaded.value.leader_election.enabled && loaded.value.labels.write);
-}

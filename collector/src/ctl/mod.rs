@@ -12,6 +12,7 @@ mod changes;
 pub mod cli;
 mod client;
 mod console;
+mod enrolment;
 mod explain;
 mod fail;
 mod input;

@@ -102,6 +102,7 @@ fn vmi_of(host: &str) -> Vmi {
     Vmi {
         key: key(),
         uid: Some("vmi-1".parse().unwrap()),
+        owner: None,
         labels: Labels::new(),
         firmware_uuid: None,
         hostname: None,

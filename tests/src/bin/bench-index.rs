@@ -54,6 +54,7 @@ fn vmi(number: usize, clusters: usize, host: &str) -> Result<Fact> {
             name: format!("vm-{number}").parse()?,
         },
         uid: Some(format!("uid-{number}").parse()?),
+        owner: None,
         labels: labels(number % clusters),
         firmware_uuid: None,
         hostname: None,

@@ -13,7 +13,7 @@ use virtfleet_wire::{
     report::{Section, SectionStatus},
 };
 
-use super::{ViewOptions, agent_tone, severity_tone, sheet::Sheet, state_tone, vms::memory};
+use super::{ViewOptions, agent_tone, enrolment, severity_tone, sheet::Sheet, state_tone, vms::memory};
 use crate::{
     api::severity_name,
     ctl::{
@@ -49,6 +49,9 @@ pub(in crate::ctl) fn vm(answer: &ApiResponse, options: &ViewOptions) -> Result<
     }
     placement(&mut sheet, &detail);
     agent(&mut sheet, vm, options.now);
+    if let Some(enrolment) = &detail.enrolment {
+        enrolment::show(&mut sheet, enrolment, options.now);
+    }
     guest(&mut sheet, vm, options.now);
     identity(&mut sheet, &detail);
     interfaces(&mut sheet, &detail);

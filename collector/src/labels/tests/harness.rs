@@ -306,6 +306,7 @@ impl Harness {
         self.apply(Fact::Vmi(Box::new(Vmi {
             key,
             uid: Some(format!("vmi-{name}").parse().unwrap()),
+            owner: None,
             labels: Labels::new(),
             firmware_uuid: None,
             hostname: None,

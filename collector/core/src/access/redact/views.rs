@@ -142,6 +142,8 @@ impl Redactor {
             }),
             interfaces: interfaces.collect(),
             identity: identity.collect::<BTreeMap<_, _>>(),
+            // Names nothing of the infra cluster.
+            enrolment: detail.enrolment,
             findings_list: detail
                 .findings_list
                 .into_iter()
