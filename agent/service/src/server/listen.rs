@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use tokio::net::TcpListener;
 use virtfleet_runtime::{
     http::Transport,
-    tls::{ServerTlsPaths, TlsAcceptor, TlsError},
+    tls::{ClientRule, ServerTlsPaths, TlsAcceptor, TlsError},
 };
 use virtfleet_wire::settings::{Listener, ServerSettings, ServerTls};
 
@@ -124,7 +124,7 @@ fn paths(tls: &ServerTls, name: &str) -> Result<ServerTlsPaths, ListenError> {
         certificate: file(&tls.certificate, "certificate")?,
         key: file(&tls.key, "key")?,
         client_ca: Some(file(&tls.client_ca, "clientCA")?),
-        clients: tls.clients.clone(),
+        clients: ClientRule::CollectorsAnd(tls.clients.clone()),
     })
 }
 
