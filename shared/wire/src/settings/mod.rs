@@ -135,10 +135,15 @@ impl Default for Listener {
     }
 }
 
-/// Certificates in PEM files; they are read again when they change.
+/// Certificates in PEM files; they are read again when they change. With `enrolment` the agent's
+/// own certificate is not a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerTls {
+    /// A collector issues the agent's certificate, for a key that the agent makes itself. Then
+    /// `certificate` and `key` must not be set. Until there is a certificate, the agent answers
+    /// only requests of collectors to enrol it.
+    pub enrolment: bool,
     /// The agent's certificate and its chain. It carries
     /// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` as URI and `agent.virtfleet.internal`
     /// as DNS name.
@@ -148,8 +153,8 @@ pub struct ServerTls {
     /// The authorities whose client certificates are accepted.
     #[serde(rename = "clientCA")]
     pub client_ca: Option<String>,
-    /// SPIFFE URIs or DNS names that a client certificate must carry one of. Empty: any client that
-    /// `clientCA` vouches for, except another agent (`spiffe://…/vmi/…`).
+    /// SPIFFE URIs or DNS names of clients that are authorized beside collectors
+    /// (`spiffe://<trust-domain>/collector`), e.g. Prometheus. Empty: collectors only.
     pub clients: Vec<String>,
 }
 
