@@ -13,7 +13,7 @@ use virtfleet_wire::{
 
 use crate::{
     WANTED,
-    spec::{Checked, Platform},
+    spec::{Checked, Platform, Tls},
 };
 
 /// The unit of the delivery.
@@ -108,7 +108,7 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
             }
         }
     }
-    if delivery.tls.is_some() {
+    if delivery.tls.as_ref().is_some_and(|tls| !tls.is_enrolment()) {
         line(format_args!("group virtfleet {}", TLS_PATHS[1]));
     }
     line(format_args!(
@@ -127,6 +127,9 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
             ("clientCA", &tls.client_ca, 0o644, "CERTIFICATE"),
         ];
         for ((key, name, mode, kind), path) in named.into_iter().zip(TLS_PATHS) {
+            if name.is_empty() {
+                continue;
+            }
             let at = format!("tls.{key}");
             match (outside.read)(name) {
                 Ok(content) if is_pem(&content, kind) => files.push(File::text(path, mode, content)),
@@ -135,7 +138,7 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
             }
         }
     }
-    let text = settings(&checked.settings, delivery.tls.is_some(), delivery.platform);
+    let text = settings(&checked.settings, delivery.tls.as_ref(), delivery.platform);
     files.push(File::text(SETTINGS, 0o644, text));
     for (index, extra) in delivery.files.iter().enumerate() {
         let content = match (&extra.content, &extra.from) {
@@ -188,18 +191,23 @@ impl Payload {
 /// The settings file. Its defaults differ from the agent's, because user-data is rendered for a
 /// working guest: DNS and queues are managed, and the metrics of the public dashboards are on,
 /// unless the input says otherwise.
-fn settings(written: &Value, tls: bool, platform: Platform) -> String {
+fn settings(written: &Value, tls: Option<&Tls>, platform: Platform) -> String {
     let mut map = match written {
         Value::Object(map) => map.clone(),
         _ => Map::new(),
     };
     map.remove("apiVersion");
     map.remove("kind");
-    if tls {
+    if let Some(tls) = tls {
         let named = section(section(&mut map, "server"), "tls");
-        for (key, path) in ["certificate", "key", "clientCA"].into_iter().zip(TLS_PATHS) {
-            named.insert(key.to_owned(), path.into());
+        let [certificate, key, client_ca] = TLS_PATHS;
+        if tls.is_enrolment() {
+            named.insert("enrolment".to_owned(), true.into());
+        } else {
+            named.insert("certificate".to_owned(), certificate.into());
+            named.insert("key".to_owned(), key.into());
         }
+        named.insert("clientCA".to_owned(), client_ca.into());
     }
     section(&mut map, "dns")
         .entry("manage")
@@ -270,12 +278,12 @@ mod tests {
             {"name": "b", "content": "blank"},
             {"name": "c", "shared": true},
         ]});
-        let text = settings(&written, false, Platform::Kkp);
+        let text = settings(&written, None, Platform::Kkp);
         let count = |words: &str| text.lines().filter(|line| line.trim().ends_with(words)).count();
         assert_eq!(count("content: image-clone"), 1, "{text}");
         assert_eq!(count("content: blank"), 1, "{text}");
         assert!(text.contains("# platform: kkp."), "{text}");
-        let other = settings(&written, false, Platform::Kubevirt);
+        let other = settings(&written, None, Platform::Kubevirt);
         assert!(
             !other.contains("image-clone") && !other.contains("kkp"),
             "{other}"
@@ -286,7 +294,32 @@ mod tests {
             json!({"disks": []}),
             json!({"disks": [{"name": "b", "content": "blank"}]}),
         ] {
-            assert!(!settings(&none, false, Platform::Kkp).contains("kkp"));
+            assert!(!settings(&none, None, Platform::Kkp).contains("kkp"));
         }
+    }
+
+    #[test]
+    fn an_authority_alone_asks_for_enrolment() {
+        let tls = |certificate: &str, key: &str| {
+            let tls = Tls {
+                certificate: certificate.to_owned(),
+                key: key.to_owned(),
+                client_ca: "ca.crt".to_owned(),
+            };
+            settings(&Value::Null, Some(&tls), Platform::Kubevirt)
+        };
+        let enrolled = tls("", "");
+        assert!(
+            enrolled.contains("enrolment: true") && enrolled.contains("clientCA: /etc/virtfleet/tls/ca.crt")
+        );
+        assert!(
+            !enrolled.contains("agent.key") && !enrolled.contains("agent.crt"),
+            "{enrolled}"
+        );
+        let files = tls("a.crt", "a.key");
+        assert!(
+            !files.contains("enrolment") && files.contains("key: /etc/virtfleet/tls/agent.key"),
+            "{files}"
+        );
     }
 }

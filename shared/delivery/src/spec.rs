@@ -30,7 +30,8 @@ pub struct Delivery {
     pub agent: Option<Agent>,
     /// The agent's settings, as in `kind: AgentConfig`, without its header.
     pub settings: AgentConfig,
-    /// The agent's certificate, its key and the authority of its clients: files next to this one.
+    /// The authority of the agent's clients, and either the agent's certificate with its key, or
+    /// neither: then a collector enrols the agent. Files next to this one.
     pub tls: Option<Tls>,
     /// Additional files.
     pub files: Vec<Extra>,
@@ -110,13 +111,21 @@ pub struct Disk {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Tls {
-    /// The agent's certificate and its chain.
+    /// The agent's certificate and its chain. Absent: a collector issues it (enrolment), and the
+    /// user-data is the same for all VMs and contains no secret.
     pub certificate: String,
-    /// The certificate's private key.
+    /// The certificate's private key. Absent with `certificate`.
     pub key: String,
     /// The authorities whose clients are authorized.
     #[serde(rename = "clientCA")]
     pub client_ca: String,
+}
+
+impl Tls {
+    /// True if a collector issues the agent's certificate.
+    pub(crate) fn is_enrolment(&self) -> bool {
+        self.certificate.is_empty() && self.key.is_empty()
+    }
 }
 
 /// A file for the guest. Exactly one of `content` and `from`.
@@ -193,17 +202,16 @@ fn check(delivery: &Delivery, origins: &Origins) -> Vec<Problem> {
         check_agent(agent, &mut say);
     }
     if let Some(tls) = &delivery.tls {
-        for (key, file) in [
-            ("certificate", &tls.certificate),
-            ("key", &tls.key),
-            ("clientCA", &tls.client_ca),
-        ] {
-            if file.is_empty() {
-                say(
-                    &format!("tls.{key}"),
-                    "required: the name of a PEM file next to this one".to_owned(),
-                );
+        for (key, file) in [("certificate", &tls.certificate), ("key", &tls.key)] {
+            if file.is_empty() && !tls.is_enrolment() {
+                let message = "required: the name of a PEM file next to this one; for enrolment leave out both \
+                               certificate and key";
+                say(&format!("tls.{key}"), message.to_owned());
             }
+        }
+        if tls.client_ca.is_empty() {
+            let message = "required: the name of a PEM file next to this one";
+            say("tls.clientCA", message.to_owned());
         }
         let named = &delivery.settings.server.tls;
         if named.certificate.is_some() || named.key.is_some() || named.client_ca.is_some() {

@@ -33,8 +33,9 @@ pub(super) fn check(checked: &Checked, payload: &Payload, without_tls: bool) -> 
         .collect();
     if named == TlsFilesSet::Nothing && !without_tls {
         let message = "no certificate is set, so the agent would not serve with TLS and the collector could not read it; \
-                       add tls to the input, set settings.server.tls.certificate, key and clientCA to files that the guest \
-                       has, or use --without-tls if the guest's image sets them";
+                       add tls to the input (with clientCA alone a collector enrols the agent), set \
+                       settings.server.tls.certificate, key and clientCA to files that the guest has, or use --without-tls if \
+                       the guest's image sets them";
         problems.push(at_settings(checked, TLS, message.to_owned()));
     }
     if problems.is_empty() {

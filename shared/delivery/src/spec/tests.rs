@@ -103,6 +103,14 @@ fn all_other_errors_have_their_line() {
             "d.yaml:3: tls.clientCA: required",
         ),
         (
+            "tls: {certificate: a, clientCA: c}\n",
+            "d.yaml:3: tls.key: required: the name of a PEM file next to this one; for enrolment",
+        ),
+        (
+            "tls: {key: a, clientCA: c}\n",
+            "d.yaml:3: tls.certificate: required",
+        ),
+        (
             "tls: {certificate: a, key: b, clientCA: c}\nsettings:\n  server: {tls: {key: /k}}\n",
             "d.yaml:5: settings.server.tls: tls delivers these files",
         ),
