@@ -42,6 +42,7 @@ mod dns_machine_watch;
 mod dns_owners;
 mod dns_probes;
 mod enrolment;
+mod enrolment_agent;
 mod exposition;
 mod fleet;
 mod guest_adversity;

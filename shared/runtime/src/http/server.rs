@@ -3,7 +3,7 @@
 pub use super::limits::Limits;
 use std::{
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -42,6 +42,26 @@ pub enum Transport {
     Plain,
     /// TLS with certificates on both sides.
     Tls(Arc<TlsAcceptor>),
+    /// By the address at which a connection arrives; it is closed if none matches. For a socket
+    /// that listens on more addresses than are served. An unspecified address matches all
+    /// addresses of its family, and `::` all.
+    ByAddress(Arc<[(IpAddr, Transport)]>),
+}
+
+impl Transport {
+    /// The transport of a connection.
+    fn of(&self, stream: &TcpStream) -> Option<Self> {
+        let Self::ByAddress(served) = self else {
+            return Some(self.clone());
+        };
+        let local = stream.local_addr().ok()?.ip().to_canonical();
+        let matches = |address: IpAddr| {
+            address.to_canonical() == local
+                || address.is_unspecified() && (address.is_ipv6() || local.is_ipv4())
+        };
+        let (_, transport) = served.iter().find(|(address, _)| matches(*address))?;
+        transport.of(stream)
+    }
 }
 
 /// One service on any number of listeners, with common limits.
@@ -117,6 +137,10 @@ where
                     continue;
                 }
             };
+            let Some(transport) = transport.of(&stream) else {
+                tracing::debug!(%peer, "connection closed: this address is not served");
+                continue;
+            };
             // The loop never waits for a slot: a client with all slots would block it.
             let Some(ticket) = self.admission.admit(peer.ip()) else {
                 self.metrics.dropped.inc();
@@ -130,7 +154,6 @@ where
                 graceful: shutdown.graceful.clone(),
                 cut: cut.clone(),
             };
-            let transport = transport.clone();
             tasks.spawn(connection.run(stream, transport));
         }
         drop(listener);
@@ -202,6 +225,8 @@ where
         }
         match transport {
             Transport::Plain => self.http(stream, None).await,
+            // Resolved when the connection was accepted.
+            Transport::ByAddress(_) => {}
             Transport::Tls(acceptor) => {
                 let config = acceptor.config(Instant::now());
                 let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
