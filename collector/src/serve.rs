@@ -125,17 +125,14 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let (events, incoming) = mpsc::channel(MAX_QUEUED_EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
     let mut listeners = Vec::new();
-    let inventory = if let Some((cluster, metrics)) = cluster {
-        // Until the first status is set, the fleet treats the inventory as a folder.
-        fleet.set_cluster_statuses(tenants.statuses());
-        parts.spawn(follow_cluster_statuses(Arc::clone(&fleet), Arc::clone(&tenants)));
-        parts.spawn(cluster.watch(events, problems, Arc::clone(&tenants), metrics, stop.clone()));
-        "live clusters"
-    } else {
-        let folder = PathBuf::from(&config.inventory.folder);
-        parts.spawn(watch_folder(folder, events, problems, stop.clone()));
-        config.inventory.folder.as_str()
+    let inventory = match &cluster {
+        Some(_) => "live clusters",
+        None => &config.inventory.folder,
     };
+    match cluster {
+        Some(cluster) => watch_cluster(cluster, &fleet, &tenants, (events, problems), &mut parts, &stop),
+        None => drop(parts.spawn(watch_folder(inventory.into(), events, problems, stop.clone()))),
+    }
     let (to_labels, label_changes) = mpsc::channel(MAX_QUEUED_BATCHES);
     listeners.push(to_labels);
     let writers = Writers::start(
@@ -235,6 +232,21 @@ async fn supervise(parts: &mut JoinSet<anyhow::Result<()>>, shutdown: &Shutdown)
             anyhow::bail!("a task of the collector ended unexpectedly")
         }
     }
+}
+
+/// Watches the infra cluster and the user clusters.
+fn watch_cluster(
+    (cluster, metrics): (Inventory, WatchMetrics),
+    fleet: &Arc<Fleet>,
+    tenants: &Arc<Tenants>,
+    (events, problems): (mpsc::Sender<InventoryEvent>, watch::Sender<Vec<Finding>>),
+    parts: &mut JoinSet<anyhow::Result<()>>,
+    stop: &CancellationToken,
+) {
+    // Until the first status is set, the fleet treats the inventory as a folder.
+    fleet.set_cluster_statuses(tenants.statuses());
+    parts.spawn(follow_cluster_statuses(Arc::clone(fleet), Arc::clone(tenants)));
+    parts.spawn(cluster.watch(events, problems, Arc::clone(tenants), metrics, stop.clone()));
 }
 
 async fn watch_folder(

@@ -113,7 +113,7 @@ fn reporting(vm: &VmDetail, silent_ms: u64) -> VmCondition {
         AgentStatus::Disabled => condition(
             ConditionState::Unknown,
             NOT_PULLED,
-            "the collector pulls no agent (scrape.tls is not set)".into(),
+            "the collector pulls no agent (neither enrolment nor scrape.tls is set)".into(),
         ),
         AgentStatus::Off => condition(
             ConditionState::False,

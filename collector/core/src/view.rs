@@ -106,7 +106,7 @@ pub enum AgentStatus {
     Waiting,
     /// The VM does not run, so its agent cannot answer.
     Off,
-    /// The VM runs, and the collector pulls no agent: `scrape.tls` is not set.
+    /// The VM runs, and the collector pulls no agent: neither `enrolment` nor `scrape.tls` is set.
     Disabled,
 }
 

@@ -18,8 +18,8 @@ use crate::ca::{CaChangeError, CaService, CaStoreError, RootKind};
 pub struct RotateRequest {
     /// The root to replace.
     pub root: RootKind,
-    /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has only the
-    /// oldest root of clients no longer accept collectors.
+    /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has only
+    /// the oldest root of clients no longer accept collectors.
     #[serde(default)]
     pub drop_oldest: bool,
 }

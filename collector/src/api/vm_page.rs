@@ -21,7 +21,7 @@ pub(super) async fn page(request: &ApiRequest) -> Result<Response, ApiError> {
             StatusCode::SERVICE_UNAVAILABLE,
             "not_scraping",
             "this collector pulls no agents",
-            "set scrape.tls",
+            "set enrolment or scrape.tls in its settings",
         ));
     };
     match pages.page(&key).await {

@@ -177,7 +177,7 @@ impl RootSet {
 ///
 /// # Errors
 /// The file, the line and the problem.
-pub(super) fn parse_certificates(file: &str, bytes: &[u8]) -> Result<Vec<Root>, CaError> {
+pub(crate) fn parse_certificates(file: &str, bytes: &[u8]) -> Result<Vec<Root>, CaError> {
     let invalid = |block: &PemBlock, reason: String| CaError::Invalid {
         file: file.to_owned(),
         line: block.line,

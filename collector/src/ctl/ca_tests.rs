@@ -1,9 +1,5 @@
 use super::tests::Server;
 use crate::{
-    api::{
-        self,
-        testing::{self, TestFleet},
-    },
     ca::{CaService, CaStore},
     leader::{LeaseView, WriteAccess},
 };
@@ -13,10 +9,7 @@ fn server(folder: &std::path::Path, write_access: WriteAccess) -> Server {
     let store = CaStore::folder(folder.join("ca"), "example.org");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     let authorities = runtime.block_on(store.load_or_create(1_767_225_600)).unwrap();
-    let fleet = TestFleet::new(testing::fleet());
-    let mut state = testing::state(fleet.clone());
-    state.ca = Some(CaService::of(store, authorities, write_access));
-    Server::serving(api::router(state), fleet)
+    Server::with_ca(CaService::of(store, authorities, write_access))
 }
 
 #[test]

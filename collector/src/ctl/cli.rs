@@ -28,7 +28,7 @@ pub(super) enum TopLevelCommand {
     #[command(flatten)]
     Query(QueryCommand),
     /// Generate user-data or an Ignition config that brings the agent into a guest, from one input
-    /// file (kind: Delivery); does not connect to the collector
+    /// file (kind: Delivery); connects to the collector only for the authority of tls.enrolment
     #[command(subcommand)]
     Render(Render),
     /// Explain a finding and its remedy; does not connect to the collector
@@ -53,6 +53,10 @@ pub(super) enum Render {
         /// collector cannot read the agent
         #[arg(long)]
         without_tls: bool,
+        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment;
+        /// otherwise it is read from the collector (--server)
+        #[arg(long, value_name = "FILE")]
+        fleet_ca: Option<PathBuf>,
         /// One cloud-config that starts with a boot command, or a MIME message with a boothook
         #[arg(long, value_enum, default_value = "cloud-config")]
         form: Form,
@@ -72,6 +76,10 @@ pub(super) enum Render {
         /// collector cannot read the agent
         #[arg(long)]
         without_tls: bool,
+        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment;
+        /// otherwise it is read from the collector (--server)
+        #[arg(long, value_name = "FILE")]
+        fleet_ca: Option<PathBuf>,
         /// An existing config to merge; `-` reads standard input
         #[arg(long, value_name = "IGN")]
         with: Option<PathBuf>,
@@ -230,8 +238,8 @@ pub(super) enum CaCommand {
         /// The root: that of agents, or that of clients (collectors and readers)
         #[arg(value_enum, value_name = "ROOT")]
         root: RootArg,
-        /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has only
-        /// the oldest root of clients no longer accept collectors
+        /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has
+        /// only the oldest root of clients no longer accept collectors
         #[arg(long)]
         drop_oldest: bool,
         #[command(flatten)]

@@ -1,6 +1,7 @@
 //! `virtfleetctl render`: reads the input and its files, and prints user-data or an Ignition
 //! config.
 
+mod fleet_ca;
 mod settings;
 
 use std::{
@@ -18,7 +19,7 @@ use virtfleet_runtime::digest::sha256_file;
 use virtfleet_wire::layered::Problem;
 
 use super::{
-    cli::{Form, Render},
+    cli::{ConnectionArgs, Form, Render},
     console::Console,
     fail::Fail,
     input::{self, bytes},
@@ -27,7 +28,7 @@ use super::{
 /// Maximum user-data in the VM object itself (KubeVirt: `cloudInitUserMaxLen`).
 const MAX_INLINE_BYTES: usize = 2048;
 
-pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> {
+pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Console<'_>) -> Result<(), Fail> {
     match what {
         Render::CloudInit {
             file,
@@ -35,12 +36,15 @@ pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> 
             with,
             files_from_anywhere,
             without_tls,
+            fleet_ca,
         } => {
             one_reads_standard_input(file, with)?;
             let input = Input {
                 file,
                 files_from_anywhere: *files_from_anywhere,
                 without_tls: *without_tls,
+                fleet_ca: fleet_ca.as_deref(),
+                connection,
             };
             let payload = load(&input, console)?;
             let texts = with
@@ -65,12 +69,15 @@ pub(super) fn run(what: &Render, console: &mut Console<'_>) -> Result<(), Fail> 
             with,
             files_from_anywhere,
             without_tls,
+            fleet_ca,
         } => {
             one_reads_standard_input(file, with.as_slice())?;
             let input = Input {
                 file,
                 files_from_anywhere: *files_from_anywhere,
                 without_tls: *without_tls,
+                fleet_ca: fleet_ca.as_deref(),
+                connection,
             };
             let payload = load(&input, console)?;
             let theirs = with.as_deref().map(json).transpose()?;
@@ -117,6 +124,10 @@ struct Input<'a> {
     files_from_anywhere: bool,
     /// `--without-tls`: settings without certificates.
     without_tls: bool,
+    /// `--fleet-ca`: the authority of an input with `tls.enrolment`.
+    fleet_ca: Option<&'a Path>,
+    /// The collector that has the authority otherwise.
+    connection: &'a ConnectionArgs,
 }
 
 /// Standard input can be read only once.
@@ -136,8 +147,11 @@ fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
         file,
         files_from_anywhere: anywhere,
         without_tls,
+        fleet_ca: given,
+        connection,
     } = *input;
     let checked = spec::read(&input::shown(file), &text(file)?).map_err(|found| problems(&found))?;
+    fleet_ca::check_use(&checked, given)?;
     let folder = input::folder(file);
     let find = |name: &str| -> Result<PathBuf, String> {
         let path = folder.join(name);
@@ -154,8 +168,10 @@ fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
     let mut outside = Outside {
         read: &mut |name| bytes(&find(name)?).map_err(|error| error.to_string()),
         sha256: &mut |name| sha256_file(&find(name)?).map_err(|error| error.to_string()),
+        fleet_ca: &mut || fleet_ca::read(given, connection),
     };
     let payload = payload::build(&checked, &mut outside).map_err(|found| problems(&found))?;
+    fleet_ca::describe(&checked, &payload, console)?;
     let with_tls = settings::check(&checked, &payload, without_tls).map_err(|found| problems(&found))?;
     if !with_tls {
         console.note(

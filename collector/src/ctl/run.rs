@@ -42,7 +42,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     Console::with_real(|mut console| {
         ExitCode::from(match command {
             TopLevelCommand::Query(command) => run(&Cli { connection, command }, &mut console),
-            TopLevelCommand::Render(what) => match files::run(&what, &mut console) {
+            TopLevelCommand::Render(what) => match files::run(&what, &connection, &mut console) {
                 Ok(()) => 0,
                 Err(fail) => report(&fail, &mut console),
             },

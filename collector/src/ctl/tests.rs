@@ -12,9 +12,12 @@ use clap::Parser as _;
 use tokio::{net::TcpListener, runtime::Runtime, sync::Notify};
 
 use super::{cli::Cli, client::Client, console::Console, run::run, target::Target, watch};
-use crate::api::{
-    self,
-    testing::{self, NOW, TestFleet},
+use crate::{
+    api::{
+        self,
+        testing::{self, NOW, TestFleet},
+    },
+    ca::CaService,
 };
 
 /// A server on its own runtime, which ends with the test.
@@ -30,7 +33,19 @@ impl Server {
         Self::serving(api::router(testing::state(fleet.clone())), fleet)
     }
 
-    pub(super) fn serving(router: Router, fleet: Arc<TestFleet>) -> Self {
+    /// With this authority.
+    pub(super) fn with_ca(ca: CaService) -> Self {
+        let fleet = TestFleet::new(testing::fleet());
+        let mut state = testing::state(fleet.clone());
+        state.ca = Some(ca);
+        Self::serving(api::router(state), fleet)
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    fn serving(router: Router, fleet: Arc<TestFleet>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

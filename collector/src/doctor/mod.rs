@@ -6,6 +6,7 @@
 //! ```
 //! It only reads; it changes nothing.
 
+mod authority;
 mod definitions;
 mod port;
 mod rights;
@@ -29,6 +30,7 @@ pub async fn files(config: &CollectorConfig) -> Vec<CheckResult> {
     } else {
         results.push(folder(&config.inventory.folder));
     }
+    results.extend(authority::folder(config, now()).await);
     results
 }
 
@@ -37,13 +39,20 @@ pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
     let mut results = vec![CheckResult::ok("settings", format!("{file}: all keys are valid"))];
     results.extend(credentials::check(config, now()));
     if !config.scrape.tls.is_set() {
-        results.push(CheckResult::ok("scrape.tls", "not set: no agent is pulled"));
+        let detail = if config.enrolment.is_some() {
+            "not set: only enrolled agents are pulled"
+        } else {
+            "not set: no agent is pulled"
+        };
+        results.push(CheckResult::ok("scrape.tls", detail));
     }
+    results.extend(authority::folder(config, now()).await);
     if config.inventory.cluster.is_some() {
         match server::client(config).await {
             Err(result) => results.push(result),
             Ok(client) => {
-                let checked = tokio::time::timeout(API_SERVER_TIMEOUT, server::check(config, &client)).await;
+                let checked =
+                    tokio::time::timeout(API_SERVER_TIMEOUT, server::check(config, &client, now())).await;
                 results.extend(checked.unwrap_or_else(|_| {
                     let detail = format!(
                         "not all checks finished within {} s",

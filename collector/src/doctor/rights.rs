@@ -8,8 +8,8 @@ use k8s_openapi::api::authorization::v1::{
 };
 use kube::{Api, Client, api::PostParams};
 
-use super::{CheckResult, CheckStatus};
-use crate::config::CollectorConfig;
+use super::{CheckResult, CheckStatus, authority};
+use crate::config::{CollectorConfig, EnrolmentSettings};
 
 /// Maximum concurrent requests.
 const MAX_CONCURRENT_REVIEWS: usize = 8;
@@ -149,7 +149,7 @@ const ROWS: [RightRow; 13] = [
 /// Packaged namespace of the kubeconfigs of user clusters.
 const KUBECONFIG_NAMESPACE: &str = "virtfleet-kubeconfigs";
 
-fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
+fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &str)>) -> Vec<Right> {
     let watched = config
         .inventory
         .cluster
@@ -198,6 +198,11 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
             CheckStatus::Warn,
             without,
         );
+    }
+    if let Some(enrolment) = &config.enrolment {
+        for (verb, name, status, without) in secret_rights(enrolment) {
+            one(verb, "", "secrets", own_namespace, name, status, without);
+        }
     }
     let without = "the addresses of the infra API server are known only from its URL";
     one(
@@ -253,14 +258,47 @@ fn rights(config: &CollectorConfig, lease: Option<(&str, &str)>) -> Vec<Right> {
     rights
 }
 
-/// A result for each missing right, or one result if there is none. `lease` is namespace and name
-/// of the Lease, if the election is enabled.
+/// Rights on the Secrets of the authority: verb, name, severity, and the consequence if it is
+/// missing.
+fn secret_rights(
+    enrolment: &EnrolmentSettings,
+) -> Vec<(&'static str, Option<&str>, CheckStatus, &'static str)> {
+    let create = "the Secret of the authority cannot be created; create it empty by hand";
+    let update = "no root can be rotated and no certificate denied";
+    let mut rights = vec![
+        ("create", None, CheckStatus::Warn, create),
+        (
+            "update",
+            Some(enrolment.secret.as_str()),
+            CheckStatus::Fail,
+            update,
+        ),
+    ];
+    for name in authority::names(enrolment) {
+        let follow = "changes of the authority are followed only once a minute";
+        rights.extend([
+            (
+                "get",
+                Some(name),
+                CheckStatus::Fail,
+                "no certificate can be issued",
+            ),
+            ("list", Some(name), CheckStatus::Warn, follow),
+            ("watch", Some(name), CheckStatus::Warn, follow),
+        ]);
+    }
+    rights
+}
+
+/// A result for each missing right, or one result if there is none. `own_namespace` has the Secret
+/// of the authority; `lease` is namespace and name of the Lease, if the election is enabled.
 pub(super) async fn check(
     config: &CollectorConfig,
     client: &Client,
+    own_namespace: &str,
     lease: Option<(&str, &str)>,
 ) -> Vec<CheckResult> {
-    let rights = rights(config, lease);
+    let rights = rights(config, own_namespace, lease);
     let count = rights.len();
     let requested = stream::iter(rights)
         .map(|right| review(client, right))

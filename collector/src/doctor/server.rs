@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
-use super::{CheckResult, definitions, rights};
+use super::{CheckResult, authority, definitions, rights};
 use crate::{config::CollectorConfig, inventory::cluster, leader};
 
 /// A client for `inventory.cluster`, or the failed check.
@@ -25,8 +25,8 @@ pub(super) async fn client(config: &CollectorConfig) -> Result<Client, CheckResu
     })
 }
 
-/// All checks against the API server.
-pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<CheckResult> {
+/// All checks against the API server. `now` is in seconds since 1970.
+pub(super) async fn check(config: &CollectorConfig, client: &Client, now: u64) -> Vec<CheckResult> {
     let version = match client.apiserver_version().await {
         Ok(version) => version.git_version,
         Err(error) => {
@@ -47,8 +47,9 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client) -> Vec<Chec
     let lease = election
         .enabled
         .then_some((namespace.as_str(), election.name.as_str()));
-    results.extend(rights::check(config, client, lease).await);
+    results.extend(rights::check(config, client, &namespace, lease).await);
     results.extend(definitions::check(client).await);
+    results.extend(authority::secret(config, client, &namespace, now).await);
     match lease {
         Some((namespace, name)) => results.push(lease_result(client, namespace, name).await),
         None => results.push(CheckResult::ok(

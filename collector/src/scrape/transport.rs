@@ -270,7 +270,7 @@ fn refused(address: SocketAddr, alert: AlertDescription) -> Failure {
     let message = match alert {
         AlertDescription::CertificateExpired => format!(
             "the agent at {address} rejects this collector's certificate as not valid by the guest's clock; is that \
-             clock right (in the guest: timedatectl), and is scrape.tls.certificate still valid?"
+             clock right (in the guest: timedatectl), and is the collector's certificate still valid?"
         ),
         _ => format!(
             "the agent at {address} ended TLS with {alert:?}; its log has the reason (in the guest: journalctl -u virtfleet-agent)"

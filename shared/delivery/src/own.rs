@@ -9,6 +9,9 @@ pub(crate) const TLS_PATHS: [&str; 3] = [
     "/etc/virtfleet/tls/ca.crt",
 ];
 
+/// Path of the clients' authority.
+pub const TLS_CA_PATH: &str = TLS_PATHS[2];
+
 /// Path of the settings.
 pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
 

@@ -1,8 +1,8 @@
 //! The files that a guest needs, independent of how they are delivered.
 
 use super::own::DELIVER;
-pub use super::own::SETTINGS;
 pub(crate) use super::own::{OWN, TLS_PATHS};
+pub use super::own::{SETTINGS, TLS_CA_PATH};
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value, json};
@@ -13,7 +13,7 @@ use virtfleet_wire::{
 
 use crate::{
     WANTED,
-    spec::{Checked, Platform},
+    spec::{Checked, Platform, Tls},
 };
 
 /// The unit of the delivery.
@@ -66,6 +66,9 @@ pub struct Outside<'a> {
     pub read: &'a mut dyn FnMut(&str) -> Result<Vec<u8>, String>,
     /// SHA-256 in hexadecimal digits of a file that the input names, or why it cannot be read.
     pub sha256: &'a mut dyn FnMut(&str) -> Result<String, String>,
+    /// The fleet's authority of clients in PEM, for an input with `tls.enrolment` that names none,
+    /// or why it cannot be read.
+    pub fleet_ca: &'a mut dyn FnMut() -> Result<Vec<u8>, String>,
 }
 
 /// Builds the payload.
@@ -108,7 +111,7 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
             }
         }
     }
-    if delivery.tls.is_some() {
+    if delivery.tls.as_ref().is_some_and(|tls| !tls.enrolment) {
         line(format_args!("group virtfleet {}", TLS_PATHS[1]));
     }
     line(format_args!(
@@ -121,21 +124,9 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
         File::text(DELIVER, 0o755, include_str!("text/deliver.sh")),
     ];
     if let Some(tls) = &delivery.tls {
-        let named = [
-            ("certificate", &tls.certificate, 0o644, "CERTIFICATE"),
-            ("key", &tls.key, 0o640, "PRIVATE KEY"),
-            ("clientCA", &tls.client_ca, 0o644, "CERTIFICATE"),
-        ];
-        for ((key, name, mode, kind), path) in named.into_iter().zip(TLS_PATHS) {
-            let at = format!("tls.{key}");
-            match (outside.read)(name) {
-                Ok(content) if is_pem(&content, kind) => files.push(File::text(path, mode, content)),
-                Ok(_) => say(&at, format!("{name} has no PEM block of the type {kind}")),
-                Err(why) => say(&at, format!("{name} cannot be read: {why}")),
-            }
-        }
+        files.extend(tls_files(tls, outside, &mut say));
     }
-    let text = settings(&checked.settings, delivery.tls.is_some(), delivery.platform);
+    let text = settings(&checked.settings, delivery.tls.as_ref(), delivery.platform);
     files.push(File::text(SETTINGS, 0o644, text));
     for (index, extra) in delivery.files.iter().enumerate() {
         let content = match (&extra.content, &extra.from) {
@@ -173,6 +164,41 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
     })
 }
 
+/// The certificates of the input.
+fn tls_files(tls: &Tls, outside: &mut Outside<'_>, say: &mut impl FnMut(&str, String)) -> Vec<File> {
+    let mut files = Vec::new();
+    let named = [
+        ("certificate", &tls.certificate, 0o644, "CERTIFICATE"),
+        ("key", &tls.key, 0o640, "PRIVATE KEY"),
+        ("clientCA", &tls.client_ca, 0o644, "CERTIFICATE"),
+    ];
+    for ((key, name, mode, kind), path) in named.into_iter().zip(TLS_PATHS) {
+        let is_authority = key == "clientCA";
+        if tls.enrolment && !is_authority {
+            continue;
+        }
+        let at = format!("tls.{key}");
+        let (name, content) = if is_authority && name.is_empty() {
+            ("the fleet's authority", (outside.fleet_ca)())
+        } else {
+            (name.as_str(), (outside.read)(name))
+        };
+        match content {
+            // User-data is read by anyone in the guest.
+            Ok(content) if is_authority && is_pem(&content, "PRIVATE KEY") => {
+                say(
+                    &at,
+                    format!("{name} contains a private key; name a file with certificates only"),
+                );
+            }
+            Ok(content) if is_pem(&content, kind) => files.push(File::text(path, mode, content)),
+            Ok(_) => say(&at, format!("{name} has no PEM block of the type {kind}")),
+            Err(why) => say(&at, format!("{name} cannot be read: {why}")),
+        }
+    }
+    files
+}
+
 impl Payload {
     /// All files, including the unit and its drop-ins.
     pub fn all_files(&self) -> Vec<File> {
@@ -188,17 +214,22 @@ impl Payload {
 /// The settings file. Its defaults differ from the agent's, because user-data is rendered for a
 /// working guest: DNS and queues are managed, and the metrics of the public dashboards are on,
 /// unless the input says otherwise.
-fn settings(written: &Value, tls: bool, platform: Platform) -> String {
+fn settings(written: &Value, tls: Option<&Tls>, platform: Platform) -> String {
     let mut map = match written {
         Value::Object(map) => map.clone(),
         _ => Map::new(),
     };
     map.remove("apiVersion");
     map.remove("kind");
-    if tls {
+    if let Some(tls) = tls {
         let named = section(section(&mut map, "server"), "tls");
         for (key, path) in ["certificate", "key", "clientCA"].into_iter().zip(TLS_PATHS) {
-            named.insert(key.to_owned(), path.into());
+            if !tls.enrolment || key == "clientCA" {
+                named.insert(key.to_owned(), path.into());
+            }
+        }
+        if tls.enrolment {
+            named.insert("enrolment".to_owned(), true.into());
         }
     }
     section(&mut map, "dns")
@@ -270,12 +301,12 @@ mod tests {
             {"name": "b", "content": "blank"},
             {"name": "c", "shared": true},
         ]});
-        let text = settings(&written, false, Platform::Kkp);
+        let text = settings(&written, None, Platform::Kkp);
         let count = |words: &str| text.lines().filter(|line| line.trim().ends_with(words)).count();
         assert_eq!(count("content: image-clone"), 1, "{text}");
         assert_eq!(count("content: blank"), 1, "{text}");
         assert!(text.contains("# platform: kkp."), "{text}");
-        let other = settings(&written, false, Platform::Kubevirt);
+        let other = settings(&written, None, Platform::Kubevirt);
         assert!(
             !other.contains("image-clone") && !other.contains("kkp"),
             "{other}"
@@ -286,7 +317,7 @@ mod tests {
             json!({"disks": []}),
             json!({"disks": [{"name": "b", "content": "blank"}]}),
         ] {
-            assert!(!settings(&none, false, Platform::Kkp).contains("kkp"));
+            assert!(!settings(&none, None, Platform::Kkp).contains("kkp"));
         }
     }
 }

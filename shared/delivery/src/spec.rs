@@ -30,7 +30,7 @@ pub struct Delivery {
     pub agent: Option<Agent>,
     /// The agent's settings, as in `kind: AgentConfig`, without its header.
     pub settings: AgentConfig,
-    /// The agent's certificate, its key and the authority of its clients: files next to this one.
+    /// The agent's certificates: issued by a collector, or delivered with their key.
     pub tls: Option<Tls>,
     /// Additional files.
     pub files: Vec<Extra>,
@@ -106,15 +106,19 @@ pub struct Disk {
     pub path: String,
 }
 
-/// PEM files next to the input.
+/// The agent's certificates: issued by a collector, or delivered with their key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Tls {
-    /// The agent's certificate and its chain.
+    /// A collector issues the agent's certificate, for a key that the agent makes in the guest. The
+    /// rendered user-data then contains no secret.
+    pub enrolment: bool,
+    /// A PEM file next to this one: the agent's certificate and its chain. Not with `enrolment`.
     pub certificate: String,
-    /// The certificate's private key.
+    /// A PEM file next to this one: the certificate's private key. Not with `enrolment`.
     pub key: String,
-    /// The authorities whose clients are authorized.
+    /// A PEM file next to this one: the authorities whose clients are authorized. Absent with
+    /// `enrolment`: virtfleetctl reads the fleet's from the collector, or from `--fleet-ca`.
     #[serde(rename = "clientCA")]
     pub client_ca: String,
 }
@@ -193,17 +197,19 @@ fn check(delivery: &Delivery, origins: &Origins) -> Vec<Problem> {
         check_agent(agent, &mut say);
     }
     if let Some(tls) = &delivery.tls {
-        for (key, file) in [
-            ("certificate", &tls.certificate),
-            ("key", &tls.key),
-            ("clientCA", &tls.client_ca),
+        for (key, file, enrols) in [
+            ("certificate", &tls.certificate, false),
+            ("key", &tls.key, false),
+            ("clientCA", &tls.client_ca, true),
         ] {
-            if file.is_empty() {
-                say(
-                    &format!("tls.{key}"),
-                    "required: the name of a PEM file next to this one".to_owned(),
-                );
-            }
+            let message = match (tls.enrolment, file.is_empty()) {
+                (false, true) => "required: the name of a PEM file next to this one",
+                (true, false) if !enrols => {
+                    "remove it: with tls.enrolment a collector issues the certificate"
+                }
+                _ => continue,
+            };
+            say(&format!("tls.{key}"), message.to_owned());
         }
         let named = &delivery.settings.server.tls;
         if named.certificate.is_some() || named.key.is_some() || named.client_ca.is_some() {

@@ -10,16 +10,20 @@ use super::guest::{render, shipped};
 
 /// Set to rewrite the examples.
 const UPDATE: &str = "VIRTFLEET_UPDATE_EXAMPLES";
+/// The fleet's authority in the examples.
+const FLEET_CA: [&str; 2] = ["--fleet-ca", "cloud-init/fleet-ca.crt"];
 const EXAMPLES: [(&str, &[&str]); 6] = [
     (
         "delivery.cloud-config.yaml",
-        &["cloud-init", "cloud-init/delivery.yaml"],
+        &["cloud-init", "cloud-init/delivery.yaml", FLEET_CA[0], FLEET_CA[1]],
     ),
     (
         "delivery-with-user-data.cloud-config.yaml",
         &[
             "cloud-init",
             "cloud-init/delivery.yaml",
+            FLEET_CA[0],
+            FLEET_CA[1],
             "--with",
             "cloud-init/user-data.yaml",
         ],
@@ -29,6 +33,8 @@ const EXAMPLES: [(&str, &[&str]); 6] = [
         &[
             "cloud-init",
             "cloud-init/delivery.yaml",
+            FLEET_CA[0],
+            FLEET_CA[1],
             "--form",
             "mime",
             "--with",
@@ -39,8 +45,14 @@ const EXAMPLES: [(&str, &[&str]); 6] = [
         "baked.cloud-config.yaml",
         &["cloud-init", "cloud-init/baked.yaml"],
     ),
-    ("kkp.cloud-config.yaml", &["cloud-init", "cloud-init/kkp.yaml"]),
-    ("delivery.ign", &["ignition", "cloud-init/delivery.yaml"]),
+    (
+        "kkp.cloud-config.yaml",
+        &["cloud-init", "cloud-init/kkp.yaml", FLEET_CA[0], FLEET_CA[1]],
+    ),
+    (
+        "delivery.ign",
+        &["ignition", "cloud-init/delivery.yaml", FLEET_CA[0], FLEET_CA[1]],
+    ),
 ];
 
 /// Rendered from the top of the tree, as whoever reads them would.
@@ -65,6 +77,15 @@ fn examples_are_as_they_are_rendered() {
         }
         let then = fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(then, now, "{name}: {UPDATE}=1 rewrites it");
+    }
+}
+
+/// All VMs of a pool have the same user-data, and everyone in the guest can read it.
+#[test]
+fn no_example_has_a_secret() {
+    for (name, _) in EXAMPLES {
+        let text = fs::read_to_string(shipped("cloud-init/rendered").join(name)).unwrap();
+        assert!(!text.contains("PRIVATE KEY"), "{name}");
     }
 }
 
@@ -153,9 +174,12 @@ fn tier2_ignition_accepts_the_configuration() {
     )
     .unwrap();
     let input = shipped("cloud-init/delivery.yaml");
+    let authority = shipped("cloud-init/fleet-ca.crt");
     let merged = render([
         "ignition".as_ref(),
         input.as_os_str(),
+        "--fleet-ca".as_ref(),
+        authority.as_os_str(),
         "--with".as_ref(),
         theirs.as_os_str(),
     ]);

@@ -58,8 +58,8 @@ impl Guest {
     /// Plugs in a prepared part and waits until the guest's kernel has read from it.
     ///
     /// Under emulation the interrupt of a PCIe port is sometimes lost (seen once in some thousand
-    /// plugs): the slot holds the device, and the kernel leaves it off. Then the slot is switched on
-    /// by hand, as an admin would. Any other reason fails.
+    /// plugs): the slot holds the device, and the kernel leaves it off. Then the slot is switched
+    /// on by hand, as an admin would. Any other reason fails.
     pub(super) fn plug_disk_part(&self, part: &Part) -> Result<()> {
         self.plug(part)?;
         self.state().parts.push(part.clone());

@@ -108,7 +108,8 @@ impl FolderStore {
         Ok(files)
     }
 
-    /// Replaces all files, or none of them: a key must never be stored beside another's certificate.
+    /// Replaces all files, or none of them: a key must never be stored beside the certificate of
+    /// another.
     pub(super) async fn write(&self, files: BTreeMap<String, Vec<u8>>) -> Result<(), CaStoreError> {
         let store = self.clone();
         off_the_runtime(&self.folder, move || {

@@ -74,7 +74,8 @@ impl CaStore {
         }
     }
 
-    /// The place, for messages: `/var/lib/virtfleet-collector`, `the Secret virtfleet/virtfleet-ca`.
+    /// The place, for messages: `/var/lib/virtfleet-collector`, `the Secret
+    /// virtfleet/virtfleet-ca`.
     pub fn name(&self) -> String {
         match &self.place {
             CaPlace::Folder(folder) => folder.name(),

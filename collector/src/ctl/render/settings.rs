@@ -25,15 +25,21 @@ const TLS: &str = "server.tls";
 pub(super) fn check(checked: &Checked, payload: &Payload, without_tls: bool) -> Result<bool, Vec<Problem>> {
     let loaded = merge(&fragments(payload));
     let named = TlsFilesSet::of(&loaded.value);
+    let enrols = loaded.value.server.tls.enrolment;
     let mut problems: Vec<Problem> = loaded
         .problems
         .into_iter()
-        .filter(|problem| problem.path != TLS || named == TlsFilesSet::Some)
+        .filter(|problem| problem.path != TLS || (named == TlsFilesSet::Some && !enrols))
         .map(|problem| in_input(checked, problem))
         .collect();
-    if named == TlsFilesSet::Nothing && !without_tls {
+    let has_authority = loaded.value.server.tls.client_ca.as_deref();
+    if enrols && has_authority.is_none_or(str::is_empty) {
+        let message = "with enrolment clientCA is required, too: the agent accepts only collectors that it vouches for; add \
+                       tls: {enrolment: true} to the input, which sets both";
+        problems.push(at_settings(checked, TLS, message.to_owned()));
+    } else if named == TlsFilesSet::Nothing && !without_tls {
         let message = "no certificate is set, so the agent would not serve with TLS and the collector could not read it; \
-                       add tls to the input, set settings.server.tls.certificate, key and clientCA to files that the guest \
+                       add tls: {enrolment: true} to the input, set settings.server.tls.certificate, key and clientCA to files that the guest \
                        has, or use --without-tls if the guest's image sets them";
         problems.push(at_settings(checked, TLS, message.to_owned()));
     }

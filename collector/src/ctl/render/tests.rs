@@ -3,7 +3,13 @@ use std::fs;
 use clap::Parser as _;
 
 use super::*;
-use crate::ctl::cli::{Program, TopLevelCommand};
+use crate::{
+    ca::{CaService, RootKind},
+    ctl::{
+        cli::{Program, TopLevelCommand},
+        tests::Server,
+    },
+};
 
 fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, String, String) {
     fs::write(
@@ -16,7 +22,8 @@ fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, S
     let line = ["virtfleetctl", "render", verb, &file]
         .into_iter()
         .chain(rest.iter().copied());
-    let TopLevelCommand::Render(what) = Program::try_parse_from(line).unwrap().command else {
+    let program = Program::try_parse_from(line).unwrap();
+    let TopLevelCommand::Render(what) = program.command else {
         panic!("not render")
     };
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -27,8 +34,9 @@ fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, S
         terminal: false,
         now: || 0,
     };
-    let done = run(&what, &mut console).map_err(|fail| {
-        assert_eq!(fail.exit_code(), 1);
+    let done = run(&what, &program.connection, &mut console).map_err(|fail| {
+        let expected = if matches!(fail, Fail::Usage(_)) { 2 } else { 1 };
+        assert_eq!(fail.exit_code(), expected);
         fail.to_string()
     });
     (
@@ -144,4 +152,123 @@ fn errors_have_a_place_and_nothing_is_printed() {
         let error = done.unwrap_err();
         assert!(error.contains(expected) && out.is_empty(), "{error}");
     }
+}
+
+const ENROLS: &str = "agent: {file: agent, sources: [{url: \"https://x/y\"}]}\ntls: {enrolment: true}\n";
+
+/// User-data is readable by everyone in the guest, and one for all VMs of a pool.
+#[test]
+fn an_enrolled_guest_gets_no_secret() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("agent"), "abc").unwrap();
+    let service = CaService::in_memory();
+    let authorities = service.authorities();
+    let roots = authorities.borrow().client_roots_pem();
+    let ca = folder.path().join("fleet.crt");
+    fs::write(&ca, &roots).unwrap();
+    let ca = ca.display().to_string();
+    let server = Server::with_ca(service);
+    let url = server.url();
+    for from in [&["--fleet-ca", &ca], &["--server", &url]] {
+        for form in [
+            &["cloud-init"][..],
+            &["cloud-init", "--form", "mime"],
+            &["ignition"],
+        ] {
+            let args = [form, from].concat();
+            let (done, out, err) = rendered(folder.path(), ENROLS, &args);
+            done.unwrap();
+            assert!(!out.contains("PRIVATE KEY"), "{args:?}");
+            let fingerprint = authorities.borrow().roots(RootKind::Clients)[0]
+                .fingerprint
+                .clone();
+            assert!(err.contains(&fingerprint), "{args:?}: {err}");
+            if form == ["cloud-init"] {
+                assert!(out.contains("enrolment: true"), "{out}");
+                for line in roots.lines() {
+                    assert!(out.contains(line), "{line}");
+                }
+            }
+        }
+    }
+    // What is beside the input.
+    let input = ENROLS.replace("true}", "true, clientCA: fleet.crt}");
+    let (done, out, err) = rendered(folder.path(), &input, &["cloud-init"]);
+    done.unwrap();
+    assert!(
+        out.contains("/etc/virtfleet/tls/ca.crt") && err.contains("SHA-256"),
+        "{err}"
+    );
+}
+
+#[test]
+fn problems_of_the_fleets_authority_name_the_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    fs::write(folder.path().join("agent"), "abc").unwrap();
+    fs::write(folder.path().join("text"), "hello").unwrap();
+    fs::write(
+        folder.path().join("broken"),
+        "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
+    let leaf = rcgen::generate_simple_self_signed(vec!["x".to_owned()]).unwrap();
+    fs::write(folder.path().join("leaf"), leaf.cert.pem()).unwrap();
+    let both = leaf.cert.pem() + &leaf.signing_key.serialize_pem();
+    fs::write(folder.path().join("both"), both).unwrap();
+    let named = ENROLS.replace("true}", "true, clientCA: leaf}");
+    let unreachable = "http://127.0.0.1:1".to_owned();
+    for (input, args, expected) in [
+        (
+            ENROLS,
+            ["--server", &unreachable],
+            "Is virtfleet-collector running? Set --server or VIRTFLEET_SERVER; or pass the file with --fleet-ca",
+        ),
+        (ENROLS, ["--fleet-ca", &path("absent")], "absent: No such file"),
+        (
+            ENROLS,
+            ["--fleet-ca", &path("text")],
+            "no PEM block of the type CERTIFICATE",
+        ),
+        (
+            ENROLS,
+            ["--fleet-ca", &path("broken")],
+            "tls.clientCA:1: this certificate cannot be parsed",
+        ),
+        (
+            ENROLS,
+            ["--fleet-ca", &path("leaf")],
+            "tls.clientCA:1: this certificate must not sign others",
+        ),
+        (ENROLS, ["--fleet-ca", &path("both")], "contains a private key"),
+        (
+            &named,
+            ["--fleet-ca", &path("both")],
+            "the input names leaf as tls.clientCA; remove one of them",
+        ),
+        (
+            AGENT,
+            ["--fleet-ca", &path("both")],
+            "has no effect without tls: {enrolment: true}",
+        ),
+    ] {
+        let args = [&["cloud-init"], &args[..]].concat();
+        let (done, out, _) = rendered(folder.path(), input, &args);
+        let error = done.unwrap_err();
+        assert!(error.contains(expected) && out.is_empty(), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn settings_that_enrol_without_an_authority_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let enrols = "settings: {server: {tls: {enrolment: true}}}\n";
+    let (done, _, _) = rendered(folder.path(), enrols, &["cloud-init"]);
+    let error = done.unwrap_err();
+    assert!(
+        error.contains("settings.server.tls") && error.contains("clientCA"),
+        "{error}"
+    );
+    let baked = "settings: {server: {tls: {enrolment: true, clientCA: /a}}}\n";
+    rendered(folder.path(), baked, &["cloud-init"]).0.unwrap();
 }

@@ -22,6 +22,7 @@ pub(crate) fn payload(more: &str) -> Payload {
             _ => Ok(b"-----BEGIN CERTIFICATE-----\nx\n".to_vec()),
         },
         sha256: &mut |_| Ok("B".repeat(64)),
+        fleet_ca: &mut || Ok(b"-----BEGIN CERTIFICATE-----\nfleet\n".to_vec()),
     };
     build(&checked, &mut outside).unwrap()
 }
@@ -70,6 +71,7 @@ fn missing_files_and_wrong_pem_are_named_with_their_line() {
             _ => Ok(b"-----BEGIN CERTIFICATE-----\nx\n".to_vec()),
         },
         sha256: &mut |_| Ok(String::new()),
+        fleet_ca: &mut || Err("not asked".to_owned()),
     };
     let found = build(&checked, &mut outside).unwrap_err();
     let found: Vec<String> = found.iter().map(ToString::to_string).collect();
@@ -81,6 +83,77 @@ fn missing_files_and_wrong_pem_are_named_with_their_line() {
             "d.yaml:8: files[0].from: absent cannot be read: no such file",
         ]
     );
+}
+
+#[test]
+fn enrolment_delivers_the_authority_and_no_secret() {
+    for (tls, authority) in [
+        ("tls: {enrolment: true}\n", "fleet"),
+        ("tls: {enrolment: true, clientCA: ca}\n", "x"),
+    ] {
+        let payload = payload(tls);
+        let certificates: Vec<_> = payload
+            .files
+            .iter()
+            .filter(|file| file.path.starts_with("/etc/virtfleet/tls/"))
+            .collect();
+        assert_eq!(certificates.len(), 1);
+        assert_eq!(certificates[0].path, "/etc/virtfleet/tls/ca.crt");
+        let content = String::from_utf8(certificates[0].content.clone()).unwrap();
+        assert_eq!(content, format!("-----BEGIN CERTIFICATE-----\n{authority}\n"));
+        let settings = payload
+            .files
+            .iter()
+            .find(|file| file.path == crate::payload::SETTINGS);
+        let settings = String::from_utf8(settings.unwrap().content.clone()).unwrap();
+        let settings = parse_yaml(&settings).unwrap().remove(0).to_json();
+        let expected = serde_json::json!({ "enrolment": true, "clientCA": "/etc/virtfleet/tls/ca.crt" });
+        assert_eq!(settings["server"]["tls"], expected);
+        for file in payload.all_files() {
+            let content = String::from_utf8_lossy(&file.content);
+            assert!(!content.contains("PRIVATE KEY"), "{}", file.path);
+        }
+        let wanted = payload.files.iter().find(|file| file.path == crate::WANTED);
+        assert!(
+            !String::from_utf8_lossy(&wanted.unwrap().content).contains("group "),
+            "no key, so no group for it"
+        );
+    }
+}
+
+#[test]
+fn a_private_key_is_never_taken_for_an_authority() {
+    for (tls, line) in [
+        (
+            "{enrolment: true, clientCA: key}",
+            "d.yaml:3: tls.clientCA: key contains a private key",
+        ),
+        (
+            "{enrolment: true}",
+            "d.yaml:3: tls.clientCA: the fleet's authority contains a private key",
+        ),
+        (
+            "{certificate: c, key: key, clientCA: key}",
+            "d.yaml:3: tls.clientCA: key contains a private key",
+        ),
+    ] {
+        let text = format!("apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\ntls: {tls}\n");
+        let checked = spec::read("d.yaml", &text).unwrap();
+        let both = || Ok(b"-----BEGIN CERTIFICATE-----\nx\n-----BEGIN EC PRIVATE KEY-----\nx\n".to_vec());
+        let mut outside = Outside {
+            read: &mut |name| match name {
+                "key" => both(),
+                _ => Ok(b"-----BEGIN CERTIFICATE-----\nx\n".to_vec()),
+            },
+            sha256: &mut |_| Ok(String::new()),
+            fleet_ca: &mut || both(),
+        };
+        let found = build(&checked, &mut outside).unwrap_err();
+        assert!(
+            found.len() == 1 && found[0].to_string().starts_with(line),
+            "{found:?}"
+        );
+    }
 }
 
 #[test]

@@ -103,6 +103,14 @@ fn all_other_errors_have_their_line() {
             "d.yaml:3: tls.clientCA: required",
         ),
         (
+            "tls:\n  enrolment: true\n  key: b\n",
+            "d.yaml:5: tls.key: remove it: with tls.enrolment",
+        ),
+        (
+            "tls:\n  enrolment: true\n  certificate: b\n",
+            "d.yaml:5: tls.certificate: remove it",
+        ),
+        (
             "tls: {certificate: a, key: b, clientCA: c}\nsettings:\n  server: {tls: {key: /k}}\n",
             "d.yaml:5: settings.server.tls: tls delivers these files",
         ),

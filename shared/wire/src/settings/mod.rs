@@ -141,6 +141,10 @@ impl Default for Listener {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerTls {
+    /// A collector issues the agent's certificate, for a key that the agent makes itself. Then
+    /// `certificate` and `key` must not be set. Until there is a certificate, the agent answers
+    /// only requests of collectors to enrol it.
+    pub enrolment: bool,
     /// The agent's certificate and its chain. The certificate contains
     /// `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` as URI and `agent.virtfleet.internal`
     /// as DNS name.
