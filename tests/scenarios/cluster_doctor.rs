@@ -60,7 +60,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
     let inventory = live::settings(root, &infra.kubeconfig(&account), "").unwrap();
     let content = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
-         server: {{ address: \"{}\" }}\nleaderElection: {{ namespace: virtfleet }}\n",
+         server: {{ address: \"{}\" }}\nleaderElection: {{ namespace: virtfleet }}\nenrolment: {{ trustDomain: t }}\n",
         ports::free().unwrap()
     );
     let config = root.join("collector.yaml");
@@ -71,6 +71,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         "ok API server",
         "ok rights",
         "ok definitions",
+        "ok enrolment.secret",
         "warn lease",
         "ok server.address",
     ];
@@ -83,6 +84,8 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
 
     let binding = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/virtfleet-collector";
     infra.admin().delete(binding).unwrap().ok().unwrap();
+    let binding = "/apis/rbac.authorization.k8s.io/v1/namespaces/virtfleet/rolebindings/virtfleet-collector";
+    infra.admin().delete(binding).unwrap().ok().unwrap();
     infra
         .admin()
         .delete("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/guesthealths.virtfleet.io")
@@ -94,6 +97,9 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         let missing = [
             "fail right list nodes",
             "warn right create events.events.k8s.io",
+            "warn right create secrets",
+            "fail right update secrets",
+            "fail enrolment.secret",
             "fail definition GuestHealth",
         ];
         let all = missing.iter().all(|one| lines.iter().any(|line| line == one));

@@ -4,6 +4,7 @@
 
 mod agent_cost;
 mod cluster;
+mod cluster_authority;
 mod cluster_churn;
 mod cluster_deletion;
 mod cluster_doctor;

@@ -100,12 +100,7 @@ fn the_packaged_api_asks_every_client_for_a_certificate() {
 
 /// Starts a collector with the packaged settings, with files and ports of the test.
 fn packaged_collector(folder: &Path, api: SocketAddr, probes: SocketAddr) -> Process {
-    let agents = Authority::new("agents").unwrap();
     let clients = Authority::new("clients").unwrap();
-    let ours = agents.collector().unwrap();
-    let towards_agents = pki::write(folder, "tls", &agents, &ours).unwrap();
-    fs::rename(&towards_agents.ca, folder.join("agents-ca.pem")).unwrap();
-    fs::rename(&towards_agents.certificate, folder.join("tls.crt")).unwrap();
     let of_api = pki::write(
         folder,
         "server",
@@ -133,6 +128,10 @@ fn packaged_collector(folder: &Path, api: SocketAddr, probes: SocketAddr) -> Pro
         .replace(
             "  cluster: {}",
             &format!("  folder: {}/inventory", folder.display()),
+        )
+        .replace(
+            "enrolment:",
+            &format!("enrolment:\n  folder: {}/ca", folder.display()),
         )
         .replace("0.0.0.0:10912", &api.to_string())
         .replace("0.0.0.0:10914", &probes.to_string());

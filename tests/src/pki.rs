@@ -55,6 +55,11 @@ impl Authority {
         self.issuer.pem()
     }
 
+    /// Its private key as PEM, for a program that signs with it.
+    pub fn key_pem(&self) -> String {
+        self.issuer.key().serialize_pem()
+    }
+
     /// An agent's certificate: `spiffe://virtfleet.test/vmi/<namespace>/<name>/<uid>` and
     /// [`AGENT_DNS`].
     pub fn agent(&self, namespace: &str, name: &str, uid: &str) -> Result<Identity> {

@@ -30,7 +30,7 @@ use virtfleet_wire::{
 };
 
 use super::ApiState;
-use crate::{ca::CaService, fleet::FleetRead, leader::WriteAccess};
+use crate::{ca::CaService, enrolment, fleet::FleetRead, leader::WriteAccess};
 
 /// The present time in tests: 2024-05-01T12:00:00Z in milliseconds.
 pub(crate) const NOW: u64 = 1_714_564_800_000;
@@ -173,7 +173,10 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         labels: Arc::default(),
         write_access: WriteAccess::fixed(true),
         pages: None,
-        enrolment: None,
+        enrolment: Some(Arc::new(enrolment::testing::admin(
+            &[key("cluster-a", "worker-2")],
+            WriteAccess::fixed(true),
+        ))),
         ca: Some(CaService::in_memory()),
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),

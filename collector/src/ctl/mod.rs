@@ -30,6 +30,8 @@ mod watch;
 #[cfg(test)]
 mod ca_tests;
 #[cfg(test)]
+mod enrolment_tests;
+#[cfg(test)]
 mod labels_tests;
 #[cfg(test)]
 mod tests;

@@ -20,6 +20,8 @@ mod issue;
 mod metrics;
 mod records;
 mod start;
+#[cfg(test)]
+pub(crate) mod testing;
 mod unverified;
 
 pub use admin::{AdminError, EnrolmentAction, EnrolmentAdmin, EnrolmentItem};

@@ -87,6 +87,11 @@ impl Collector {
         self.get(path)?.ok()?.json()
     }
 
+    /// The text response of an API path.
+    pub fn text(&self, path: &str) -> Result<String> {
+        Ok(self.get(path)?.ok()?.text()?.to_owned())
+    }
+
     /// The output of virtfleetctl.
     pub fn ctl(&self, arguments: &[&str]) -> Result<String> {
         Launch::new(bins::ctl()?)

@@ -3,10 +3,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, Client,
-    api::{ListParams, ObjectMeta, PostParams},
+    api::{ObjectMeta, PostParams},
     core::Status,
 };
 
@@ -22,8 +23,8 @@ const DATA_KEY: &str = "enrolments.json";
 const MAX_JSON_BYTES: usize = 1000 * 1024;
 /// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum objects in one page of a list.
-const PAGE_SIZE: u32 = 16;
+/// Concurrent requests while all are read.
+const CONCURRENT_READS: usize = 8;
 
 /// Records in the ConfigMaps `virtfleet-enrolments-00` to `-63`.
 #[derive(Clone)]
@@ -44,10 +45,6 @@ fn name(shard: usize) -> String {
     format!("virtfleet-enrolments-{shard:02}")
 }
 
-fn shard_of_name(name: &str) -> Option<usize> {
-    (0..SHARDS).find(|shard| self::name(*shard) == name)
-}
-
 /// The JSON and the version of a ConfigMap.
 fn stored(map: ConfigMap) -> Option<(String, String)> {
     let version = map.metadata.resource_version?;
@@ -64,32 +61,22 @@ impl RecordStore for ConfigMapRecords {
     }
 
     async fn read(&self, shard: Option<usize>) -> Result<Vec<StoredShard<String>>, String> {
-        if let Some(shard) = shard {
+        let shards = match shard {
+            Some(shard) => shard..shard + 1,
+            None => 0..SHARDS,
+        };
+        // One request for each object needs no right to list, which RBAC cannot limit to these
+        // objects.
+        let reads = shards.map(|shard| async move {
             let found = with_timeout(self.api.get_opt(&name(shard))).await;
             let found = found.map_err(|error| format!("reading the ConfigMap {}: {error}", name(shard)))?;
             let stored = found.and_then(stored);
-            return Ok(vec![StoredShard { shard, stored }]);
-        }
-        let mut all: Vec<_> = (0..SHARDS)
-            .map(|shard| StoredShard { shard, stored: None })
-            .collect();
-        let selector = format!("{}={}", LABEL.0, LABEL.1);
-        let mut params = ListParams::default().labels(&selector).limit(PAGE_SIZE);
-        loop {
-            let page = with_timeout(self.api.list(&params))
-                .await
-                .map_err(|error| format!("listing the ConfigMaps {selector}: {error}"))?;
-            for map in page.items {
-                let shard = map.metadata.name.as_deref().and_then(shard_of_name);
-                if let Some(shard) = shard {
-                    all[shard].stored = stored(map);
-                }
-            }
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => return Ok(all),
-            }
-        }
+            Ok(StoredShard { shard, stored })
+        });
+        futures_util::stream::iter(reads)
+            .buffered(CONCURRENT_READS)
+            .try_collect()
+            .await
     }
 
     async fn write(&self, shard: usize, json: String, over: Option<&String>) -> Result<String, WriteError> {
@@ -146,20 +133,5 @@ async fn with_timeout<T>(request: impl Future<Output = Result<T, kube::Error>>) 
         Err(_) => Err(RequestError::Other(format!(
             "no answer within {REQUEST_TIMEOUT:?}"
         ))),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_and_shards_agree() {
-        for shard in 0..SHARDS {
-            assert_eq!(shard_of_name(&name(shard)), Some(shard));
-        }
-        for other in ["virtfleet-enrolments-64", "virtfleet-enrolments-0", "other"] {
-            assert_eq!(shard_of_name(other), None);
-        }
     }
 }

@@ -88,6 +88,18 @@ impl RecordBook {
         (book, incoming)
     }
 
+    /// A book without a keeper: nothing changes.
+    #[cfg(test)]
+    pub(crate) fn fixed(records: impl IntoIterator<Item = (VmKey, EnrolmentRecord)>) -> Self {
+        let (book, _) = Self::new(1);
+        book.shared.change(|known| {
+            for (vm, record) in records {
+                known.set(&vm, Some(record));
+            }
+        });
+        book
+    }
+
     /// Reads the records without copying them.
     pub fn read(&self) -> RwLockReadGuard<'_, EnrolmentRecords> {
         self.shared.read()

@@ -119,9 +119,9 @@ impl RunningAgent {
         self.state.disk().clone()
     }
 
-    /// Removes its certificate; the key stays.
-    pub fn forget_certificate(&self) {
-        self.state.disk().forget();
+    /// Replaces its disk; new connections are served with it.
+    pub fn replace_disk(&self, disk: AgentDisk) {
+        *self.state.disk() = disk;
     }
 
     /// Number of connections so far, of anybody.
