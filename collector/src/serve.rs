@@ -131,7 +131,6 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (events, incoming) = mpsc::channel(MAX_QUEUED_EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
-    let mut listeners = Vec::new();
     let inventory = match &cluster {
         Some(_) => "live clusters",
         None => &config.inventory.folder,
@@ -141,7 +140,6 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         None => drop(parts.spawn(watch_folder(inventory.into(), events, problems, stop.clone()))),
     }
     let (to_labels, label_changes) = mpsc::channel(MAX_QUEUED_BATCHES);
-    listeners.push(to_labels);
     let writers = Writers::start(
         config,
         &fleet,
@@ -151,26 +149,26 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         &mut parts,
         &stop,
     )?;
-    let ca = match (ca, tls) {
-        (Some(ca), Some(tls)) => Some(ca.start(tls, writers.write_access.clone(), &mut parts, &stop)?),
-        _ => None,
-    };
+    let access = writers.write_access.clone();
+    let started = ca
+        .zip(tls)
+        .map(|(ca, tls)| ca.start(tls, access, &mut registry, &mut parts, &stop));
+    let ca = started.transpose()?;
     parts.spawn(note(Arc::clone(&fleet), findings));
+    let mut listeners = vec![to_labels];
     let pages = puller.map(|puller| {
         let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
         listeners.push(to_scraper);
-        let limits = proxy_limits(config);
-        let pages = PageProxy::new(Arc::clone(&fleet), puller.clone(), limits, proxy_metrics);
-        let (fleet, settings) = (Arc::clone(&fleet), scrape_settings(config));
         parts.spawn(scraper(
-            fleet,
-            puller,
-            settings,
+            Arc::clone(&fleet),
+            puller.clone(),
+            scrape_settings(config),
             pull_metrics,
             changes,
             stop.clone(),
         ));
-        Arc::new(pages)
+        let limits = proxy_limits(config);
+        Arc::new(PageProxy::new(Arc::clone(&fleet), puller, limits, proxy_metrics))
     });
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
 

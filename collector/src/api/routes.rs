@@ -6,11 +6,10 @@ use schemars::SchemaGenerator;
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
-use crate::ca::CaStatus;
+use crate::ca::{CaStatus, Rotation};
 
 use super::{
-    ca::{self, RotateRequest},
-    clusters, collector_metrics,
+    ca, clusters, collector_metrics,
     findings::{self, FindingView},
     fleet_page, health, hosts,
     label_inputs::{self, LabelInputs},
@@ -136,7 +135,7 @@ pub(super) const ROUTES: &[Route] = &[
         body: Body::Json(SchemaGenerator::subschema_for::<CaStatus>),
         errors: &[404, 409, 415, 503],
         answer: Handler::Change {
-            body: SchemaGenerator::subschema_for::<RotateRequest>,
+            body: SchemaGenerator::subschema_for::<Rotation>,
             run: ca::rotate,
         },
     },

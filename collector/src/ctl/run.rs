@@ -102,9 +102,7 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
             };
             policy::test(&trial, &client)?
         }
-        QueryCommand::Ca(CaCommand::Rotate {
-            root, drop_oldest, ..
-        }) => ca::rotate(*root, *drop_oldest, &client)?,
+        QueryCommand::Ca(CaCommand::Rotate { args, .. }) => ca::rotate(*args, &client)?,
         _ => client.get(&target.path, &target.query, Duration::ZERO)?,
     };
     let text = render(target::show(&cli.command), &target, &answer, console)?;
