@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-hostile bench-guest bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: ## Run everything: set-up, check, then every tier that this machine suppor
 e2e: ## Run only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-hostile bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
+bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
 
 bench-agent: static ## Measure the agent beside node_exporter, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -55,6 +55,11 @@ bench-fleet: ## Measure the collector with N simulated guests beside vmagent, in
 	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
+
+bench-enrol: ## Measure the enrolment of N simulated agents (N=10000)
+	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-enrol
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-enrol $(if $(filter command line,$(origin N)),--guests $(N))
 
 bench-hostile: ## Measure what hostile guests of one tenant cost the others (ARGS='--minutes 5 --hostile 100')
 	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector

@@ -9,8 +9,11 @@
 //! writers: leader ─▶ labels (Nodes), health (GuestHealth), objects (statuses), events ─▶ API servers
 //! ```
 //! Only `inventory/cluster` watches Kubernetes. Only the tasks that `writers` starts write to it,
-//! while this process leads.
+//! while this process leads. `relay` is a program of its own: it runs in a tenant's network and
+//! passes bytes between scrape and agents.
 
+pub mod access;
+mod agent_tasks;
 pub mod api;
 mod bounded;
 pub mod ca;
@@ -19,6 +22,7 @@ pub mod config;
 pub mod credentials;
 pub mod ctl;
 pub mod doctor;
+pub mod enrolment;
 pub mod events;
 pub mod fleet;
 pub mod health;
@@ -28,6 +32,7 @@ pub mod leader;
 pub mod objects;
 mod page;
 mod print;
+pub mod relay;
 pub mod scrape;
 pub mod serve;
 pub mod tenants;

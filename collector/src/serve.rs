@@ -30,11 +30,12 @@ use virtfleet_runtime::{
     http::{Limits, Server, ServerMetrics, Transport},
     shutdown::{self, Shutdown},
     telemetry,
-    tls::ClientTls,
 };
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
 use crate::{
+    access::{self, AccessMetrics},
+    agent_tasks::{AgentClients, AgentContext},
     api::{self, ApiState},
     ca::{LoadedCa, SecretClients},
     cli,
@@ -46,7 +47,6 @@ use crate::{
         cluster::{Inventory, WatchMetrics},
         folder,
     },
-    scrape::{self, PageProxy, ProxyLimits, ProxyMetrics, PullLimits, PullMetrics, Puller, ScrapeSettings},
     tenants::Tenants,
     writers::Writers,
 };
@@ -56,9 +56,6 @@ use crate::{
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Queued batches of changed VMs for the scraper.
 const MAX_QUEUED_BATCHES: usize = 64;
-
-/// A pull is slow if it takes more than the timeout divided by this.
-const SLOW_DIVISOR: u32 = 4;
 
 /// Maximum time that a running read of the folder may delay the shutdown.
 const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
@@ -104,24 +101,16 @@ fn own_registry() -> Registry {
 async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let shutdown = shutdown::signals().context("cannot install signal handlers")?;
     let mut registry = own_registry();
-    let pull_metrics = PullMetrics::register(&mut registry);
-    let proxy_metrics = ProxyMetrics::register(&mut registry);
+    let agents = AgentClients::new(config, &mut registry)?;
     let server_metrics = ServerMetrics::register(&mut registry);
+    let access_metrics = AccessMetrics::register(&mut registry);
 
-    let tls = client_tls(config)?.map(Arc::new);
-    let puller = tls.clone().and_then(|tls| puller(config, tls));
     warn_about_files(config);
     let tenants = Arc::new(Tenants::default());
-    let cluster = if let Some(settings) = &config.inventory.cluster {
-        let metrics = WatchMetrics::register(&mut registry);
-        let inventory = Inventory::new(settings, config.scrape.service_cidrs.as_deref(), &tenants);
-        Some((inventory.await?, metrics))
-    } else {
-        check_folder(config, &shutdown).await?;
-        None
-    };
+    let cluster = live_inventory(config, &tenants, &mut registry, &shutdown).await?;
     let clients = cluster.as_ref().map(|(cluster, _)| cluster.secret_clients());
     let ca = load_ca(config, clients, &shutdown).await?;
+    let access = access::from_settings(&config.server, tenants.infra(), access_metrics)?;
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -131,6 +120,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (events, incoming) = mpsc::channel(MAX_QUEUED_EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
+    let mut listeners = Vec::new();
     let inventory = match &cluster {
         Some(_) => "live clusters",
         None => &config.inventory.folder,
@@ -140,6 +130,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         None => drop(parts.spawn(watch_folder(inventory.into(), events, problems, stop.clone()))),
     }
     let (to_labels, label_changes) = mpsc::channel(MAX_QUEUED_BATCHES);
+    listeners.push(to_labels);
     let writers = Writers::start(
         config,
         &fleet,
@@ -149,35 +140,26 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         &mut parts,
         &stop,
     )?;
-    let access = writers.write_access.clone();
-    let started = ca
-        .zip(tls)
-        .map(|(ca, tls)| ca.start(tls, access, &mut registry, &mut parts, &stop));
-    let ca = started.transpose()?;
+    let context = AgentContext {
+        config,
+        fleet: &fleet,
+        ca,
+        infra: tenants.infra(),
+        write_access: writers.write_access.clone(),
+    };
+    let agents = agents.start(context, &mut registry, &mut parts, &stop)?;
+    listeners.extend(agents.changes);
     parts.spawn(note(Arc::clone(&fleet), findings));
-    let mut listeners = vec![to_labels];
-    let pages = puller.map(|puller| {
-        let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
-        listeners.push(to_scraper);
-        parts.spawn(scraper(
-            Arc::clone(&fleet),
-            puller.clone(),
-            scrape_settings(config),
-            pull_metrics,
-            changes,
-            stop.clone(),
-        ));
-        let limits = proxy_limits(config);
-        Arc::new(PageProxy::new(Arc::clone(&fleet), puller, limits, proxy_metrics))
-    });
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
 
     let state = ApiState {
+        access: Arc::new(access),
         fleet,
         labels: Arc::clone(&writers.statuses),
         write_access: writers.write_access.clone(),
-        pages,
-        ca,
+        pages: agents.pages,
+        ca: agents.ca,
+        enrolment: agents.enrolment,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
@@ -220,6 +202,22 @@ async fn load_ca(
         () = shutdown.graceful.cancelled() => anyhow::bail!("stopped before the authority could be loaded"),
         loaded = LoadedCa::load(config, clients.as_ref()) => loaded,
     }
+}
+
+/// The infra cluster; none if the inventory is a folder, which is checked.
+async fn live_inventory(
+    config: &CollectorConfig,
+    tenants: &Tenants,
+    registry: &mut Registry,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Option<(Inventory, WatchMetrics)>> {
+    let Some(settings) = &config.inventory.cluster else {
+        check_folder(config, shutdown).await?;
+        return Ok(None);
+    };
+    let metrics = WatchMetrics::register(registry);
+    let inventory = Inventory::new(settings, config.scrape.service_cidrs.as_deref(), tenants);
+    Ok(Some((inventory.await?, metrics)))
 }
 
 /// Checks that the folder is readable before readiness is reported; the watch reads it again and
@@ -318,26 +316,6 @@ async fn follow_cluster_statuses(fleet: Arc<Fleet>, tenants: Arc<Tenants>) -> an
     }
 }
 
-async fn scraper(
-    fleet: Arc<Fleet>,
-    puller: Puller,
-    settings: ScrapeSettings,
-    metrics: PullMetrics,
-    changes: mpsc::Receiver<Vec<VmKey>>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    scrape::run(fleet, puller, settings, metrics, changes, stop).await;
-    Ok(())
-}
-
-fn scrape_settings(config: &CollectorConfig) -> ScrapeSettings {
-    ScrapeSettings {
-        interval: config.scrape.interval.0,
-        concurrency: config.scrape.concurrency as usize,
-        slow: config.scrape.timeout.0 / SLOW_DIVISOR,
-    }
-}
-
 /// Logs the problems that `check-config` would report. Unusable files end the start; an expired
 /// certificate may be replaced later.
 fn warn_about_files(config: &CollectorConfig) {
@@ -348,36 +326,6 @@ fn warn_about_files(config: &CollectorConfig) {
         if line.status != CheckStatus::Ok {
             tracing::warn!(key = line.what, next = line.next, "{}", line.detail);
         }
-    }
-}
-
-/// TLS of the client that pulls agents; none if agents are not pulled. With enrolment, its
-/// certificate in memory follows.
-fn client_tls(config: &CollectorConfig) -> anyhow::Result<Option<ClientTls>> {
-    let from_files = credentials::agents(&config.scrape.tls)?;
-    Ok(from_files.or_else(|| config.enrolment.is_some().then(ClientTls::in_memory)))
-}
-
-/// The client that pulls agents.
-fn puller(config: &CollectorConfig, tls: Arc<ClientTls>) -> Option<Puller> {
-    let scrape = &config.scrape;
-    let trust_domain = config.trust_domain()?;
-    let bytes = |setting: u64| usize::try_from(setting).unwrap_or(usize::MAX);
-    let limits = PullLimits {
-        timeout: scrape.timeout.0,
-        report_bytes: bytes(scrape.max_report_bytes),
-        metrics_bytes: bytes(scrape.max_metrics_bytes),
-    };
-    Some(Puller::new(tls, trust_domain, limits))
-}
-
-fn proxy_limits(config: &CollectorConfig) -> ProxyLimits {
-    let scrape = &config.scrape;
-    ProxyLimits {
-        timeout: scrape.timeout.0,
-        bytes: usize::try_from(scrape.max_metrics_bytes).unwrap_or(usize::MAX),
-        samples: scrape.max_samples,
-        concurrency: scrape.concurrency as usize,
     }
 }
 

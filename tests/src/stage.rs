@@ -19,7 +19,7 @@ use crate::{
     ports,
     process::{Launch, Process},
     scrape::Client,
-    sim::{self, Fleet, Guest, Options, Plan},
+    sim::{self, Fleet, Guest, Options, Plan, enrol::AgentHost},
     wait,
 };
 
@@ -49,7 +49,7 @@ pub struct Stage {
     // In drop order: processes first, then what they use.
     collector: Option<Process>,
     agents: Vec<Process>,
-    _fleet: Fleet,
+    _fleet: Option<Fleet>,
     /// The simulated fleet.
     pub plan: Plan,
     /// The certificate authority of the fleet.
@@ -57,6 +57,8 @@ pub struct Stage {
     /// Address of the collector's API.
     pub api: SocketAddr,
     port: u16,
+    /// Lifetime of the certificates that the collector issues; none: the stage issues them.
+    lifetime: Option<&'static str>,
     folder: TempDir,
 }
 
@@ -79,13 +81,60 @@ impl Stage {
         Ok(Self {
             collector: None,
             agents: Vec::new(),
-            _fleet: fleet,
+            _fleet: Some(fleet),
             plan,
             authority,
             api: ports::free()?,
             port: options.port,
+            lifetime: None,
             folder,
         })
+    }
+
+    /// Creates manifests only: the collector issues certificates with this lifetime, and the test
+    /// runs the agents on [`Stage::agent_host`].
+    pub fn enrolling(mut options: Options, lifetime: &'static str) -> Result<Self> {
+        let folder = tempfile::tempdir().context("a folder for the stage")?;
+        options.port = ports::free()?.port();
+        let plan = Plan::new(&options)?;
+        sim::write_folder(&folder.path().join("fleet"), &plan)?;
+        Ok(Self {
+            collector: None,
+            agents: Vec::new(),
+            _fleet: None,
+            plan,
+            authority: Authority::new("virtfleet test authority")?,
+            api: ports::free()?,
+            port: options.port,
+            lifetime: Some(lifetime),
+            folder,
+        })
+    }
+
+    /// A host for agents that accept this stage's collector, which must have started once.
+    pub fn agent_host(&self) -> Result<AgentHost> {
+        AgentHost::new(&self.ca_folder().join("clients.crt"))
+    }
+
+    /// The folder of the collector's authority and records, if it issues certificates.
+    pub fn ca_folder(&self) -> PathBuf {
+        self.folder.path().join("ca")
+    }
+
+    /// Certificates of the collector, or the authority with which it issues them.
+    fn certificates(&self) -> String {
+        let (pki, domain) = (self.pki(), pki::TRUST_DOMAIN);
+        let pki = pki.display();
+        match self.lifetime {
+            Some(lifetime) => format!(
+                "enrolment: {{ trustDomain: {domain}, lifetime: {lifetime}, folder: {} }}\n",
+                self.ca_folder().display()
+            ),
+            None => format!(
+                "  tls:\n    ca: {pki}/ca.pem\n    certificate: {pki}/collector.pem\n    \
+                 key: {pki}/collector.key\n    trustDomain: {domain}\n"
+            ),
+        }
     }
 
     /// Two hosts in two zones, one simulated guest, and a running collector: the stage for a real
@@ -135,6 +184,11 @@ impl Stage {
         replace(&self.manifests().join(name), text)
     }
 
+    /// Replaces the file of a guest's VMI.
+    pub fn write_vmi(&self, guest: &Guest, text: &str) -> Result<()> {
+        replace(&self.manifest(guest), text)
+    }
+
     /// Writes the VMI of `guest` with another infra node, as after a live migration.
     pub fn move_to(&self, guest: &Guest, host: &str) -> Result<()> {
         replace(&self.manifest(guest), &sim::vmi(guest, host))
@@ -168,19 +222,16 @@ impl Stage {
 
     /// The settings of the stage's collector.
     pub fn collector_config(&self, beat: Beat) -> String {
-        let pki = self.pki();
-        let pki = pki.display();
         format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{ folder: {} }}\n\
              server: {{ address: \"{}\" }}\nscrape:\n  interval: {}ms\n  timeout: {}ms\n  port: {}\n  \
-             allowCIDRs: [127.0.0.0/8]\n  tls:\n    ca: {pki}/ca.pem\n    certificate: {pki}/collector.pem\n    \
-             key: {pki}/collector.key\n    trustDomain: {}\n",
+             allowCIDRs: [127.0.0.0/8]\n{}",
             self.manifests().display(),
             self.api,
             beat.interval.as_millis(),
             beat.timeout.as_millis(),
             self.port,
-            pki::TRUST_DOMAIN,
+            self.certificates(),
         )
     }
 

@@ -9,6 +9,7 @@ use virtfleet_wire::{
 };
 
 use crate::{
+    enrolment::EnrolmentReason,
     findings,
     pull_result::{Failure, FailureClass},
     state::vm_state,
@@ -33,19 +34,21 @@ pub(crate) fn finding(key: &VmKey, entry: &VmEntry) -> Option<Finding> {
         vm_state(entry.vmi.as_deref()),
         VmState::Running | VmState::Migrating
     );
-    // Another VM's certificate is never a transient failure.
-    let is_due = failing.pulls >= MIN_FAILED_PULLS || failure.class == FailureClass::WrongVm;
-    (runs && is_due && is_expected(entry, failure.class)).then(|| make(key, entry, failure, failing))
+    // Another VM's certificate is never a transient failure, nor is a contradiction.
+    let is_due = failing.pulls >= MIN_FAILED_PULLS || texts_of(failure).severity == Severity::Critical;
+    (runs && is_due && is_expected(entry, failure)).then(|| make(key, entry, failure, failing))
 }
 
 /// Whether this VM should have an agent: a `UserCluster` selects the VM, its agent has answered
-/// before, or a server with a certificate of the fleet answers now. Other VMs of the infra cluster
-/// may have no agent.
-fn is_expected(entry: &VmEntry, class: FailureClass) -> bool {
-    let answers = matches!(
-        class,
-        FailureClass::WrongVm | FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
-    );
+/// before, or a server with a certificate of the fleet or an agent without certificate answers now.
+/// Other VMs of the infra cluster may have no agent.
+fn is_expected(entry: &VmEntry, failure: &Failure) -> bool {
+    let contradicts = failure.enrolment.is_some_and(EnrolmentReason::is_contradiction);
+    let answers = contradicts
+        || matches!(
+            failure.class,
+            FailureClass::WrongVm | FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
+        );
     answers || entry.keys.tenant != Tenant::None || entry.pulls.answer.is_some()
 }
 
@@ -57,8 +60,8 @@ struct ClassTexts {
     remedy: &'static str,
 }
 
-fn texts_of(class: FailureClass) -> ClassTexts {
-    let (id, reason, remedy) = match class {
+fn texts_of(failure: &Failure) -> ClassTexts {
+    let (id, reason, remedy) = match failure.class {
         FailureClass::NoAddress => (
             findings::AGENT_NO_ADDRESS,
             "AgentNoAddress",
@@ -94,6 +97,14 @@ fn texts_of(class: FailureClass) -> ClassTexts {
             "find the machine that has this address; if it is this VM, issue its own certificate: a clone or a \
              re-created VM may have kept an older one",
         ),
+        FailureClass::Enrolment => (
+            findings::AGENT_ENROLMENT,
+            "AgentEnrolment",
+            failure.enrolment.map_or(
+                "see the collector's log; in the guest: virtfleet-agent doctor",
+                EnrolmentReason::remedy,
+            ),
+        ),
         FailureClass::Http => (
             findings::AGENT_HTTP,
             "AgentHttp",
@@ -112,8 +123,9 @@ fn texts_of(class: FailureClass) -> ClassTexts {
              are far apart",
         ),
     };
-    let severity = match class {
-        FailureClass::WrongVm => Severity::Critical,
+    let severity = match (failure.class, failure.enrolment) {
+        (FailureClass::WrongVm, _) => Severity::Critical,
+        (FailureClass::Enrolment, Some(reason)) => reason.severity(),
         _ => Severity::Warning,
     };
     ClassTexts {
@@ -125,9 +137,10 @@ fn texts_of(class: FailureClass) -> ClassTexts {
 }
 
 fn make(key: &VmKey, entry: &VmEntry, failure: &Failure, failing: &Streak) -> Finding {
-    let class = texts_of(failure.class);
+    let class = texts_of(failure);
     let text = failure.message();
     let message = match failure.class {
+        FailureClass::Enrolment => format!("the agent of {key} has no certificate: {text}"),
         FailureClass::WrongVm => format!("another agent answers for {key}: {text}"),
         FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed => {
             format!("the answer of the agent of {key} cannot be used: {text}")
@@ -139,8 +152,13 @@ fn make(key: &VmKey, entry: &VmEntry, failure: &Failure, failing: &Streak) -> Fi
         .with("class", failure.class.as_str())
         .with("error", text)
         .with("failedPulls", failing.pulls)
-        .with("answeredBefore", answered)
-        .remedy(class.remedy.replace("{namespace}", key.namespace.as_str()));
+        .with("answeredBefore", answered);
+    let found = match failure.enrolment {
+        Some(reason) => found.with("reason", reason.as_str()),
+        None => found,
+    };
+    let remedy = class.remedy.replace("{namespace}", key.namespace.as_str());
+    let found = found.remedy(remedy.replace("{vm}", &key.to_string()));
     // The class may change while the agent keeps failing.
     Finding {
         since: failing.since.to_string(),

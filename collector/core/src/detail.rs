@@ -46,6 +46,8 @@ pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
         interfaces,
         identity: vmi.map(|vmi| identity::checks(vmi, report)).unwrap_or_default(),
         findings_list: findings(entry),
+        // The records are not in the index.
+        enrolment: None,
         report: report.and_then(KeptReport::whole),
     })
 }

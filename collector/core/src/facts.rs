@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
 
 pub use crate::label_map::Labels;
-use crate::labels::policy::LabelPolicy;
+use crate::{host_port::HostPort, labels::policy::LabelPolicy};
 
 /// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this
 /// full read, and objects that were known before `Init` and not applied since are removed. A broken
@@ -94,6 +94,9 @@ pub struct Vmi {
     pub key: VmKey,
     /// UID of this incarnation; none when the manifest has none.
     pub uid: Option<Uid>,
+    /// UID of the VirtualMachine that controls it (`metadata.ownerReferences`); none without a
+    /// VirtualMachine.
+    pub owner: Option<Uid>,
     /// Its labels.
     pub labels: Labels,
     /// `spec.domain.firmware.uuid`.
@@ -237,6 +240,8 @@ pub struct UserCluster {
     pub labels: Labels,
     /// `spec.suspend`: nothing is written to the user cluster.
     pub suspend: bool,
+    /// `spec.relay.address`: the agents of its VMs are dialled through this relay.
+    pub relay: Option<HostPort>,
 }
 
 /// A `VirtualMachineInstanceMigration`: records a node on which a VM has run.

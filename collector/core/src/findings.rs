@@ -92,6 +92,10 @@ pub const AGENT_TIMEOUT: &str = "agent-timeout";
 pub const AGENT_TLS: &str = "agent-tls";
 /// An agent answers with a certificate of another VM, or of an earlier incarnation of this one.
 pub const AGENT_WRONG_VM: &str = "agent-wrong-vm";
+/// An agent gets no certificate.
+pub const AGENT_ENROLMENT: &str = "agent-enrolment";
+/// The certificate of an agent that answers ends soon.
+pub const AGENT_CERTIFICATE_EXPIRING: &str = "agent-certificate-expiring";
 /// An agent answers with an HTTP error.
 pub const AGENT_HTTP: &str = "agent-http";
 /// An agent answers with more bytes than the settings allow.

@@ -12,6 +12,7 @@ use virtfleet_wire::{
 };
 
 use crate::{
+    expected::{ExpectedIdentity, MacMatch, usable},
     facts::{InfraNode, Vmi},
     findings::{self, guest_text},
     report::KeptReport,
@@ -23,11 +24,12 @@ use crate::{
 pub fn checks(vmi: &Vmi, report: Option<&KeptReport>) -> BTreeMap<String, IdentityCheck> {
     let nothing = Identity::default();
     let identity = report.map_or(&nothing, |report| &report.identity);
+    let expected = ExpectedIdentity::of(vmi);
     [
-        ("smbiosUuid", smbios_uuid(vmi, identity)),
-        ("machineId", machine_id(vmi, identity)),
-        ("hostname", hostname(vmi, identity)),
-        ("macs", macs(vmi, identity)),
+        ("smbiosUuid", smbios_uuid(&expected, identity)),
+        ("machineId", machine_id(&expected, identity)),
+        ("hostname", hostname(&expected, identity)),
+        ("macs", macs(&expected, identity)),
     ]
     .into_iter()
     .map(|(name, check)| (name.to_owned(), check))
@@ -53,74 +55,45 @@ pub fn claimed_uuid(report: &KeptReport) -> Option<Uuid> {
     text.parse().ok().filter(|uuid: &Uuid| !uuid.is_placeholder())
 }
 
-fn expected_uuid(vmi: &Vmi) -> Option<Uuid> {
-    vmi.firmware_uuid.filter(|uuid| !uuid.is_placeholder())
-}
-
-fn smbios_uuid(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
-    let expected = expected_uuid(vmi);
+fn smbios_uuid(expected: &ExpectedIdentity, identity: &Identity) -> IdentityCheck {
     let claimed = identity.smbios_uuid.as_ref();
-    let verdict = match (expected, claimed.map(|claimed| claimed.value.parse::<Uuid>())) {
-        (None, _) | (_, None) => IdentityVerdict::Unknown,
-        (_, Some(Ok(claimed))) if claimed.is_placeholder() => IdentityVerdict::Unknown,
-        (Some(expected), Some(Ok(claimed))) if expected == claimed => IdentityVerdict::Confirmed,
-        (Some(_), Some(_)) => IdentityVerdict::Disagrees,
+    let verdict = match claimed.map(|claimed| claimed.value.parse::<Uuid>()) {
+        // Text that is no UUID is not the VMI's UUID either.
+        Some(Err(_)) if expected.uuid.is_some() => IdentityVerdict::Disagrees,
+        parsed => expected.compare_uuid(parsed.and_then(Result::ok)),
     };
-    check(expected.map(|uuid| uuid.to_string()), claimed, verdict)
+    check(expected.uuid.map(|uuid| uuid.to_string()), claimed, verdict)
 }
 
 /// systemd fills an empty machine-id from the DMI UUID on KVM (machine-id(5)), so an equal one
 /// confirms; a different one proves nothing, because images and admins may set any.
-fn machine_id(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
-    let expected = expected_uuid(vmi);
+fn machine_id(expected: &ExpectedIdentity, identity: &Identity) -> IdentityCheck {
     let claimed = identity.machine_id.as_ref();
-    let equal = claimed
-        .and_then(|claimed| claimed.value.parse::<Uuid>().ok())
-        .is_some_and(|claimed| Some(claimed) == expected);
-    let verdict = if equal {
-        IdentityVerdict::Confirmed
-    } else {
-        IdentityVerdict::Unknown
+    let parsed = claimed.and_then(|claimed| claimed.value.parse::<Uuid>().ok());
+    let verdict = match expected.compare_uuid(parsed) {
+        IdentityVerdict::Confirmed => IdentityVerdict::Confirmed,
+        _ => IdentityVerdict::Unknown,
     };
-    check(expected.map(|uuid| uuid.to_string()), claimed, verdict)
+    check(expected.uuid.map(|uuid| uuid.to_string()), claimed, verdict)
 }
 
-/// The host name that KubeVirt gives the guest: `spec.hostname`, else the VMI's name up to its
-/// first dot, 63 characters.
-fn hostname(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
-    let first_label = |text: &str| {
-        let label = text.split('.').next().unwrap_or_default();
-        label.chars().take(63).collect::<String>().to_ascii_lowercase()
-    };
-    let expected = first_label(vmi.hostname.as_deref().unwrap_or(vmi.key.name.as_str()));
+fn hostname(expected: &ExpectedIdentity, identity: &Identity) -> IdentityCheck {
     let claimed = identity.hostname.as_ref();
-    let verdict = match claimed {
-        None => IdentityVerdict::Unknown,
-        Some(claimed) if first_label(&claimed.value) == expected => IdentityVerdict::Confirmed,
-        Some(_) => IdentityVerdict::Disagrees,
-    };
-    check(Some(expected), claimed, verdict)
+    let verdict = expected.compare_hostname(claimed.map(|claimed| claimed.value.as_str()));
+    check(Some(expected.hostname.clone()), claimed, verdict)
 }
 
-fn macs(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
-    let usable = |mac: &MacAddr| !mac.is_zero();
-    let expected: BTreeSet<MacAddr> = vmi
+fn macs(expected: &ExpectedIdentity, identity: &Identity) -> IdentityCheck {
+    let claimed: Option<BTreeSet<MacAddr>> = identity
         .interfaces
-        .iter()
-        .filter(|interface| !interface.mac_claimed)
-        .filter_map(|interface| interface.mac)
-        .filter(usable)
-        .collect();
-    let claimed: Option<BTreeSet<MacAddr>> = identity.interfaces.as_ref().map(|interfaces| {
-        let macs = interfaces.value.iter().filter_map(|interface| interface.mac);
-        macs.filter(usable).collect()
-    });
-    let verdict = match &claimed {
-        None => IdentityVerdict::Unknown,
-        Some(claimed) if expected.is_empty() || claimed.is_empty() => IdentityVerdict::Unknown,
-        Some(claimed) if expected.is_subset(claimed) => IdentityVerdict::Confirmed,
-        Some(_) => IdentityVerdict::Disagrees,
+        .as_ref()
+        .map(|interfaces| usable(interfaces.value.iter().filter_map(|interface| interface.mac)));
+    let verdict = match claimed.as_ref().map(|claimed| expected.compare_macs(claimed)) {
+        None | Some(MacMatch::Unknown) => IdentityVerdict::Unknown,
+        Some(MacMatch::All) => IdentityVerdict::Confirmed,
+        Some(MacMatch::Some | MacMatch::None) => IdentityVerdict::Disagrees,
     };
+    let expected = &expected.macs;
     // A node with many pods has one veth each: list only the addresses that matter.
     let listed = |macs: &BTreeSet<MacAddr>| {
         macs.iter()
@@ -130,9 +103,9 @@ fn macs(vmi: &Vmi, identity: &Identity) -> IdentityCheck {
             .join(", ")
     };
     IdentityCheck {
-        expected: (!expected.is_empty()).then(|| listed(&expected)),
+        expected: (!expected.is_empty()).then(|| listed(expected)),
         claimed: claimed.as_ref().map(|claimed| {
-            let confirmed: BTreeSet<_> = claimed.intersection(&expected).copied().collect();
+            let confirmed: BTreeSet<_> = claimed.intersection(expected).copied().collect();
             listed(if confirmed.is_empty() { claimed } else { &confirmed })
         }),
         source: identity

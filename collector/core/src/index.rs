@@ -25,8 +25,11 @@ use crate::{
     budget::{BudgetOwner, ReportBudget},
     detail,
     dial::{DialRules, DialTarget},
-    facts::{FactKey, InventoryEvent},
+    enrolment::EnrolmentSubject,
+    expected::ExpectedIdentity,
+    facts::{FactKey, InfraNode, InventoryEvent},
     findings::{self, Gap, keep_since},
+    keys::SharedValue,
     pull_result::{Failure, FailureClass, PullResult},
     snapshot,
     store::{Store, VmEntry},
@@ -49,6 +52,8 @@ pub struct FleetIndex {
     /// folder.
     statuses: Option<BTreeMap<ClusterName, ClusterStatus>>,
     budget: ReportBudget,
+    /// Grows with every change of an infra node.
+    infra_generation: u64,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
 }
@@ -205,6 +210,16 @@ impl FleetIndex {
         }
     }
 
+    /// Grows with every change of [`FleetIndex::infra_nodes`].
+    pub fn infra_generation(&self) -> u64 {
+        self.infra_generation
+    }
+
+    /// Every infra node of the inventory, by name.
+    pub fn infra_nodes(&self) -> impl Iterator<Item = &InfraNode> {
+        self.store.infra_nodes.values()
+    }
+
     /// All details of one VM; none for an unknown VM.
     pub fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         detail::detail(&self.store, key)
@@ -246,9 +261,32 @@ impl FleetIndex {
         Ok(DialTarget {
             key: key.clone(),
             uid: vmi.uid.clone(),
-            vm_uid: entry.vm.as_ref().and_then(|vm| vm.uid.clone()),
+            // The VMI itself names its VirtualMachine, also while that is not in the inventory.
+            vm_uid: vmi
+                .owner
+                .clone()
+                .or_else(|| entry.vm.as_ref().and_then(|vm| vm.uid.clone())),
             address: self.store.address_of(vmi)?,
+            way: self.store.way_of(entry),
         })
+    }
+
+    /// What enrolment must know of a VM; none if it cannot be dialled.
+    pub fn enrolment_subject(&self, key: &VmKey) -> Option<EnrolmentSubject> {
+        let target = self.dial(key).ok()?;
+        let vmi = self.store.vms.get(key)?.vmi.as_deref()?;
+        let shared = SharedValue::Address(target.address);
+        let (sharers, _) = self.store.shared_values.others(&shared, key);
+        Some(EnrolmentSubject {
+            target,
+            expected: ExpectedIdentity::of(vmi),
+            sharers,
+        })
+    }
+
+    /// Whether the inventory has a VM of this name.
+    pub fn has_vm(&self, key: &VmKey) -> bool {
+        self.store.vms.contains_key(key)
     }
 
     /// Whether the VM runs, so that its agent can answer.

@@ -4,9 +4,11 @@
 //! ```text
 //! facts (inventory) ──▶ index ──▶ view (API, metrics, CLI)
 //! pulls (scrape)    ──▶   │
-//!                         ├──▶ dial: which address of a VM may be dialled
+//!                         │      └──▶ access: what a tenant may see of it
+//!                         ├──▶ dial: which address of a VM may be dialled; way: directly or through a relay
 //!                         ├──▶ labels: the desired labels of its Node, and the patch
-//!                         └──▶ health: the conditions of its GuestHealth
+//!                         ├──▶ health: the conditions of its GuestHealth
+//!                         └──▶ enrolment: whether its agent gets a certificate
 //! ```
 //!
 //! Inside the index: [`index`] applies events and finds the affected VMs; `keys` has the values
@@ -14,15 +16,20 @@
 //! without `UserCluster`; [`state`] and [`identity`] evaluate the VM; `derive` makes its view and
 //! findings; `snapshot` counts hosts and clusters.
 
+pub mod access;
 mod agent;
 pub mod budget;
 mod cluster_label;
+pub mod connect_head;
 mod derive;
 mod detail;
 pub mod dial;
+pub mod enrolment;
+pub mod expected;
 pub mod facts;
 pub mod findings;
 pub mod health;
+pub mod host_port;
 pub mod identity;
 pub mod index;
 mod join;
@@ -37,7 +44,9 @@ mod selector;
 mod selectors;
 mod small_set;
 mod snapshot;
+pub mod special_ranges;
 pub mod state;
 mod store;
 pub mod tenant;
 pub mod view;
+pub mod way;

@@ -6,7 +6,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::VmKey;
 
-use crate::{findings::escaped, report::KeptReport};
+use crate::{
+    enrolment::{CertificateLife, EnrolmentReason},
+    findings::escaped,
+    report::KeptReport,
+};
 
 /// Milliseconds since 1970, UTC.
 pub type UnixMs = u64;
@@ -50,6 +54,17 @@ pub struct Answer {
     pub took_ms: u64,
     /// Whether it took longer than a healthy agent may: a quarter of `scrape.timeout`.
     pub slow: bool,
+    /// The agent's certificate; none if its validity cannot be parsed.
+    pub certificate: Option<PeerCertificateState>,
+}
+
+/// Certificate with which an agent answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerCertificateState {
+    /// Its validity.
+    pub life: CertificateLife,
+    /// Why the last attempt to renew it failed.
+    pub renewal: Option<EnrolmentReason>,
 }
 
 /// What the collector keeps of a guest's metrics page.
@@ -84,6 +99,9 @@ pub struct Failure {
     /// What was tried, where, the result, and what to do next. Private, so that every text is
     /// bounded and escaped.
     message: String,
+    /// Why the VM got no certificate, with [`FailureClass::Enrolment`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolment: Option<EnrolmentReason>,
 }
 
 /// Maximum length of a failure's text, in bytes after escaping. It is in every list of VMs and in
@@ -97,6 +115,15 @@ impl Failure {
         Self {
             class,
             message: escaped(message, MAX_FAILURE_BYTES),
+            enrolment: None,
+        }
+    }
+
+    /// The VM got no certificate. `message` as in [`Failure::new`].
+    pub fn of_enrolment(reason: EnrolmentReason, message: impl fmt::Display) -> Self {
+        Self {
+            enrolment: Some(reason),
+            ..Self::new(FailureClass::Enrolment, message)
         }
     }
 
@@ -120,8 +147,10 @@ pub enum FailureClass {
     Timeout,
     /// The TLS handshake failed: wrong CA, expired certificate, unsupported protocol.
     Tls,
-    /// The certificate is valid and names another VM.
+    /// The certificate is valid and names another VM, or has another key than the recorded one.
     WrongVm,
+    /// The agent has no certificate that may be used, and got none.
+    Enrolment,
     /// An HTTP status other than 200.
     Http,
     /// The answer exceeds the size limit.
@@ -140,6 +169,7 @@ impl FailureClass {
             Self::Timeout => "timeout",
             Self::Tls => "tls",
             Self::WrongVm => "wrong_vm",
+            Self::Enrolment => "enrolment",
             Self::Http => "http",
             Self::TooLarge => "too_large",
             Self::Malformed => "malformed",
@@ -147,13 +177,14 @@ impl FailureClass {
     }
 
     /// Every class, for metrics that must exist before the first failure.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::NoAddress,
         Self::NotAllowed,
         Self::Connect,
         Self::Timeout,
         Self::Tls,
         Self::WrongVm,
+        Self::Enrolment,
         Self::Http,
         Self::TooLarge,
         Self::Malformed,

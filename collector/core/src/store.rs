@@ -21,6 +21,7 @@ use crate::{
     selectors::Selectors,
     small_set::SmallSet,
     view::VmView,
+    way::{AgentWay, RelayWay},
 };
 
 /// Results of the pulls of one incarnation of a VM.
@@ -90,7 +91,9 @@ impl PullHistory {
 
     /// Records whether a pull verified the certificate.
     pub(crate) fn record_verification(&mut self, pull: &PullResult) {
-        let wrong = |failure: &Failure| failure.class == FailureClass::WrongVm;
+        // Nothing with a usable certificate answers at the address.
+        let wrong =
+            |failure: &Failure| matches!(failure.class, FailureClass::WrongVm | FailureClass::Enrolment);
         self.verified = match (pull.address, self.verified) {
             (Some(address), _) if pull.is_verified() => Some(Verified {
                 at: pull.at,
@@ -251,6 +254,19 @@ impl Store {
         self.rules.choose(vmi, self.launcher(vmi))
     }
 
+    /// How the agent of a VM is reached: through the relay of its user cluster, if that has one.
+    pub(crate) fn way_of(&self, entry: &VmEntry) -> AgentWay {
+        let cluster = entry.keys.tenant.cluster();
+        let relay = cluster.and_then(|name| self.clusters.get(name)?.relay.as_ref().zip(Some(name)));
+        relay.map_or(AgentWay::Direct, |(address, cluster)| {
+            AgentWay::Relay(RelayWay {
+                cluster: cluster.clone(),
+                address: address.clone(),
+                allow: Arc::clone(self.rules.allowed()),
+            })
+        })
+    }
+
     /// The VM of this name in the namespace of a cluster.
     pub(crate) fn vm_in(&self, cluster: &ClusterName, name: &str) -> Option<VmKey> {
         let namespace = self.clusters.get(cluster)?.namespace.clone();
@@ -351,6 +367,7 @@ pub(crate) mod tests {
         Vmi {
             key: key(namespace, name),
             uid: Some(format!("uid-{name}").parse().unwrap()),
+            owner: None,
             labels: Labels::new(),
             firmware_uuid: None,
             hostname: None,
@@ -413,6 +430,7 @@ pub(crate) mod tests {
             },
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         }
     }
     pub(crate) fn user_node(cluster: &str, name: &str, provider: Option<&str>) -> UserNode {

@@ -14,9 +14,12 @@ use virtfleet_wire::{
     report::GuestReport,
 };
 
+pub use crate::cluster_label::ClusterLabel;
 use crate::{
+    enrolment::{EnrolmentState, KeyFingerprint},
     facts::{Labels, Migration},
     pull_result::{Failure, MetricsSummary, UnixMs},
+    way::AgentWay,
 };
 
 /// A list in the API.
@@ -156,6 +159,9 @@ pub struct VmView {
     /// Hash of the findings' ids and severities; internal.
     #[serde(skip)]
     pub findings_key: u64,
+    /// The user cluster in its labels, when no `UserCluster` selects it; internal.
+    #[serde(skip)]
+    pub cluster_label: Option<ClusterLabel>,
 }
 
 /// Number of findings of each severity.
@@ -201,6 +207,9 @@ pub struct AgentView {
     pub status: AgentStatus,
     /// The address that is dialled.
     pub address: Option<SocketAddr>,
+    /// How that address is reached; none if there is none.
+    #[serde(default)]
+    pub way: Option<AgentWay>,
     /// Time of the last verification of its certificate at that address; none if the last pulls did
     /// not verify it.
     pub verified_ms: Option<UnixMs>,
@@ -257,8 +266,29 @@ pub struct VmDetail {
     pub identity: BTreeMap<String, IdentityCheck>,
     /// Findings about the VM.
     pub findings_list: Vec<Finding>,
+    /// Its recorded key, if this collector issues certificates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enrolment: Option<EnrolmentView>,
     /// The guest's last complete report.
     pub report: Option<GuestReport>,
+}
+
+/// The recorded key of a VM and its latest certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolmentView {
+    /// Whether its certificates are used.
+    pub state: EnrolmentState,
+    /// UID in its certificates: of the VirtualMachine, else of the VMI.
+    pub uid: Uid,
+    /// SHA-256 of its key (SubjectPublicKeyInfo).
+    pub key_sha256: Option<KeyFingerprint>,
+    /// Serial number of the latest certificate, in hexadecimal digits.
+    pub serial: Option<String>,
+    /// End of that certificate's validity.
+    pub not_after_ms: UnixMs,
+    /// Time when the key was recorded.
+    pub enrolled_ms: UnixMs,
 }
 
 /// One network of a VM.

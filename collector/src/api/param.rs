@@ -101,6 +101,16 @@ pub(super) const VM_FILTERS: &[Param] = &[
     },
 ];
 
+/// Selects recorded keys.
+pub(super) const ENROLMENT_FILTERS: &[Param] = &[
+    names("namespace", "Only VMs of these namespaces."),
+    Param {
+        name: "state",
+        about: "Only VMs in these states.",
+        rule: ParamRule::OneOf(&["enrolled", "revoked", "reset"]),
+    },
+];
+
 /// Selects hosts.
 pub(super) const HOST_FILTERS: &[Param] = &[
     names("zone", "Only hosts of these zones."),

@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
+    access::redact::InfraTerms,
     facts::{InfraNode, Labels, Selector},
     labels::{
         plan::LabelInput,
@@ -20,6 +21,7 @@ use virtfleet_collector_core::{
         AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, Gaps, GuestView, HostView,
         IdentityCheck, IdentityVerdict, InterfaceView, SeverityCounts, VmDetail, VmState, VmView,
     },
+    way::AgentWay,
 };
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -28,7 +30,7 @@ use virtfleet_wire::{
 };
 
 use super::ApiState;
-use crate::{ca::CaService, fleet::FleetRead, leader::WriteAccess};
+use crate::{ca::CaService, enrolment, fleet::FleetRead, leader::WriteAccess};
 
 /// The present time in tests: 2024-05-01T12:00:00Z in milliseconds.
 pub(crate) const NOW: u64 = 1_714_564_800_000;
@@ -95,6 +97,16 @@ impl FleetRead for TestFleet {
     fn label_inputs(&self) -> Vec<LabelInput> {
         label_inputs()
     }
+    fn infra_terms(&self) -> Arc<InfraTerms> {
+        let mut terms = InfraTerms::default();
+        for host in &self.snapshot().hosts {
+            terms.add_node(host.name.as_str());
+            for place in [&host.zone, &host.region].into_iter().flatten() {
+                terms.add_value("place", place);
+            }
+        }
+        Arc::new(terms)
+    }
     fn revisions(&self) -> watch::Receiver<u64> {
         self.revisions.subscribe()
     }
@@ -147,15 +159,24 @@ pub(crate) fn label_inputs() -> Vec<LabelInput> {
 }
 
 pub(crate) fn state(fleet: Arc<TestFleet>) -> ApiState {
+    state_of(fleet)
+}
+
+pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
     let mut registry = Registry::default();
     let pulls = prometheus_client::metrics::counter::Counter::<u64>::default();
     pulls.inc_by(3);
     registry.register("virtfleet_collector_pulls", "Finished pulls by result", pulls);
     ApiState {
+        access: Arc::default(),
         fleet,
         labels: Arc::default(),
         write_access: WriteAccess::fixed(true),
         pages: None,
+        enrolment: Some(Arc::new(enrolment::testing::admin(
+            &[key("cluster-a", "worker-2")],
+            WriteAccess::fixed(true),
+        ))),
         ca: Some(CaService::in_memory()),
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
@@ -180,6 +201,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
         agent: AgentView {
             status: agent,
             address: placed.then(|| id("10.0.0.7:10911")),
+            way: placed.then_some(AgentWay::Direct),
             verified_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
             version: (agent == AgentStatus::Up).then(|| "0.1.0".to_owned()),
             last_seen_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
@@ -216,6 +238,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
             ..SeverityCounts::default()
         },
         findings_key: 0,
+        cluster_label: None,
     }
 }
 
@@ -374,6 +397,7 @@ fn detail(vm: &VmView) -> VmDetail {
         ]
         .into(),
         findings_list: vec![silent; vm.findings],
+        enrolment: None,
         report: vm.guest.is_some().then(|| GuestReport {
             sections: [
                 (

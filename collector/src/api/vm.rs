@@ -7,7 +7,11 @@ use super::{error::ApiError, query::nearest, reply::Reply, router::ApiRequest};
 pub(super) fn detail(request: &ApiRequest) -> Result<Reply, ApiError> {
     let key = key(request)?;
     match request.api.fleet.detail(&key) {
-        Some(detail) => Reply::json(&detail),
+        Some(mut detail) => {
+            let enrolment = request.api.enrolment.as_ref();
+            detail.enrolment = enrolment.and_then(|admin| admin.view(&key));
+            Reply::json(&detail)
+        }
         None => Err(missing(request, &key)),
     }
 }

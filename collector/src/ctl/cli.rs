@@ -189,6 +189,41 @@ pub(super) enum QueryCommand {
     /// The fleet's certificate authority
     #[command(subcommand)]
     Ca(CaCommand),
+    /// Certificates of agents: recorded keys, revocation
+    #[command(subcommand, visible_alias = "enrollment")]
+    Enrolment(EnrolmentCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum EnrolmentCommand {
+    /// List the recorded keys of agents
+    List {
+        /// Only VMs of these namespaces
+        #[arg(short, long, value_delimiter = ',')]
+        namespace: Vec<String>,
+        /// Only VMs in these states
+        #[arg(long, value_delimiter = ',', value_parser = ["enrolled", "revoked", "reset"])]
+        state: Vec<String>,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// Stop using the certificates of a VM's agent, and issue none until a reset
+    Revoke {
+        /// The VM: its name, or namespace/name if several VMs have that name
+        #[arg(value_name = "[NAMESPACE/]NAME")]
+        name: String,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// Accept another key of a VM's agent: after its disk was restored or rewritten, or to end a
+    /// revocation
+    Reset {
+        /// The VM: its name, or namespace/name if several VMs have that name
+        #[arg(value_name = "[NAMESPACE/]NAME")]
+        name: String,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
 }
 
 #[derive(Debug, Subcommand)]

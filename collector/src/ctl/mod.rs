@@ -12,6 +12,7 @@ mod changes;
 pub mod cli;
 mod client;
 mod console;
+mod enrolment;
 mod explain;
 mod fail;
 mod input;
@@ -28,6 +29,8 @@ mod watch;
 
 #[cfg(test)]
 mod ca_tests;
+#[cfg(test)]
+mod enrolment_tests;
 #[cfg(test)]
 mod labels_tests;
 #[cfg(test)]

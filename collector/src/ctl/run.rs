@@ -4,11 +4,17 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::Parser as _;
 
+use crate::enrolment::EnrolmentAction;
+
 use super::{
     ca,
-    cli::{CaCommand, Cli, LabelsCommand, PolicyCommand, Program, QueryCommand, TopLevelCommand},
+    cli::{
+        CaCommand, Cli, EnrolmentCommand, LabelsCommand, PolicyCommand, Program, QueryCommand,
+        TopLevelCommand,
+    },
     client::Client,
     console::Console,
+    enrolment,
     explain::explain,
     fail::Fail,
     policy, render as files,
@@ -55,6 +61,7 @@ pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
         let once = match cli.command {
             QueryCommand::Labels(LabelsCommand::Policy(_)) => Some("labels policy test"),
             QueryCommand::Ca(CaCommand::Rotate { .. }) => Some("ca rotate"),
+            QueryCommand::Enrolment(_) => Some("enrolment"),
             _ => None,
         };
         if let Some(once) = once {
@@ -103,6 +110,12 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
             policy::test(&trial, &client)?
         }
         QueryCommand::Ca(CaCommand::Rotate { args, .. }) => ca::rotate(*args, &client)?,
+        QueryCommand::Enrolment(EnrolmentCommand::Revoke { .. }) => {
+            enrolment::change(&target.path, EnrolmentAction::Revoke, &client)?
+        }
+        QueryCommand::Enrolment(EnrolmentCommand::Reset { .. }) => {
+            enrolment::change(&target.path, EnrolmentAction::Reset, &client)?
+        }
         _ => client.get(&target.path, &target.query, Duration::ZERO)?,
     };
     let text = render(target::show(&cli.command), &target, &answer, console)?;

@@ -4,7 +4,9 @@ use virtfleet_collector_core::view::{List, VmView};
 use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
 
 use super::{
-    cli::{CaCommand, LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, VmFilters},
+    cli::{
+        CaCommand, EnrolmentCommand, LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, VmFilters,
+    },
     client::{ApiResponse, Client},
     fail::Fail,
     view::{self, ViewOptions},
@@ -58,6 +60,18 @@ impl Target {
                 path: "/api/v1/ca".to_owned(),
                 query: Vec::new(),
                 view: view::ca,
+                list: false,
+            },
+            QueryCommand::Enrolment(EnrolmentCommand::List { namespace, state, .. }) => {
+                let query = query(&[("namespace", namespace), ("state", state)]);
+                Self::list("/api/v1/enrolments", query, view::enrolments)
+            }
+            QueryCommand::Enrolment(
+                EnrolmentCommand::Revoke { name, .. } | EnrolmentCommand::Reset { name, .. },
+            ) => Self {
+                path: format!("{}/enrolment", vm_path(name, client)?),
+                query: Vec::new(),
+                view: view::enrolment,
                 list: false,
             },
         })
@@ -122,7 +136,12 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
             | LabelsCommand::Why { show, .. }
             | LabelsCommand::Policy(PolicyCommand::Test { show, .. }),
         )
-        | QueryCommand::Ca(CaCommand::Status { show } | CaCommand::Rotate { show, .. }) => show,
+        | QueryCommand::Ca(CaCommand::Status { show } | CaCommand::Rotate { show, .. })
+        | QueryCommand::Enrolment(
+            EnrolmentCommand::List { show, .. }
+            | EnrolmentCommand::Revoke { show, .. }
+            | EnrolmentCommand::Reset { show, .. },
+        ) => show,
     }
 }
 

@@ -214,6 +214,21 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
         CheckStatus::Warn,
         without,
     );
+    if let (Some((namespace, _)), Some(_)) = (lease, &config.enrolment) {
+        let without = "no agent is enrolled, because its key cannot be recorded";
+        let records = Some("virtfleet-enrolments-00");
+        for (verb, name) in [("create", None), ("get", records), ("update", records)] {
+            one(
+                verb,
+                "",
+                "configmaps",
+                namespace,
+                name,
+                CheckStatus::Fail,
+                without,
+            );
+        }
+    }
     if let Some((namespace, name)) = lease {
         let (group, without) = (
             "coordination.k8s.io",

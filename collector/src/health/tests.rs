@@ -102,6 +102,7 @@ fn vmi_of(host: &str) -> Vmi {
     Vmi {
         key: key(),
         uid: Some("vmi-1".parse().unwrap()),
+        owner: None,
         labels: Labels::new(),
         firmware_uuid: None,
         hostname: None,
@@ -229,6 +230,7 @@ async fn a_restart_keeps_the_status_of_a_failing_agent() {
             selector: Selector::default(),
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         })));
         (fleet, stop)
     };

@@ -38,20 +38,21 @@ impl PullHealth {
 /// The two pools: healthy VMs and slow VMs.
 #[derive(Debug)]
 pub(super) struct PullLimiter {
-    pools: [Pool; 2],
+    pools: [TenantPool; 2],
 }
 
+/// Permits in which every tenant has a share.
 #[derive(Debug)]
-struct Pool {
+pub(crate) struct TenantPool {
     all: Arc<Semaphore>,
     share: usize,
     tenants: HashMap<BudgetOwner, Arc<Semaphore>>,
 }
 
-/// Permits that a pull waits for: first its tenant's, so that a tenant over its share holds no
+/// Permits that a task waits for: first its tenant's, so that a tenant over its share holds no
 /// permit of the pool while it waits.
 #[derive(Debug)]
-pub(super) struct PendingPermits {
+pub(crate) struct PendingPermits {
     tenant: Arc<Semaphore>,
     all: Arc<Semaphore>,
 }
@@ -64,30 +65,43 @@ impl PullLimiter {
     /// the healthy pool and half of the slow one; a smaller share would pull a tenant whose nodes
     /// are all down too rarely.
     pub(super) fn new(concurrency: usize) -> Self {
-        let pool = |share: usize| Pool {
-            all: Arc::new(Semaphore::new(concurrency)),
-            share: share.max(1),
-            tenants: HashMap::new(),
-        };
         Self {
-            pools: [pool(concurrency / 4), pool(concurrency / 2)],
+            pools: [
+                TenantPool::new(concurrency, concurrency / 4),
+                TenantPool::new(concurrency, concurrency / 2),
+            ],
         }
     }
 
     /// The permits for a VM of this tenant.
     pub(super) fn permits(&mut self, budget_owner: BudgetOwner, slow: bool) -> PendingPermits {
-        let pool = &mut self.pools[usize::from(slow)];
-        if pool.tenants.len() > MAX_UNUSED_SHARES {
-            pool.tenants.retain(|_, share| Arc::strong_count(share) > 1);
+        self.pools[usize::from(slow)].permits(budget_owner)
+    }
+}
+
+impl TenantPool {
+    /// A pool of `all` permits, of which one tenant may hold `share`.
+    pub(crate) fn new(all: usize, share: usize) -> Self {
+        Self {
+            all: Arc::new(Semaphore::new(all)),
+            share: share.max(1),
+            tenants: HashMap::new(),
         }
-        let share = pool.share;
-        let tenant = pool
+    }
+
+    /// The permits for a task of this tenant.
+    pub(crate) fn permits(&mut self, budget_owner: BudgetOwner) -> PendingPermits {
+        if self.tenants.len() > MAX_UNUSED_SHARES {
+            self.tenants.retain(|_, share| Arc::strong_count(share) > 1);
+        }
+        let share = self.share;
+        let tenant = self
             .tenants
             .entry(budget_owner)
             .or_insert_with(|| Arc::new(Semaphore::new(share)));
         PendingPermits {
             tenant: Arc::clone(tenant),
-            all: Arc::clone(&pool.all),
+            all: Arc::clone(&self.all),
         }
     }
 }
@@ -95,7 +109,7 @@ impl PullLimiter {
 impl PendingPermits {
     /// Waits for both permits; dropping them releases them. The semaphores are never closed, so
     /// both are always granted.
-    pub(super) async fn acquire(self) -> (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>) {
+    pub(crate) async fn acquire(self) -> (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>) {
         let tenant = self.tenant.acquire_owned().await.ok();
         (tenant, self.all.acquire_owned().await.ok())
     }

@@ -1,245 +1,128 @@
-//! A connection to an agent: TCP, TLS 1.3 and verification of the agent's certificate.
+//! A connection to an agent whose certificate was verified.
 
 use std::{
-    error::Error,
-    io,
-    net::SocketAddr,
-    pin::pin,
-    sync::{Arc, OnceLock},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
-use http_body_util::Empty;
-use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, header};
-use hyper_util::rt::TokioIo;
-use rustls::{AlertDescription, pki_types::ServerName};
-use tokio::{net::TcpStream, task::JoinHandle};
+use hyper::{Request, Response, StatusCode, body::Incoming};
 use virtfleet_collector_core::{
     dial::DialTarget,
     pull_result::{Failure, FailureClass},
 };
-use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, VmIdentity, peer_names};
+use virtfleet_runtime::tls::{ClientTls, VmIdentity};
 
-use super::meter::{Meter, Metered};
+use super::{
+    peer::{PeerCertificate, PeerPolicy},
+    transport::{AgentTransport, OpenError},
+};
 
 /// A connection for consecutive requests; dropping it closes it.
 #[derive(Debug)]
-pub(super) struct AgentConnection {
-    sender: http1::SendRequest<Empty<Bytes>>,
-    driver: JoinHandle<()>,
-    /// Why the connection ended, if hyper reported that to the driver and not to the request.
-    ended: Arc<OnceLock<hyper::Error>>,
+pub(crate) struct AgentConnection {
+    transport: AgentTransport,
     target: DialTarget,
     opened: Instant,
-    meter: Meter,
+    peer: PeerCertificate,
 }
 
-/// Maximum age of a connection. Certificates are verified only when it is opened; one that was
-/// revoked, has expired or was signed by a removed authority must not stay accepted for as long as
-/// the guest keeps the connection open.
+/// Maximum age of a connection. Certificates are verified only when it is opened; one that has
+/// expired or was signed by a removed authority must not stay accepted for as long as the guest
+/// keeps the connection open.
 const MAX_AGE: Duration = Duration::from_mins(10);
 
 fn is_fresh(opened: Instant, now: Instant) -> bool {
     now.saturating_duration_since(opened) < MAX_AGE
 }
 
-impl Drop for AgentConnection {
-    fn drop(&mut self) {
-        self.driver.abort();
-    }
-}
-
 fn fail(class: FailureClass, message: String) -> Failure {
     Failure::new(class, message)
 }
 
-impl AgentConnection {
+/// How agents are dialled and verified.
+#[derive(Debug, Clone)]
+pub(super) struct AgentDialler {
+    pub(super) tls: SharedTls,
+    pub(super) trust_domain: Arc<str>,
+    /// None: every certificate that fits the VM is used.
+    pub(super) policy: Option<Arc<dyn PeerPolicy>>,
+}
+
+impl AgentDialler {
     /// Connects to `target` and verifies its agent's certificate.
     pub(super) async fn open(
+        &self,
         target: &DialTarget,
-        tls: &ClientTls,
-        trust_domain: &str,
-    ) -> Result<Self, Failure> {
-        let address = target.address;
-        let stream = TcpStream::connect(address).await.map_err(|error| {
-            let message = format!(
-                "cannot connect to {address}: {error}; is virtfleet-agent running in the guest, and do network policies allow this \
-                 collector to connect?"
-            );
-            fail(FailureClass::Connect, message)
-        })?;
-        drop(stream.set_nodelay(true));
-        let meter = Meter::default();
-        meter.start_exchange(0);
-        let stream = Metered::new(stream, meter.clone());
-        let name = ServerName::try_from(AGENT_DNS_NAME)
-            .map_err(|error| fail(FailureClass::Tls, error.to_string()))?;
-        let config = tls.config(Instant::now()).ok_or_else(|| {
+        connect_timeout: Duration,
+    ) -> Result<AgentConnection, OpenError> {
+        let config = self.tls.config(Instant::now()).ok_or_else(|| {
             let message = "this collector has no certificate yet; its log has the reason".to_owned();
             fail(FailureClass::Tls, message)
         })?;
-        let connector = tokio_rustls::TlsConnector::from(config);
-        let stream = connector.connect(name, stream).await.map_err(|error| {
-            fail(
-                FailureClass::Tls,
-                format!("TLS handshake with {address} failed: {error}"),
-            )
+        let (transport, certificate) = AgentTransport::open(target, connect_timeout, config).await?;
+        let peer = certificate.as_ref().and_then(PeerCertificate::of);
+        let peer = peer.ok_or_else(|| {
+            let message = format!("the certificate at {} cannot be parsed", target.address);
+            fail(FailureClass::Tls, message)
         })?;
-        let names = stream
-            .get_ref()
-            .1
-            .peer_certificates()
-            .and_then(<[_]>::first)
-            .map(peer_names)
-            .unwrap_or_default();
-        check_identity(target, trust_domain, &names)?;
-        let (sender, connection) = http1::Builder::new()
-            // hyper's buffer grows up to this size and stays allocated with the connection, for
-            // every guest.
-            .max_buf_size(16 * 1024)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| {
-                fail(
-                    FailureClass::Connect,
-                    format!("HTTP with {address} failed: {error}"),
-                )
-            })?;
-        let ended = Arc::new(OnceLock::new());
-        let why = Arc::clone(&ended);
-        let driver = tokio::spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, %address, "connection ended");
-                why.get_or_init(|| error);
-            }
-        });
-        Ok(Self {
-            sender,
-            driver,
-            ended,
+        check_identity(target, &self.trust_domain, &peer.names).map_err(|failure| OpenError {
+            failure,
+            rejected_certificate: true,
+        })?;
+        self.check(target, &peer)?;
+        Ok(AgentConnection {
+            transport,
             target: target.clone(),
             opened: Instant::now(),
-            meter,
+            peer,
         })
     }
 
-    /// Whether the agent has not closed the connection yet.
-    pub(super) fn is_open(&self) -> bool {
-        !self.sender.is_closed()
+    /// Whether a connection that was opened earlier may still be used.
+    pub(super) fn may_use(&self, connection: &AgentConnection) -> bool {
+        connection.transport.is_open() && self.check(&connection.target, &connection.peer).is_ok()
     }
 
+    fn check(&self, target: &DialTarget, peer: &PeerCertificate) -> Result<(), OpenError> {
+        self.policy
+            .as_ref()
+            .map_or(Ok(()), |policy| policy.check(target, peer))
+    }
+}
+
+impl AgentConnection {
     /// Whether the connection belongs to `target` and may still be used: a migrated or recreated VM
     /// is dialled and verified again.
     pub(super) fn is_for(&self, target: &DialTarget, now: Instant) -> bool {
         self.target == *target && is_fresh(self.opened, now)
     }
 
-    /// The failure if the peer sent more bytes than an exchange may have; it then explains all
-    /// other failures.
+    /// The agent's certificate.
+    pub(crate) fn peer(&self) -> &PeerCertificate {
+        &self.peer
+    }
+
+    /// The connection below, for renewals.
+    pub(crate) fn transport(&mut self) -> &mut AgentTransport {
+        &mut self.transport
+    }
+
+    /// See [`AgentTransport::over_budget`].
     pub(super) fn over_budget(&self, path: &str) -> Option<Failure> {
-        self.meter.is_spent().then(|| {
-            let message = format!(
-                "the answer to {path} exceeds the maximum size including headers; the rest was not read"
-            );
-            fail(FailureClass::TooLarge, message)
-        })
+        self.transport.over_budget(path)
     }
 
     /// Sends a request for `path` and waits for the response head, which must have status 200. The
     /// whole response may have `body` bytes plus some overhead.
     pub(super) async fn get(&mut self, path: &str, body: usize) -> Result<Response<Incoming>, Failure> {
-        self.meter.start_exchange(body);
-        if let Err(error) = self.sender.ready().await {
-            return Err(self.lost(path, Some(&error)));
-        }
-        let request = Request::get(path)
-            .header(header::HOST, AGENT_DNS_NAME)
-            .header(
-                header::USER_AGENT,
-                concat!("virtfleet-collector/", env!("CARGO_PKG_VERSION")),
-            )
-            .body(Empty::new())
-            .map_err(|error| fail(FailureClass::Http, error.to_string()))?;
-        let response = match self.response(request).await {
-            Ok(response) => response,
-            Err(error) => return Err(self.lost(path, error.as_ref())),
-        };
+        let request = Request::builder();
+        let response = self.transport.send(request, path, Bytes::new(), body).await?;
         match response.status() {
             StatusCode::OK => Ok(response),
             status => Err(fail(FailureClass::Http, format!("{path} answered {status}"))),
         }
     }
-}
-
-impl AgentConnection {
-    /// Sends a request and waits for the response head or the end of the connection. With hyper
-    /// 1.12 alone, a request sometimes never ends if its connection is closed while it is being
-    /// sent.
-    async fn response(
-        &mut self,
-        request: Request<Empty<Bytes>>,
-    ) -> Result<Response<Incoming>, Option<hyper::Error>> {
-        let mut answer = pin!(self.sender.send_request(request));
-        tokio::select! {
-            biased;
-            answer = &mut answer => return answer.map_err(Some),
-            _ = &mut self.driver => {}
-        }
-        // The response may have arrived between the two checks.
-        match tokio::time::timeout(Duration::ZERO, answer).await {
-            Ok(answer) => answer.map_err(Some),
-            Err(_) => Err(None),
-        }
-    }
-
-    /// Why there was no response. A TLS 1.3 client learns only here that the server rejects its
-    /// certificate: its own side of the handshake has already finished (RFC 8446, 4.4.2.4 and E.1).
-    fn lost(&self, path: &str, error: Option<&hyper::Error>) -> Failure {
-        if let Some(failure) = self.over_budget(path) {
-            return failure;
-        }
-        let mut errors = error.into_iter().chain(self.ended.get());
-        if let Some(alert) = errors.clone().find_map(alert) {
-            return refused(self.target.address, alert);
-        }
-        if errors.clone().any(hyper::Error::is_parse_too_large) {
-            let message =
-                format!("the answer to {path} exceeds the maximum size of headers; the rest was not read");
-            return fail(FailureClass::TooLarge, message);
-        }
-        let error = errors
-            .next()
-            .map_or_else(|| "the connection was closed".to_owned(), ToString::to_string);
-        let message = format!("the agent closed the connection before it answered {path}: {error}");
-        fail(FailureClass::Connect, message)
-    }
-}
-
-/// The TLS alert with which the peer ended the connection, if any.
-fn alert(error: &hyper::Error) -> Option<AlertDescription> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|inner| inner.downcast_ref()) {
-            return Some(*alert);
-        }
-        cause = error.source();
-    }
-    None
-}
-
-fn refused(address: SocketAddr, alert: AlertDescription) -> Failure {
-    let message = match alert {
-        AlertDescription::CertificateExpired => format!(
-            "the agent at {address} rejects this collector's certificate as not valid by the guest's clock; is that \
-             clock right (in the guest: timedatectl), and is the collector's certificate still valid?"
-        ),
-        _ => format!(
-            "the agent at {address} ended TLS with {alert:?}; its log has the reason (in the guest: journalctl -u virtfleet-agent)"
-        ),
-    };
-    fail(FailureClass::Tls, message)
 }
 
 /// Checks that the certificate identifies the dialled VM with its present UID (decision 9: only the
@@ -275,10 +158,12 @@ fn check_identity(target: &DialTarget, trust_domain: &str, names: &[String]) -> 
 }
 
 /// TLS configuration of all pulls.
-pub(super) type SharedTls = Arc<ClientTls>;
+pub(crate) type SharedTls = Arc<ClientTls>;
 
 #[cfg(test)]
 mod tests {
+    use virtfleet_runtime::tls::AGENT_DNS_NAME;
+
     use super::*;
 
     #[test]
@@ -298,6 +183,7 @@ mod tests {
             uid: Some("vmi-uid".parse().unwrap()),
             vm_uid: Some("vm-uid".parse().unwrap()),
             address: "10.0.0.1:10911".parse().unwrap(),
+            way: virtfleet_collector_core::way::AgentWay::Direct,
         };
         let check = |uri: &str| check_identity(&target, "d", &[AGENT_DNS_NAME.to_owned(), uri.to_owned()]);
         check("spiffe://d/vmi/cluster-a/worker-0/vmi-uid").unwrap();

@@ -3,24 +3,31 @@
 //!
 //! ```text
 //! fleet (targets) ─▶ schedule ─▶ concurrency ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
-//!                                                   ├ connection: TCP, TLS, certificate
+//!                                                   ├ connection: verified certificate
+//!                                                   ├ transport: TLS, HTTP
+//!                                                   ├ way: TCP, directly or through a relay
 //!                                                   ├ meter: limit on received bytes
 //!                                                   ├ body: a response body in pieces
 //!                                                   └ summary: the kept part of a metrics page
 //! ```
 
 mod body;
-mod concurrency;
-mod connection;
+pub(crate) mod concurrency;
+pub(crate) mod connection;
+mod eager;
 mod filter;
+mod job;
 mod line_reader;
 mod meter;
 mod metrics;
+pub(crate) mod peer;
 mod proxy;
 mod pull;
 mod schedule;
 mod scraper;
 mod summary;
+pub(crate) mod transport;
+mod way;
 
 pub use metrics::{ProxyMetrics, PullMetrics};
 pub use proxy::{PageProxy, ProxyLimits};

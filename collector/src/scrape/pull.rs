@@ -7,7 +7,7 @@ use std::{
 
 use virtfleet_collector_core::{
     dial::DialTarget,
-    pull_result::{Answer, Failure, FailureClass},
+    pull_result::{Answer, Failure, FailureClass, PeerCertificateState},
     report::KeptReport,
 };
 use virtfleet_runtime::tls::ClientTls;
@@ -15,8 +15,10 @@ use virtfleet_wire::report::ReportError;
 
 use super::{
     body,
-    connection::{AgentConnection, SharedTls},
+    connection::{AgentConnection, AgentDialler},
+    peer::PeerPolicy,
     summary::Summary,
+    transport::OpenError,
 };
 
 /// Limits of one pull.
@@ -33,27 +35,47 @@ pub struct PullLimits {
 /// Client that pulls agents; clones share the TLS configuration.
 #[derive(Debug, Clone)]
 pub struct Puller {
-    tls: SharedTls,
-    trust_domain: Arc<str>,
+    dialler: AgentDialler,
     limits: PullLimits,
 }
 
 /// A connection kept from the last pull, if any.
 pub(super) type KeptConnection = Option<AgentConnection>;
 
+/// The end of a pull.
+#[derive(Debug)]
+pub(super) struct PullEnd {
+    pub(super) outcome: Result<Answer, Failure>,
+    /// The connection, after a success.
+    pub(super) connection: KeptConnection,
+    /// The agent's certificate is not used: another one may help.
+    pub(super) rejected_certificate: bool,
+}
+
 impl Puller {
     /// A client for agents of one trust domain.
     pub fn new(tls: Arc<ClientTls>, trust_domain: &str, limits: PullLimits) -> Self {
         Self {
-            tls,
-            trust_domain: trust_domain.into(),
+            dialler: AgentDialler {
+                tls,
+                trust_domain: trust_domain.into(),
+                policy: None,
+            },
             limits,
         }
     }
 
+    /// The same client that uses only certificates that `policy` accepts.
+    #[must_use]
+    pub(crate) fn with_policy(mut self, policy: Arc<dyn PeerPolicy>) -> Self {
+        self.dialler.policy = Some(policy);
+        self
+    }
+
     /// Opens a connection to `target` and verifies its agent.
     pub(super) async fn connect(&self, target: &DialTarget) -> Result<AgentConnection, Failure> {
-        AgentConnection::open(target, &self.tls, &self.trust_domain).await
+        let opened = self.dialler.open(target, self.limits.timeout).await;
+        opened.map_err(|error| target.way.explain(error.failure))
     }
 
     /// Pulls `target` once. Reuses the connection of the previous pull if it is still open, and
@@ -62,24 +84,35 @@ impl Puller {
         &self,
         target: &DialTarget,
         kept: KeptConnection,
-    ) -> (Result<Answer, Failure>, KeptConnection) {
+        connect_timeout: Duration,
+    ) -> PullEnd {
         let started = Instant::now();
         let mut stage = PullStage::Connecting;
-        match tokio::time::timeout(self.limits.timeout, self.attempt(target, kept, &mut stage)).await {
-            Ok(Ok((mut answer, connection))) => {
+        let attempt = self.attempt(target, kept, connect_timeout, &mut stage);
+        let ended = tokio::time::timeout(self.limits.timeout, attempt).await;
+        let ended = ended.unwrap_or_else(|_| {
+            let message = format!(
+                "no complete answer from {} within {:?}: stopped while {}",
+                target.address,
+                self.limits.timeout,
+                stage.as_str()
+            );
+            Err(Failure::new(FailureClass::Timeout, message).into())
+        });
+        match ended {
+            Ok((mut answer, connection)) => {
                 answer.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                (Ok(answer), Some(connection))
+                PullEnd {
+                    outcome: Ok(answer),
+                    connection: Some(connection),
+                    rejected_certificate: false,
+                }
             }
-            Ok(Err(failure)) => (Err(failure), None),
-            Err(_) => {
-                let message = format!(
-                    "no complete answer from {} within {:?}: stopped while {}",
-                    target.address,
-                    self.limits.timeout,
-                    stage.as_str()
-                );
-                (Err(Failure::new(FailureClass::Timeout, message)), None)
-            }
+            Err(error) => PullEnd {
+                outcome: Err(target.way.explain(error.failure)),
+                connection: None,
+                rejected_certificate: error.rejected_certificate,
+            },
         }
     }
 
@@ -87,20 +120,24 @@ impl Puller {
         &self,
         target: &DialTarget,
         kept: KeptConnection,
+        connect_timeout: Duration,
         stage: &mut PullStage,
-    ) -> Result<(Answer, AgentConnection), Failure> {
-        if let Some(connection) = kept.filter(AgentConnection::is_open) {
+    ) -> Result<(Answer, AgentConnection), OpenError> {
+        if let Some(connection) = kept.filter(|kept| self.dialler.may_use(kept)) {
             match self.request(connection, stage).await {
                 // An agent may close a kept connection at any time, e.g. at a restart; that is no
                 // failure of the agent.
                 Err(failure)
                     if failure.class == FailureClass::Connect && *stage == PullStage::AwaitingReport => {}
-                result => return result,
+                result => return result.map_err(OpenError::from),
             }
         }
         *stage = PullStage::Connecting;
-        let connection = AgentConnection::open(target, &self.tls, &self.trust_domain).await?;
-        self.request(connection, stage).await
+        let connection = self
+            .dialler
+            .open(target, connect_timeout.min(self.limits.timeout))
+            .await?;
+        Ok(self.request(connection, stage).await?)
     }
 
     async fn request(
@@ -111,18 +148,10 @@ impl Puller {
         *stage = PullStage::AwaitingReport;
         let response = connection.get("/v1/report", self.limits.report_bytes).await?;
         *stage = PullStage::ReadingReport;
-        let mut json = Vec::new();
-        let read = body::pieces(
-            response.into_body(),
-            "/v1/report",
-            self.limits.report_bytes,
-            |piece| {
-                json.extend_from_slice(piece);
-                Ok(())
-            },
-        )
-        .await;
-        read.map_err(|failure| connection.over_budget("/v1/report").unwrap_or(failure))?;
+        let json = connection
+            .transport()
+            .read_body(response, "/v1/report", self.limits.report_bytes)
+            .await?;
         let report = KeptReport::read(&json).map_err(|error| {
             let class = match error {
                 ReportError::TooLarge(_) | ReportError::TooMany { .. } => FailureClass::TooLarge,
@@ -152,6 +181,10 @@ impl Puller {
                 metrics,
                 took_ms: 0,
                 slow: false,
+                certificate: Some(PeerCertificateState {
+                    life: connection.peer().life,
+                    renewal: None,
+                }),
             },
             connection,
         ))

@@ -111,11 +111,14 @@ impl Schedule {
     }
 
     /// Ends a pull: the next one is at the VM's next phase, but at least a quarter of the interval
-    /// after `now`.
-    pub fn done(&mut self, key: &VmKey, now: Instant) {
+    /// after `now`; or after `pause`, if that is sooner.
+    pub fn done(&mut self, key: &VmKey, now: Instant, pause: Option<Duration>) {
         let due = match self.slots.get(key).map(|slot| slot.state) {
             Some(State::Running { again: true }) => now,
-            Some(State::Running { again: false }) => self.next_in_phase(key, now + self.interval / 4),
+            Some(State::Running { again: false }) => {
+                let in_phase = self.next_in_phase(key, now + self.interval / 4);
+                pause.map_or(in_phase, |pause| in_phase.min(now + pause))
+            }
             Some(State::Waiting(_)) | None => return,
         };
         self.slots.insert(
@@ -170,7 +173,7 @@ mod tests {
         while let Some(at) = schedule.next().filter(|at| *at < start + length) {
             while let Some((key, _)) = schedule.take(at) {
                 started.push((key.clone(), at - start));
-                schedule.done(&key, at + took);
+                schedule.done(&key, at + took, None);
             }
         }
         started
@@ -212,8 +215,22 @@ mod tests {
         let (taken, _) = schedule.take(start + INTERVAL).unwrap();
         schedule.soon(&taken, start + INTERVAL);
         assert_eq!(schedule.next(), None, "the pull is already running");
-        schedule.done(&taken, start + INTERVAL);
+        schedule.done(&taken, start + INTERVAL, None);
         assert_eq!(schedule.next(), Some(start + INTERVAL));
+    }
+
+    #[test]
+    fn a_pause_only_hastens_the_next_pull() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(INTERVAL, start);
+        for (pause, latest) in [(1, 1), (3600, 38)] {
+            schedule.soon(&key(1), start);
+            let (taken, _) = schedule.take(start + INTERVAL).unwrap();
+            schedule.done(&taken, start + INTERVAL, Some(Duration::from_secs(pause)));
+            let due = schedule.next().unwrap().duration_since(start + INTERVAL);
+            assert!(due <= Duration::from_secs(latest), "{due:?}");
+            schedule.remove(&taken);
+        }
     }
 
     #[test]
@@ -223,7 +240,7 @@ mod tests {
         schedule.soon(&key(1), start);
         let (taken, _) = schedule.take(start + INTERVAL).unwrap();
         schedule.remove(&taken);
-        schedule.done(&taken, start + INTERVAL);
+        schedule.done(&taken, start + INTERVAL, None);
         assert_eq!((schedule.next(), schedule.len()), (None, 0));
     }
 

@@ -12,17 +12,20 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
+    budget::BudgetOwner,
     dial::DialTarget,
     pull_result::{PullResult, UnixMs},
 };
-use virtfleet_wire::ids::VmKey;
+use virtfleet_wire::ids::{Uid, VmKey};
 
 use super::{
     PullMetrics, Puller, Schedule,
     concurrency::{PullHealth, PullLimiter},
+    eager::StartingVms,
+    job::PullJob,
     pull::KeptConnection,
 };
-use crate::fleet::Fleet;
+use crate::{enrolment::Enroller, fleet::Fleet};
 
 /// Settings of the scraper.
 #[derive(Debug, Clone, Copy)]
@@ -37,10 +40,11 @@ pub struct ScrapeSettings {
 }
 
 /// Pulls every running VM of `fleet` until `stop`. `changes` has the VMs whose state or address may
-/// have changed.
+/// have changed. Agents without a certificate are enrolled, if there is an `enroller`.
 pub async fn run(
     fleet: Arc<Fleet>,
     puller: Puller,
+    enroller: Option<Arc<Enroller>>,
     settings: ScrapeSettings,
     metrics: PullMetrics,
     mut changes: mpsc::Receiver<Vec<VmKey>>,
@@ -49,7 +53,9 @@ pub async fn run(
     let mut scraper = Scraper {
         schedule: Schedule::new(settings.interval, Instant::now()),
         limiter: PullLimiter::new(settings.concurrency),
+        starting: StartingVms::default(),
         slow: settings.slow,
+        enroller,
         states: HashMap::new(),
         running: JoinSet::new(),
         running_vms: HashMap::new(),
@@ -78,9 +84,11 @@ pub async fn run(
 struct Scraper {
     fleet: Arc<Fleet>,
     puller: Puller,
+    enroller: Option<Arc<Enroller>>,
     metrics: PullMetrics,
     schedule: Schedule,
     limiter: PullLimiter,
+    starting: StartingVms,
     slow: Duration,
     states: HashMap<VmKey, VmPullState>,
     running: JoinSet<FinishedPull>,
@@ -92,6 +100,9 @@ struct Scraper {
 #[derive(Default)]
 struct VmPullState {
     connection: KeptConnection,
+    /// Whether the VM was dialled, and the UID of its VMI then.
+    dialled: bool,
+    vmi: Option<Uid>,
     /// Whether the last pull failed.
     silent: bool,
     /// Whether the last pulls that dialled took long.
@@ -103,6 +114,8 @@ struct FinishedPull {
     /// The dialled target; none if the VM could not be dialled.
     dialled: Option<DialTarget>,
     connection: KeptConnection,
+    /// The next pull, if it is not to wait for the next interval.
+    retry_in: Option<Duration>,
 }
 
 impl Scraper {
@@ -114,6 +127,7 @@ impl Scraper {
         } else {
             self.schedule.remove(key);
             self.states.remove(key);
+            self.starting.remove(key);
         }
         self.metrics
             .targets
@@ -137,33 +151,44 @@ impl Scraper {
                     result,
                     dialled: None,
                     connection: None,
+                    retry_in: None,
                 });
             }
         };
+        if !states.dialled || states.vmi != target.uid {
+            self.starting.add(&key, Instant::now());
+        }
+        (states.vmi, states.dialled) = (target.uid.clone(), true);
         let kept = states
             .connection
             .take()
             .filter(|connection| connection.is_for(&target, Instant::now()));
-        let place = self
-            .limiter
-            .permits(self.fleet.budget_owner(&key), states.health.is_slow());
-        let (puller, metrics) = (self.puller.clone(), self.metrics.clone());
+        let owner = self.fleet.budget_owner(&key);
+        let is_slow = states.health.is_slow();
+        let job = PullJob {
+            connect_timeout: self.starting.connect_timeout(&key).unwrap_or(Duration::MAX),
+            first: self.limiter.permits(owner.clone(), is_slow),
+            second: self.limiter.permits(owner, true),
+            puller: self.puller.clone(),
+            enroller: self.enroller.clone(),
+            target,
+        };
+        let metrics = self.metrics.clone();
         let running_vms = key.clone();
         let pull = self.running.spawn(async move {
-            let permits = place.acquire().await;
-            metrics.started(due.elapsed().as_secs_f64());
-            let (outcome, connection) = puller.pull(&target, kept).await;
-            drop(permits);
+            let started = || metrics.started(due.elapsed().as_secs_f64());
+            let (ended, retry_in, target) = job.run(kept, started).await;
             let result = PullResult {
                 vm: key,
                 at: unix_ms(),
                 address: Some(target.address),
-                outcome,
+                outcome: ended.outcome,
             };
             FinishedPull {
                 result,
                 dialled: Some(target),
-                connection,
+                connection: ended.connection,
+                retry_in,
             }
         });
         self.running_vms.insert(pull.id(), running_vms);
@@ -181,7 +206,7 @@ impl Scraper {
                     return;
                 };
                 tracing::error!(vm = %key, %error, "a pull panicked; the VM is pulled again at the next interval");
-                self.schedule.done(&key, Instant::now());
+                self.schedule.done(&key, Instant::now(), None);
             }
         }
     }
@@ -191,6 +216,7 @@ impl Scraper {
             mut result,
             dialled,
             connection,
+            retry_in,
         } = ended;
         let key = result.vm.clone();
         self.metrics.ended(match &result.outcome {
@@ -215,18 +241,29 @@ impl Scraper {
                 Ok(answer) => answer.slow,
                 Err(_) => dialled.is_some(),
             };
-            *states = VmPullState {
-                connection,
-                silent,
-                health: states.health.after(slow),
-            };
+            states.connection = connection;
+            states.silent = silent;
+            states.health = states.health.after(slow);
         }
+        let pause = match &result.outcome {
+            Ok(_) => {
+                self.starting.remove(&key);
+                None
+            }
+            Err(failure) => {
+                let is_expected = matches!(self.fleet.budget_owner(&key), BudgetOwner::Cluster(_));
+                let eager = self
+                    .starting
+                    .pause(&key, failure.class, is_expected, Instant::now());
+                eager.into_iter().chain(retry_in).min()
+            }
+        };
         // A result from a replaced VMI does not apply to the present one.
         match dialled {
             Some(target) => self.fleet.record_pull_of(target.uid.as_ref(), result),
             None => self.fleet.record_pull(result),
         };
-        self.schedule.done(&key, Instant::now());
+        self.schedule.done(&key, Instant::now(), pause);
     }
 }
 

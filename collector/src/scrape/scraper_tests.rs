@@ -37,6 +37,7 @@ fn scraper() -> Scraper {
     let vmi = Vmi {
         key: key(),
         uid: None,
+        owner: None,
         labels: virtfleet_collector_core::facts::Labels::new(),
         firmware_uuid: None,
         hostname: None,
@@ -53,6 +54,8 @@ fn scraper() -> Scraper {
     Scraper {
         schedule: Schedule::new(Duration::from_secs(30), Instant::now()),
         limiter: PullLimiter::new(1),
+        starting: StartingVms::default(),
+        enroller: None,
         slow: Duration::from_secs(1),
         states: HashMap::new(),
         running: JoinSet::new(),

@@ -43,6 +43,7 @@ fn cluster(number: usize, selects: usize) -> Result<Fact> {
         },
         labels: Labels::new(),
         suspend: false,
+        relay: None,
     }))
 }
 
@@ -53,6 +54,7 @@ fn vmi(number: usize, clusters: usize, host: &str) -> Result<Fact> {
             name: format!("vm-{number}").parse()?,
         },
         uid: Some(format!("uid-{number}").parse()?),
+        owner: None,
         labels: labels(number % clusters),
         firmware_uuid: None,
         hostname: None,

@@ -5,9 +5,11 @@
 //! ```text
 //! Options ─▶ Plan (a value: hosts, clusters, guests, faults) ─┬─▶ manifests: the folder for the collector
 //!                                                             ├─▶ page, report: a guest's responses
-//!                                                             └─▶ Fleet: listeners, TLS, faults
+//!                                                             ├─▶ Fleet: listeners, TLS, faults
+//!                                                             └─▶ enrol: agents that enrol
 //! ```
 
+pub mod enrol;
 mod fault;
 mod manifests;
 mod model;

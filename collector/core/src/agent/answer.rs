@@ -5,14 +5,48 @@ use virtfleet_wire::{
     ids::VmKey,
 };
 
-use crate::{findings, store::PullHistory};
+use crate::{enrolment::EnrolmentReason, findings, store::PullHistory};
 
 /// Consecutive slow answers before an agent gets a finding: a live migration may delay one.
 const MIN_SLOW_PULLS: u32 = 3;
 
 /// Findings about the content and the latency of the last answer; none before the first answer.
 pub(crate) fn findings(key: &VmKey, pulls: &PullHistory) -> impl Iterator<Item = Finding> {
-    slow(key, pulls).into_iter().chain(reserved(key, pulls))
+    slow(key, pulls)
+        .into_iter()
+        .chain(reserved(key, pulls))
+        .chain(expiring(key, pulls))
+}
+
+/// A certificate that nothing has renewed in time.
+fn expiring(key: &VmKey, pulls: &PullHistory) -> Option<Finding> {
+    let (at, answer) = pulls.answer.as_ref()?;
+    let (certificate, now) = (answer.certificate?, at / 1000);
+    if !certificate.life.is_expiring(now) {
+        return None;
+    }
+    let minutes = certificate.life.not_after.saturating_sub(now) / 60;
+    let why = certificate.renewal.map_or("none", EnrolmentReason::as_str);
+    let message =
+        format!("the certificate of the agent of {key} ends in {minutes} minutes and was not renewed");
+    let found = findings::vm(
+        findings::AGENT_CERTIFICATE_EXPIRING,
+        Severity::Warning,
+        key,
+        "AgentCertificateExpiring",
+        message,
+    );
+    let remedy = certificate.renewal.map_or(
+        "a certificate that this collector did not issue: renew it where it was issued; otherwise see the collector's \
+         log for its authority and its Lease",
+        EnrolmentReason::remedy,
+    );
+    Some(
+        found
+            .with("notAfter", certificate.life.not_after)
+            .with("renewal", why)
+            .remedy(remedy.replace("{vm}", &key.to_string())),
+    )
 }
 
 /// Slow answers: pulls of this VM share the concurrency limit of unhealthy VMs.

@@ -1,6 +1,7 @@
 //! Formats responses as text: one module for each kind.
 
 mod ca;
+mod enrolment;
 mod labels;
 mod lists;
 mod sheet;
@@ -8,6 +9,7 @@ mod vm;
 mod vms;
 
 pub(super) use ca::ca;
+pub(super) use enrolment::{enrolment, enrolments};
 pub(super) use labels::{label, label_changes, labels};
 pub(super) use lists::{clusters, findings, hosts};
 pub(super) use vm::vm;

@@ -6,13 +6,14 @@ use serde_json::Value;
 use virtfleet_collector_core::{
     facts::Migration,
     view::{IdentityVerdict, VmDetail, VmView},
+    way::AgentWay,
 };
 use virtfleet_wire::{
     finding::Finding,
     report::{Section, SectionStatus},
 };
 
-use super::{ViewOptions, agent_tone, severity_tone, sheet::Sheet, state_tone, vms::memory};
+use super::{ViewOptions, agent_tone, enrolment, severity_tone, sheet::Sheet, state_tone, vms::memory};
 use crate::{
     api::severity_name,
     ctl::{
@@ -48,6 +49,9 @@ pub(in crate::ctl) fn vm(answer: &ApiResponse, options: &ViewOptions) -> Result<
     }
     placement(&mut sheet, &detail);
     agent(&mut sheet, vm, options.now);
+    if let Some(enrolment) = &detail.enrolment {
+        enrolment::show(&mut sheet, enrolment, options.now);
+    }
     guest(&mut sheet, vm, options.now);
     identity(&mut sheet, &detail);
     interfaces(&mut sheet, &detail);
@@ -89,6 +93,7 @@ fn agent(sheet: &mut Sheet<'_>, vm: &VmView, now: u64) {
     sheet.section("Agent");
     sheet.toned("Status", Some(agent.status.as_str()), agent_tone(agent.status));
     sheet.pair("Address", agent.address);
+    sheet.pair("Way", agent.way.as_ref().map(AgentWay::describe));
     sheet.pair("Version", agent.version.as_ref());
     sheet.pair("Last seen", ago(agent.last_seen_ms));
     sheet.pair("Last try", ago(agent.last_try_ms));

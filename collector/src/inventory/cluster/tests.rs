@@ -18,6 +18,9 @@ fn vmi(name: &str, node: &Value) -> Value {
         "metadata": {
             "namespace": "vms", "name": name, "uid": format!("uid-{name}"), "resourceVersion": "7",
             "labels": { "md": "a" }, "annotations": { "long": "x" }, "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "ownerReferences": [
+                { "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name, "uid": "vm-1", "controller": true },
+            ],
         },
         "spec": {
             "hostname": "h", "domain": { "firmware": { "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223" }, "devices": {} },
@@ -94,6 +97,7 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
         "metadata": { "name": "prod", "labels": { "a": "b" } },
         "spec": {
             "vmis": { "namespace": "vms", "selector": selector }, "suspend": true,
+            "relay": { "address": "relay.vms.svc:10915" },
             "kubeconfig": { "secret": { "namespace": "s", "name": "n" } },
         },
     });

@@ -5,7 +5,10 @@
 
 use virtfleet_collector_core::facts::LauncherPod;
 
-use super::field::{Field, Problem};
+use super::{
+    field::{Field, Problem},
+    owner::{controller, text},
+};
 
 /// The label of virt-launcher pods, and its value.
 const LAUNCHER_LABEL: (&str, &str) = ("kubevirt.io", "virt-launcher");
@@ -19,7 +22,8 @@ pub(in crate::inventory) fn is_launcher(object: &Field<'_>) -> bool {
 /// A `Pod` that has the label.
 pub(in crate::inventory) fn launcher_pod(object: &Field<'_>) -> Result<LauncherPod, Problem> {
     let metadata = object.get("metadata")?;
-    let owner = owner(&metadata);
+    // virt-controller sets the owner and adopts no other pods.
+    let owner = controller(&metadata, "VirtualMachineInstance");
     let of_owner = |field: &str| text(owner.as_ref()?, field);
     let status = object.get("status")?;
     let listed = status
@@ -52,20 +56,4 @@ pub(in crate::inventory) fn launcher_pod(object: &Field<'_>) -> Result<LauncherP
         created: text(&metadata, "creationTimestamp").unwrap_or_default(),
         addresses,
     })
-}
-
-/// The VMI that controls the pod: virt-controller sets the owner and adopts no other pods.
-fn owner<'a>(metadata: &Field<'a>) -> Option<Field<'a>> {
-    let owners = metadata.get("ownerReferences").ok()?.items().ok()?;
-    owners.into_iter().find(|owner| {
-        let is = |field: &str, wanted: &str| text(owner, field).as_deref() == Some(wanted);
-        let controls = owner.get("controller").and_then(|field| field.flag());
-        let group = text(owner, "apiVersion").is_some_and(|version| version.starts_with("kubevirt.io/"));
-        controls.is_ok_and(|controls| controls) && group && is("kind", "VirtualMachineInstance")
-    })
-}
-
-fn text(field: &Field<'_>, name: &str) -> Option<String> {
-    let field = field.get(name).ok()?;
-    field.text().ok()?.map(str::to_owned)
 }

@@ -3,6 +3,7 @@
 mod field;
 mod launcher;
 mod objects;
+mod owner;
 mod policy;
 mod secret;
 mod status;

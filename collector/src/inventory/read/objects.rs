@@ -10,6 +10,7 @@ use virtfleet_wire::ids::{ClusterName, VmKey};
 
 use super::{
     field::{Field, Problem},
+    owner::{controller, text},
     status,
 };
 
@@ -24,9 +25,11 @@ fn vm_key(object: &Field<'_>) -> Result<VmKey, Problem> {
 pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
     let metadata = object.get("metadata")?;
     let state = object.get("status")?;
+    let owner = controller(&metadata, "VirtualMachine").and_then(|owner| text(&owner, "uid"));
     Ok(Vmi {
         key: vm_key(object)?,
         uid: metadata.get("uid")?.parsed()?,
+        owner: owner.and_then(|uid| uid.parse().ok()),
         labels: metadata.get("labels")?.labels()?,
         firmware_uuid: object.at("spec.domain.firmware.uuid")?.parsed()?,
         hostname: object.at("spec.hostname")?.text()?.map(str::to_owned),
@@ -134,12 +137,21 @@ pub(in crate::inventory) fn user_cluster(
             name = name.as_str()
         )));
     }
+    let relay = object.at("spec.relay")?;
+    // A misspelled key would dial the VMs of a tenant directly.
+    relay.only(&["address"])?;
+    let address = relay.get("address")?;
     Ok(UserCluster {
         name,
         namespace: object.at("spec.vmis.namespace")?.required()?,
         selector: selector(&object.at("spec.vmis.selector")?)?,
         labels: object.at("metadata.labels")?.labels()?,
         suspend: object.at("spec.suspend")?.flag()?,
+        relay: if relay.is_there() {
+            Some(address.required()?)
+        } else {
+            None
+        },
     })
 }
 

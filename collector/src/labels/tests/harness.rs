@@ -296,6 +296,7 @@ impl Harness {
             selector: Selector::default(),
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         }))
         .await;
     }
@@ -305,6 +306,7 @@ impl Harness {
         self.apply(Fact::Vmi(Box::new(Vmi {
             key,
             uid: Some(format!("vmi-{name}").parse().unwrap()),
+            owner: None,
             labels: Labels::new(),
             firmware_uuid: None,
             hostname: None,

@@ -1,0 +1,56 @@
+//! Input of a decision.
+
+use virtfleet_wire::{
+    enrolment::{EnrolmentEvidence, Nonce},
+    ids::{Uid, VmKey},
+};
+
+use super::{EnrolmentRecord, KeyFingerprint};
+use crate::{dial::DialTarget, expected::ExpectedIdentity};
+
+/// What the inventory has of a VM at the time of the decision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrolmentSubject {
+    /// Where it would be dialled now.
+    pub target: DialTarget,
+    /// What its guest must show.
+    pub expected: ExpectedIdentity,
+    /// Other VMs that would be dialled at the same address; some of them, if there are many.
+    pub sharers: Vec<VmKey>,
+}
+
+/// What was exchanged with the agent.
+#[derive(Debug, Clone)]
+pub struct CsrExchange<'a> {
+    /// The nonce that was sent.
+    pub nonce: &'a Nonce,
+    /// The agent was asked to replace its key.
+    pub asked_to_replace: bool,
+    /// What the guest shows.
+    pub evidence: &'a EnrolmentEvidence,
+    /// Key of the CSR, whose signature was verified.
+    pub csr_key: KeyFingerprint,
+    /// The CSR's `challengePassword`.
+    pub challenge: Option<&'a str>,
+    /// Names that the CSR requests.
+    pub names: &'a [String],
+    /// Key with which the agent serves the connection.
+    pub connection_key: KeyFingerprint,
+}
+
+/// Everything that a decision depends on.
+#[derive(Debug, Clone)]
+pub struct EnrolmentCase<'a> {
+    /// What was dialled.
+    pub dialled: &'a DialTarget,
+    /// The VM in the inventory; none if it is gone or cannot be dialled any more.
+    pub subject: Option<&'a EnrolmentSubject>,
+    /// The VM's record, of any incarnation.
+    pub record: Option<&'a EnrolmentRecord>,
+    /// The VM and incarnation for which the CSR's key is recorded, if any.
+    pub key_owner: Option<(&'a VmKey, &'a Uid)>,
+    /// Names that the certificate will have: a CSR may request these only.
+    pub allowed_names: &'a [String],
+    /// What was exchanged.
+    pub exchange: CsrExchange<'a>,
+}

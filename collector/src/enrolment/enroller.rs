@@ -1,0 +1,338 @@
+//! Enrols and renews agents, within limits.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use virtfleet_collector_core::{
+    dial::DialTarget,
+    enrolment::{AttemptLimits, EnrolmentReason, EnrolmentState, identity_uid},
+    pull_result::{Failure, FailureClass},
+};
+use virtfleet_runtime::tls::ClientTls;
+use virtfleet_wire::ids::VmKey;
+
+use super::{
+    EnrolmentMetrics, SigningAuthority,
+    attempts::AttemptBook,
+    channel::EnrolmentChannel,
+    clock::unix_seconds,
+    failure::EnrolmentFailure,
+    issue::{IssueEnd, Issuer, explain},
+    records::RecordBook,
+    unverified::UnverifiedAgent,
+};
+use crate::{
+    fleet::Fleet,
+    leader::WriteAccess,
+    scrape::{concurrency::TenantPool, connection::AgentConnection, peer::PeerCertificate},
+};
+
+/// Attempts to enrol one VM. The first pauses are short: while a guest boots, its host name may not
+/// be set yet.
+const ENROL_LIMITS: AttemptLimits = AttemptLimits {
+    first_pause: Duration::from_secs(1),
+    max_pause: Duration::from_mins(5),
+    forget_after: Duration::from_mins(15),
+};
+/// Attempts to renew the certificate of one VM.
+const RENEW_LIMITS: AttemptLimits = AttemptLimits {
+    first_pause: Duration::from_secs(30),
+    max_pause: Duration::from_mins(15),
+    forget_after: Duration::from_hours(2),
+};
+/// Pause until the next attempt while the records or the authority cannot be read yet.
+const NOT_READY_PAUSE: Duration = Duration::from_secs(1);
+
+/// Limits of enrolment.
+#[derive(Debug, Clone, Copy)]
+pub struct EnrolmentLimits {
+    /// Maximum concurrent enrolments; a tenant may use a quarter of them.
+    pub concurrency: usize,
+    /// Maximum time of one enrolment.
+    pub timeout: Duration,
+    /// Lifetime of certificates.
+    pub lifetime: Duration,
+}
+
+/// What an [`Enroller`] works with.
+#[derive(Debug)]
+pub struct EnrollerParts {
+    /// The inventory.
+    pub fleet: Arc<Fleet>,
+    /// The collector's certificate, as for pulls.
+    pub tls: Arc<ClientTls>,
+    /// The trust domain of the certificates.
+    pub trust_domain: String,
+    /// What signs.
+    pub authority: SigningAuthority,
+    /// The recorded keys.
+    pub records: RecordBook,
+    /// Only the leader enrols.
+    pub write_access: WriteAccess,
+    /// Counters.
+    pub metrics: EnrolmentMetrics,
+    /// Limits.
+    pub limits: EnrolmentLimits,
+}
+
+/// Enrols and renews agents.
+#[derive(Debug)]
+pub struct Enroller {
+    issuer: Issuer,
+    tls: Arc<ClientTls>,
+    write_access: WriteAccess,
+    limits: EnrolmentLimits,
+    attempts: AttemptBook,
+    renewals: AttemptBook,
+    pool: Mutex<TenantPool>,
+}
+
+/// The end of an attempt to enrol.
+#[derive(Debug)]
+pub struct EnrolmentEnd {
+    /// None: the agent has a certificate now. Else why it has none.
+    pub failure: Option<Failure>,
+    /// When the next attempt is allowed; none: with the next pull.
+    pub retry_in: Option<Duration>,
+}
+
+impl Enroller {
+    /// Enrols the VMs of `parts.fleet`.
+    pub fn new(parts: EnrollerParts) -> Self {
+        let limits = parts.limits;
+        Self {
+            tls: parts.tls,
+            write_access: parts.write_access,
+            limits,
+            attempts: AttemptBook::default(),
+            renewals: AttemptBook::default(),
+            pool: Mutex::new(TenantPool::new(limits.concurrency, limits.concurrency / 4)),
+            issuer: Issuer {
+                fleet: parts.fleet,
+                trust_domain: parts.trust_domain,
+                authority: parts.authority,
+                records: parts.records,
+                metrics: parts.metrics,
+                lifetime: limits.lifetime,
+            },
+        }
+    }
+
+    /// The recorded keys.
+    pub fn records(&self) -> &RecordBook {
+        &self.issuer.records
+    }
+
+    /// What signs.
+    pub fn authority(&self) -> &SigningAuthority {
+        &self.issuer.authority
+    }
+
+    /// The inventory.
+    pub fn fleet(&self) -> &Arc<Fleet> {
+        &self.issuer.fleet
+    }
+
+    /// Whether this process enrols and changes records.
+    pub fn write_access(&self) -> &WriteAccess {
+        &self.write_access
+    }
+
+    /// Allows the next attempt for a VM at once.
+    pub fn forget_attempts(&self, vm: &VmKey) {
+        self.attempts.forget(vm);
+        self.renewals.forget(vm);
+    }
+
+    /// Tries to enrol the agent of `target`, whose certificate is not used because of `rejected`.
+    pub async fn enrol(&self, target: &DialTarget, rejected: Failure) -> EnrolmentEnd {
+        let ended = |failure, retry_in| EnrolmentEnd {
+            failure: Some(failure),
+            retry_in,
+        };
+        if !self.write_access.leads() || !self.issuer.fleet.synced() {
+            return ended(rejected, None);
+        }
+        if let Err(failure) = self.ready(target) {
+            self.issuer.metrics.failed(failure.reason);
+            let is_starting = matches!(
+                failure.reason,
+                EnrolmentReason::NotRecorded | EnrolmentReason::NotSigned
+            );
+            return ended(shown(rejected, &failure), is_starting.then_some(NOT_READY_PAUSE));
+        }
+        let begun = self
+            .attempts
+            .begin(target, &ENROL_LIMITS, Instant::now(), fastrand::f32());
+        if let Err(pause) = begun {
+            return ended(pause.failure.unwrap_or(rejected), Some(pause.left));
+        }
+        let permits = self.permits(&target.key).await;
+        let started = Instant::now();
+        let result = match tokio::time::timeout(self.limits.timeout, self.exchange(target)).await {
+            Ok(result) => result,
+            Err(_) => Err(EnrolmentFailure::new(
+                EnrolmentReason::Timeout,
+                format!(
+                    "the agent at {} was not enrolled within {:?}",
+                    target.address, self.limits.timeout
+                ),
+            )),
+        };
+        drop(permits);
+        match result {
+            Ok(()) => {
+                tracing::info!(vm = %target.key, "agent enrolled");
+                self.issuer.metrics.issued(false, started.elapsed().as_secs_f64());
+                self.attempts.end(&target.key, None, Instant::now());
+                EnrolmentEnd {
+                    failure: None,
+                    retry_in: None,
+                }
+            }
+            Err(failure) => {
+                self.issuer.metrics.failed(failure.reason);
+                let shown = shown(rejected, &failure);
+                let pause = self
+                    .attempts
+                    .end(&target.key, Some(shown.clone()), Instant::now());
+                ended(shown, Some(pause))
+            }
+        }
+    }
+
+    /// Whether an attempt makes sense; nothing is sent otherwise.
+    fn ready(&self, target: &DialTarget) -> Result<(), EnrolmentFailure> {
+        let issuer = &self.issuer;
+        issuer
+            .records
+            .is_current()
+            .map_err(|problem| EnrolmentFailure::new(EnrolmentReason::NotRecorded, problem))?;
+        let subject = issuer.fleet.enrolment_subject(&target.key);
+        let record = issuer.records.get(&target.key);
+        identity_uid(target, subject.as_ref(), record.as_ref())
+            .map(drop)
+            .map_err(|reason| explain(reason, target, subject.as_ref(), None))
+    }
+
+    async fn exchange(&self, target: &DialTarget) -> Result<(), EnrolmentFailure> {
+        let tls = self.tls.config(Instant::now()).ok_or_else(|| {
+            let message = "this collector has no certificate yet; its log has the reason";
+            EnrolmentFailure::new(EnrolmentReason::NotSigned, message)
+        })?;
+        // After the agent has replaced its key, a new connection has the new one.
+        for _ in 0..2 {
+            let mut agent = UnverifiedAgent::open(target, self.limits.timeout, &tls).await?;
+            match self.issuer.issue(target, &mut agent.channel()).await? {
+                IssueEnd::Delivered => return Ok(()),
+                IssueEnd::KeyReplaced => {}
+            }
+        }
+        let message = format!("the agent at {} replaced its key twice", target.address);
+        Err(EnrolmentFailure::new(EnrolmentReason::KeyOfAnotherVm, message))
+    }
+
+    /// Whether the certificate of a pulled agent is to be renewed now.
+    pub(crate) fn is_renewal_due(&self, target: &DialTarget, peer: &PeerCertificate) -> bool {
+        let is_old = unix_seconds() >= peer.life.renew_at(&target.key);
+        // Certificates from elsewhere are renewed there.
+        let is_own = || {
+            let records = self.issuer.records.read();
+            records.get(&target.key).is_some_and(|record| {
+                record.is_of(target)
+                    && record.state == EnrolmentState::Enrolled
+                    && record.key_sha256 == Some(peer.key)
+            })
+        };
+        is_old && is_own() && self.write_access.leads()
+    }
+
+    /// Renews the certificate of a pulled agent over the connection of the pull. Returns why that
+    /// failed; none: it was renewed, or is tried again later.
+    pub(crate) async fn renew(
+        &self,
+        target: &DialTarget,
+        connection: &mut AgentConnection,
+    ) -> Result<(), EnrolmentReason> {
+        let begun = self
+            .renewals
+            .begin(target, &RENEW_LIMITS, Instant::now(), fastrand::f32());
+        if let Err(pause) = begun {
+            let reason = pause.failure.and_then(|failure| failure.enrolment);
+            return reason.map_or(Ok(()), Err);
+        }
+        let permits = self.permits(&target.key).await;
+        let started = Instant::now();
+        let key = connection.peer().key;
+        let renewed = async {
+            let mut channel = EnrolmentChannel::new(connection.transport(), key);
+            match self.ready(target) {
+                Ok(()) => self.issuer.issue(target, &mut channel).await,
+                Err(failure) => Err(failure),
+            }
+        };
+        let renewed = tokio::time::timeout(self.limits.timeout, renewed).await;
+        drop(permits);
+        let failure = match renewed {
+            Ok(Ok(IssueEnd::Delivered)) => {
+                self.issuer.metrics.issued(true, started.elapsed().as_secs_f64());
+                self.renewals.end(&target.key, None, Instant::now());
+                return Ok(());
+            }
+            // The next pull meets the new key.
+            Ok(Ok(IssueEnd::KeyReplaced)) => {
+                EnrolmentFailure::new(EnrolmentReason::SecondKey, "the agent replaced its key")
+            }
+            Ok(Err(failure)) => failure,
+            Err(_) => EnrolmentFailure::new(EnrolmentReason::Timeout, "the agent did not answer in time"),
+        };
+        tracing::warn!(
+            vm = %target.key,
+            reason = failure.reason.as_str(),
+            "certificate not renewed: {}",
+            failure.as_failure().message()
+        );
+        self.issuer.metrics.failed(failure.reason);
+        self.renewals
+            .end(&target.key, Some(failure.as_failure()), Instant::now());
+        Err(failure.reason)
+    }
+
+    async fn permits(&self, vm: &VmKey) -> impl Sized + use<> {
+        let pending = {
+            let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.permits(self.issuer.fleet.budget_owner(vm))
+        };
+        pending.acquire().await
+    }
+
+    /// Removes records and attempts of VMs that are gone. Call it now and then.
+    pub async fn clean(&self) {
+        let fleet = &self.issuer.fleet;
+        if !fleet.synced() || self.issuer.records.is_current().is_err() {
+            return;
+        }
+        for attempts in [&self.attempts, &self.renewals] {
+            attempts.retain(|vm| fleet.has_vm(vm));
+        }
+        self.issuer.remove_records(false).await;
+    }
+}
+
+/// The failure that is shown: that of the enrolment, unless it says less than the rejected
+/// certificate.
+fn shown(rejected: Failure, failure: &EnrolmentFailure) -> Failure {
+    let says_less = match failure.reason {
+        EnrolmentReason::NotOffered => true,
+        EnrolmentReason::Connect
+        | EnrolmentReason::Timeout
+        | EnrolmentReason::Tls
+        | EnrolmentReason::Http
+        | EnrolmentReason::TooLarge
+        | EnrolmentReason::Malformed => rejected.class == FailureClass::WrongVm,
+        _ => false,
+    };
+    if says_less { rejected } else { failure.as_failure() }
+}

@@ -1,0 +1,134 @@
+//! The two requests of enrolment, as an agent answers them.
+
+use std::sync::{
+    Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicU64, Ordering},
+};
+
+use anyhow::Result;
+use hyper::StatusCode;
+use serde::Serialize;
+use virtfleet_wire::{
+    enrolment::{EnrolmentAnswer, EnrolmentEvidence, EnrolmentRequest, IssuedCertificate},
+    ids::Uuid,
+};
+
+use super::{disk::AgentDisk, fault::EnrolFault};
+
+/// State of one agent.
+#[derive(Debug)]
+pub(super) struct AgentState {
+    disk: Mutex<AgentDisk>,
+    evidence: EnrolmentEvidence,
+    fault: Option<EnrolFault>,
+    /// The CSR that [`EnrolFault::ReplayedCsr`] repeats.
+    recorded: Mutex<Option<String>>,
+    /// Accepted connections.
+    pub(super) connections: AtomicU64,
+    /// Requests for a CSR.
+    pub(super) requests: AtomicU64,
+    /// Accepted certificates.
+    pub(super) accepted: AtomicU64,
+}
+
+/// An answer: status and JSON.
+pub(super) type ProtocolAnswer = (StatusCode, Vec<u8>);
+
+impl AgentState {
+    pub(super) fn new(disk: AgentDisk, mut evidence: EnrolmentEvidence, fault: Option<EnrolFault>) -> Self {
+        match fault {
+            Some(EnrolFault::OtherUuid) => evidence.smbios_uuid = Some(Uuid::from_u128(0xbad)),
+            Some(EnrolFault::OtherMac) => {
+                evidence.macs = "02:ba:d0:00:00:01".parse().into_iter().collect();
+            }
+            Some(EnrolFault::OtherHostname) => evidence.hostname = Some("another".to_owned()),
+            _ => {}
+        }
+        Self {
+            disk: Mutex::new(disk),
+            evidence,
+            fault,
+            recorded: Mutex::new(None),
+            connections: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+        }
+    }
+
+    pub(super) fn disk(&self) -> MutexGuard<'_, AgentDisk> {
+        self.disk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Called before a connection is accepted.
+    pub(super) fn before_connection(&self) -> Result<()> {
+        let has_second = self.fault == Some(EnrolFault::SecondKey) && self.disk().is_enrolled();
+        if self.fault == Some(EnrolFault::NewKeys) || has_second {
+            *self.disk() = AgentDisk::new()?;
+        }
+        Ok(())
+    }
+
+    /// Answers a request for a CSR.
+    pub(super) fn request(&self, body: &[u8]) -> Result<ProtocolAnswer> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        if self.fault == Some(EnrolFault::NotOffered) {
+            return Ok((StatusCode::NOT_FOUND, Vec::new()));
+        }
+        let request: EnrolmentRequest = serde_json::from_slice(body)?;
+        let mut disk = self.disk();
+        let is_other = disk.identity().is_some_and(|own| own != request.identity);
+        let replaces = (request.replace_key || is_other) && self.fault != Some(EnrolFault::KeepsKey);
+        if replaces || self.fault == Some(EnrolFault::ReplacesForever) {
+            *disk = AgentDisk::new()?;
+            return Ok((StatusCode::CONFLICT, Vec::new()));
+        }
+        let csr = match self.fault {
+            Some(EnrolFault::OtherName) => {
+                let (trust_domain, _) = request
+                    .identity
+                    .rsplit_once("/vmi/")
+                    .unwrap_or((&request.identity, ""));
+                let other = format!("{trust_domain}/vmi/cluster-a/another/uid-of-another");
+                disk.csr(&request.nonce, &[request.identity.clone(), other])?
+            }
+            Some(EnrolFault::OtherKey) => AgentDisk::new()?.csr(&request.nonce, &[])?,
+            Some(EnrolFault::ReplayedCsr) => {
+                let mut recorded = self.recorded.lock().unwrap_or_else(PoisonError::into_inner);
+                match &*recorded {
+                    Some(csr) => csr.clone(),
+                    None => recorded.insert(disk.csr(&request.nonce, &[])?).clone(),
+                }
+            }
+            _ => disk.csr(&request.nonce, &[])?,
+        };
+        let evidence = self.evidence.clone();
+        json(StatusCode::OK, &EnrolmentAnswer { csr, evidence })
+    }
+
+    /// Answers a certificate.
+    pub(super) fn certificate(&self, body: &[u8]) -> Result<ProtocolAnswer> {
+        let issued: IssuedCertificate = serde_json::from_slice(body)?;
+        let refuses = [
+            EnrolFault::NewKeys,
+            EnrolFault::NeverAccepts,
+            EnrolFault::ReplayedCsr,
+        ];
+        if self.fault.is_some_and(|fault| refuses.contains(&fault)) {
+            let body = br#"{"reason":"not today \u001b[31m"}"#.to_vec();
+            return Ok((StatusCode::BAD_REQUEST, body));
+        }
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        if self.fault != Some(EnrolFault::Forgets) {
+            self.disk().accept(&issued.certificate)?;
+        }
+        Ok((StatusCode::NO_CONTENT, Vec::new()))
+    }
+
+    pub(super) fn fault(&self) -> Option<EnrolFault> {
+        self.fault
+    }
+}
+
+fn json(status: StatusCode, body: &impl Serialize) -> Result<ProtocolAnswer> {
+    Ok((status, serde_json::to_vec(body)?))
+}
