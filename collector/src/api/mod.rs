@@ -42,7 +42,6 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use ca::RotateRequest;
 pub use enrolment::EnrolmentChange;
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;

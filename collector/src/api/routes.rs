@@ -6,11 +6,14 @@ use schemars::SchemaGenerator;
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
-use crate::{access::WriteResource, ca::CaStatus, enrolment::EnrolmentItem};
+use crate::{
+    access::WriteResource,
+    ca::{CaStatus, Rotation},
+    enrolment::EnrolmentItem,
+};
 
 use super::{
-    ca::{self, RotateRequest},
-    clusters, collector_metrics,
+    ca, clusters, collector_metrics,
     enrolment::{self, EnrolmentChange},
     findings::{self, FindingView},
     fleet_page, health, hosts,
@@ -176,7 +179,7 @@ pub(super) const ROUTES: &[Route] = &[
         access: RouteAccess::Change(WriteResource::CertificateAuthorities),
         errors: &[404, 409, 415, 503],
         answer: Handler::Change {
-            body: SchemaGenerator::subschema_for::<RotateRequest>,
+            body: SchemaGenerator::subschema_for::<Rotation>,
             run: ca::rotate,
         },
     },
