@@ -1,0 +1,72 @@
+//! Requests through the API server's proxy to the collector's Service.
+//!
+//! The API server removes the caller's `Authorization` and passes on all other headers, so the
+//! token for the collector has a header of its own.
+
+use http::{Request, header::ACCEPT};
+use http_body_util::{BodyExt as _, Limited};
+use kube::{Client, client::Body};
+
+use super::{
+    failure::{AttemptFailure, Attempted, failure},
+    names::{API_PORT, COLLECTOR},
+};
+use crate::{
+    access::TOKEN_HEADER,
+    api::{ErrorBody, REVISION_HEADER},
+    ctl::{
+        fail::Fail,
+        transport::{MAX_RESPONSE_BYTES, RawResponse},
+    },
+};
+
+/// The collector's Service behind an API server.
+pub(super) struct ServiceProxy {
+    client: Client,
+    prefix: String,
+}
+
+impl ServiceProxy {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
+        let service = format!("https:{COLLECTOR}:{API_PORT}");
+        Self {
+            client,
+            prefix: format!("/api/v1/namespaces/{namespace}/services/{service}/proxy"),
+        }
+    }
+
+    /// Sends a request with a token for the collector.
+    pub(super) async fn get(&self, target: &str, token: &str) -> Attempted {
+        let request = Request::get(format!("{}{target}", self.prefix))
+            .header(ACCEPT, "application/json")
+            .header(TOKEN_HEADER, format!("Bearer {token}"))
+            .body(Body::empty());
+        let request = request.map_err(|error| Err(Fail::Usage(error.to_string())))?;
+        let response = self.client.send(request).await.map_err(|error| failure(&error))?;
+        let (head, body) = response.into_parts();
+        let limit = usize::try_from(MAX_RESPONSE_BYTES).unwrap_or(usize::MAX);
+        let body = Limited::new(body, limit).collect().await.map_err(|error| {
+            Err(Fail::Unreachable {
+                server: self.prefix.clone(),
+                why: error.to_string(),
+            })
+        })?;
+        let body = body.to_bytes().to_vec();
+        if !head.status.is_success() && serde_json::from_slice::<ErrorBody>(&body).is_err() {
+            return Err(Ok(of_api_server(head.status, &body)));
+        }
+        let revision = head.headers.get(REVISION_HEADER);
+        Ok(RawResponse {
+            status: head.status,
+            revision: revision.and_then(|value| value.to_str().ok()?.parse().ok()),
+            body,
+        })
+    }
+}
+
+/// An error that the API server answers itself.
+fn of_api_server(status: http::StatusCode, body: &[u8]) -> AttemptFailure {
+    let answer: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    let message = answer.as_ref().and_then(|answer| answer["message"].as_str());
+    AttemptFailure(message.map_or_else(|| format!("the API server answers {status}"), str::to_owned))
+}
