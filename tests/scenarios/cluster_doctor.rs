@@ -60,7 +60,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
     let inventory = live::settings(root, &infra.kubeconfig(&account), "").unwrap();
     let content = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
-         server: {{ address: \"{}\" }}\nleaderElection: {{ namespace: virtfleet }}\n",
+         server: {{ address: \"{}\", access: {{ tokenReview: {{}} }} }}\nleaderElection: {{ namespace: virtfleet }}\n",
         ports::free().unwrap()
     );
     let config = root.join("collector.yaml");
@@ -94,6 +94,8 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         let missing = [
             "fail right list nodes",
             "warn right create events.events.k8s.io",
+            "fail right create tokenreviews.authentication.k8s.io",
+            "fail right create subjectaccessreviews.authorization.k8s.io",
             "fail definition GuestHealth",
         ];
         let all = missing.iter().all(|one| lines.iter().any(|line| line == one));
