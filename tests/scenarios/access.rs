@@ -104,7 +104,7 @@ fn a_token_reads_its_own_tenant_in_every_path() {
     let secret = |guest: &&&_| -> Vec<String> {
         let guest: &virtfleet_tests::sim::Guest = guest;
         vec![
-            guest.uid.to_string(),
+            guest.uid.clone(),
             guest.firmware.to_string(),
             guest.address.ip().to_string(),
         ]
@@ -155,34 +155,7 @@ fn a_token_reads_its_own_tenant_in_every_path() {
             assert!(!text.contains(secret.as_str()), "{path}: {secret} in {text}");
         }
     }
-    // What is hidden is answered as what does not exist.
-    for (path, there, missing) in [
-        ("/api/v1/vms/NS/NAME", "cluster-b", "cluster-z"),
-        ("/vm/NS/NAME/metrics", "cluster-b", "cluster-z"),
-    ] {
-        let ask = |namespace: &str| {
-            let path = path.replace("NS", namespace).replace("NAME", &other.name);
-            let (status, text) = api.text(Some(TENANT), &path).unwrap();
-            (status, text.replace(namespace, "NS"))
-        };
-        assert_eq!(ask(there).0, 404);
-        assert_eq!(ask(there), ask(missing), "{path}");
-        assert_eq!(
-            api.text(
-                Some(ADMIN),
-                &path.replace("NS", there).replace("NAME", &other.name)
-            )
-            .unwrap()
-            .0,
-            200
-        );
-    }
-    let page = format!("/vm/cluster-a/{}/metrics", own.name);
-    let (status, text) = api.text(Some(TENANT), &page).unwrap();
-    assert!(
-        status == 200 && text.contains("node_memory_MemTotal_bytes"),
-        "{text}"
-    );
+    hidden_vms_are_missing(&guarded, &own.name, &other.name);
     let listed = api.names(TENANT, "/api/v1/vms").unwrap();
     assert_eq!(listed.len(), ours.len());
     assert!(
@@ -192,7 +165,40 @@ fn a_token_reads_its_own_tenant_in_every_path() {
     // An admin sees all names as they are.
     assert_eq!(api.names(ADMIN, "/api/v1/vms").unwrap().len(), plan.guests.len());
     assert_eq!(api.names(ADMIN, "/api/v1/hosts").unwrap()[0], plan.hosts[0].name);
+    audit_has_lines(&guarded);
+}
 
+/// A hidden VM is answered as one that does not exist, also its page.
+fn hidden_vms_are_missing(guarded: &Guarded, own: &str, other: &str) {
+    let api = &guarded.api;
+    for (path, there, missing) in [
+        ("/api/v1/vms/NS/NAME", "cluster-b", "cluster-z"),
+        ("/vm/NS/NAME/metrics", "cluster-b", "cluster-z"),
+    ] {
+        let ask = |namespace: &str| {
+            let path = path.replace("NS", namespace).replace("NAME", other);
+            let (status, text) = api.text(Some(TENANT), &path).unwrap();
+            (status, text.replace(namespace, "NS"))
+        };
+        assert_eq!(ask(there).0, 404);
+        assert_eq!(ask(there), ask(missing), "{path}");
+        assert_eq!(
+            api.text(Some(ADMIN), &path.replace("NS", there).replace("NAME", other))
+                .unwrap()
+                .0,
+            200
+        );
+    }
+    let page = format!("/vm/cluster-a/{own}/metrics");
+    let (status, text) = api.text(Some(TENANT), &page).unwrap();
+    assert!(
+        status == 200 && text.contains("node_memory_MemTotal_bytes"),
+        "{text}"
+    );
+}
+
+/// The audit log has the denied request and the read across tenants, and no token.
+fn audit_has_lines(guarded: &Guarded) {
     let audit = guarded.audit();
     let of = |caller: &str, result: &str| {
         let found = audit

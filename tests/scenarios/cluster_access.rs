@@ -27,15 +27,15 @@ fn a_token_reads_what_rbac_grants_tier3() {
     let vms = |token: &str| api.names(token, "/api/v1/vms");
 
     // Without a right: which one is missing.
-    let (status, text) = api.text(Some(&reader), "/api/v1/vms").unwrap();
-    assert_eq!(status, 403, "{text}");
+    let (status, said) = api.text(Some(&reader), "/api/v1/vms").unwrap();
+    assert_eq!(status, 403, "{said}");
     for part in [
         "system:serviceaccount:team-a:reader",
         "get vms.virtfleet.io",
         "kubectl auth can-i",
         "virtfleet-viewer",
     ] {
-        assert!(text.contains(part), "{part}: {text}");
+        assert!(said.contains(part), "{part}: {said}");
     }
     stage
         .bind("team-a", "reader", "team-a", "virtfleet-viewer")
@@ -63,8 +63,8 @@ fn a_token_reads_what_rbac_grants_tier3() {
     stage.unbind("team-a", "reader").unwrap();
     let removed = Instant::now();
     wait::eventually(WAIT_TIMEOUT, "the binding is gone", || {
-        let (status, text) = api.text(Some(&reader), "/api/v1/vms")?;
-        ensure!(status == 403, "{status}: {text}");
+        let (status, said) = api.text(Some(&reader), "/api/v1/vms")?;
+        ensure!(status == 403, "{status}: {said}");
         Ok(())
     })
     .unwrap();
@@ -145,17 +145,17 @@ fn a_token_that_is_not_for_the_collector_is_refused_tier3() {
         ),
         ("no token at all", "x".to_owned()),
     ] {
-        let (status, text) = stage.api.text(Some(&token), "/api/v1/vms").unwrap();
-        assert_eq!(status, 401, "{what}: {text}");
-        assert!(text.contains("--audience virtfleet-collector"), "{text}");
+        let (status, said) = stage.api.text(Some(&token), "/api/v1/vms").unwrap();
+        assert_eq!(status, 401, "{what}: {said}");
+        assert!(said.contains("--audience virtfleet-collector"), "{said}");
     }
     // A token of a deleted account.
     let gone = stage.token("team-a", "gone", &[AUDIENCE]).unwrap();
     assert_eq!(status(&stage, &gone), 200);
     stage.infra.delete_service_account("team-a", "gone").unwrap();
     wait::eventually(WAIT_TIMEOUT, "its token is refused", || {
-        let (status, text) = stage.api.text(Some(&gone), "/")?;
-        ensure!(status == 401, "{status}: {text}");
+        let (status, said) = stage.api.text(Some(&gone), "/")?;
+        ensure!(status == 401, "{status}: {said}");
         Ok(())
     })
     .unwrap();
@@ -165,14 +165,14 @@ fn a_token_that_is_not_for_the_collector_is_refused_tier3() {
     assert_eq!(own(&stage), ["team-b/vm-1"]);
     let fresh = stage.token("team-a", "fresh", &[AUDIENCE]).unwrap();
     stage.infra.stop();
-    let (code, text) = stage.api.text(Some(&fresh), "/api/v1/vms").unwrap();
+    let (code, said) = stage.api.text(Some(&fresh), "/api/v1/vms").unwrap();
     assert!(
-        code == 503 && text.contains("access_unavailable"),
-        "{code}: {text}"
+        code == 503 && said.contains("access_unavailable"),
+        "{code}: {said}"
     );
     wait::eventually(WAIT_TIMEOUT, "a remembered caller is refused, too", || {
-        let (code, text) = stage.api.text(Some(&good), "/api/v1/vms")?;
-        ensure!(code == 503, "{code}: {text}");
+        let (code, said) = stage.api.text(Some(&good), "/api/v1/vms")?;
+        ensure!(code == 503, "{code}: {said}");
         Ok(())
     })
     .unwrap();

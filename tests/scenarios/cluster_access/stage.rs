@@ -234,11 +234,11 @@ impl AccessStage {
         ensure!(source["metadata"]["labels"][&label] == "true", "{source:#}");
         let selectors = get(into)?["aggregationRule"]["clusterRoleSelectors"].to_string();
         ensure!(selectors.contains(&label), "{selectors}");
-        let patch = json!({ "rules": source["rules"] });
+        let rules = json!({ "rules": source["rules"] });
         let path = format!("/apis/{RBAC}/v1/clusterroles/{into}");
         self.infra
             .admin()
-            .patch(&path, cluster::MERGE_PATCH, &patch)?
+            .patch(&path, cluster::MERGE_PATCH, &rules)?
             .ok()
             .map(drop)
     }
