@@ -164,6 +164,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
         waiting: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS / 2)),
+        waiting_tenants: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS / 8)),
         shutdown: shutdown.graceful.clone(),
     };
     if let Some(probes) = probes {

@@ -2,8 +2,10 @@
 //!
 //! cargo-nextest runs each test in a process of its own, so they share no state.
 
+mod access;
 mod agent_cost;
 mod cluster;
+mod cluster_access;
 mod cluster_authority;
 mod cluster_churn;
 mod cluster_deletion;

@@ -15,7 +15,7 @@ use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::settings;
 use virtfleet_collector::config::CollectorConfig;
 use virtfleet_tests::{
-    bins, parts,
+    access, bins, parts,
     pki::{self, Authority},
     ports,
     process::{Launch, Process},
@@ -23,6 +23,9 @@ use virtfleet_tests::{
     skip, wait,
 };
 use virtfleet_wire::layered::{Fragment, parse_yaml};
+
+/// A bearer token.
+const TOKEN: &str = "a-token-of-a-reader";
 
 /// Maximum time of one step of a test.
 const STEP_TIMEOUT: Duration = Duration::from_mins(1);
@@ -68,7 +71,7 @@ fn packaged_settings() -> String {
 }
 
 #[test]
-fn the_packaged_api_asks_every_client_for_a_certificate() {
+fn the_packaged_api_authenticates_every_client() {
     let text = packaged_settings();
     let load = |text: String| {
         CollectorConfig::load(&[Fragment {
@@ -80,14 +83,21 @@ fn the_packaged_api_asks_every_client_for_a_certificate() {
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     let server = &loaded.value.server;
     assert!(!server.is_plain() && server.tls.client_ca.is_some());
-    let without = text.lines().filter(|line| !line.contains("clientCA"));
-    let without = load(without.collect::<Vec<_>>().join("\n"));
+    let without = |words: &[&str]| {
+        let lines = text.lines();
+        let lines = lines.filter(|line| !words.iter().any(|word| line.contains(word)));
+        load(lines.collect::<Vec<_>>().join("\n"))
+    };
+    for one in ["clientCA", "tokenReview"] {
+        assert!(without(&[one]).problems.is_empty(), "{one}");
+    }
+    let neither = without(&["clientCA", "tokenReview"]);
     assert!(
-        without.problems[0]
+        neither.problems[0]
             .to_string()
-            .contains("client certificates are required"),
+            .contains("an authentication of clients"),
         "{:?}",
-        without.problems
+        neither.problems
     );
     // What the probes ask is served on the port that they name, and by nothing else.
     let deployment =
@@ -123,7 +133,15 @@ fn packaged_collector(folder: &Path, api: SocketAddr, probes: SocketAddr) -> Pro
         pki::write(folder, name, &clients, &identity).unwrap();
     }
     fs::create_dir(folder.join("inventory")).unwrap();
+    // There is no cluster in this test, so a static token stands for one that the cluster verifies.
+    fs::write(
+        folder.join("tokens"),
+        access::token_line(TOKEN, "reader,namespace:none"),
+    )
+    .unwrap();
+    fs::write(folder.join("token"), TOKEN).unwrap();
     let text = packaged_settings()
+        .replace("tokenReview: {}", &format!("tokens: {}/tokens", folder.display()))
         .replace("/etc/virtfleet/tls", &folder.display().to_string())
         .replace(
             "  cluster: {}",
@@ -145,7 +163,7 @@ fn packaged_collector(folder: &Path, api: SocketAddr, probes: SocketAddr) -> Pro
 }
 
 #[test]
-fn the_packaged_api_answers_clients_with_a_certificate_and_probes_without() {
+fn the_packaged_api_answers_clients_with_credentials_and_probes_without() {
     let folder = tempfile::tempdir().unwrap();
     let (api, probes) = (ports::free().unwrap(), ports::free().unwrap());
     let _collector = packaged_collector(folder.path(), api, probes);
@@ -156,19 +174,25 @@ fn the_packaged_api_answers_clients_with_a_certificate_and_probes_without() {
         assert_eq!(probe(path).unwrap().status.as_u16(), 404, "{path}");
     }
     let file = |name: &str| folder.path().join(name);
-    let ctl = |with: Option<&str>| {
-        let mut launch = Launch::new(bins::ctl().unwrap())
+    let launch = || {
+        Launch::new(bins::ctl().unwrap())
             .args(["vms", "--server", &format!("https://{api}"), "--cacert"])
-            .arg(file("clients-ca.pem"));
-        if let Some(name) = with {
-            launch = launch.arg("--cert").arg(file(&format!("{name}.pem")));
-            launch = launch.arg("--key").arg(file(&format!("{name}.key")));
-        }
-        launch.said(STEP_TIMEOUT).unwrap()
+            .arg(file("clients-ca.pem"))
     };
-    assert_eq!(ctl(Some("admin")).0, 0);
-    assert_ne!(ctl(None).0, 0, "without a certificate");
-    assert_ne!(ctl(Some("agent")).0, 0, "an agent's");
+    let with = |name: &str| {
+        let launch = launch().arg("--cert").arg(file(&format!("{name}.pem")));
+        launch
+            .arg("--key")
+            .arg(file(&format!("{name}.key")))
+            .said(STEP_TIMEOUT)
+            .unwrap()
+    };
+    assert_eq!(with("admin").0, 0);
+    assert_ne!(with("agent").0, 0, "an agent's");
+    let (code, said) = launch().said(STEP_TIMEOUT).unwrap();
+    assert!(code == 1 && said.contains("no credentials"), "{said}");
+    let with_token = launch().arg("--token-file").arg(file("token"));
+    assert_eq!(with_token.said(STEP_TIMEOUT).unwrap().0, 0);
     Client::plain(api, STEP_TIMEOUT)
         .and_then(|mut plain| plain.get("/api/v1/vms"))
         .unwrap_err();

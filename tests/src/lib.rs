@@ -25,6 +25,7 @@
     reason = "an error of the harness ends the test, and its text says what failed"
 )]
 
+pub mod access;
 pub mod bins;
 pub mod cluster;
 pub mod delivered;

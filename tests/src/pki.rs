@@ -156,6 +156,15 @@ impl Authority {
         Ok(Arc::new(config))
     }
 
+    /// As [`Authority::client_config`], without a certificate of the client.
+    pub fn anonymous_client_config(&self) -> Result<Arc<ClientConfig>> {
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(self.roots()?)
+            .with_no_client_auth();
+        Ok(Arc::new(config))
+    }
+
     fn client_verifier(&self) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>> {
         WebPkiClientVerifier::builder_with_provider(Arc::new(self.roots()?), provider())
             .build()

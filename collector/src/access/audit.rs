@@ -99,7 +99,7 @@ impl AuditLog {
             _ => caller,
         };
         let client = client(request);
-        // Callers without valid credentials are told apart by their address.
+        // Callers without valid credentials are known by their address.
         let who = caller.map_or_else(|| client.clone(), |caller| caller.name.clone());
         let Some(suppressed) = self.denied.pass(&who, now) else {
             return;

@@ -2,22 +2,22 @@
 //! caller may do (SubjectAccessReview). Results are remembered for a while; failures are not, and
 //! deny.
 
+mod right;
 mod rights;
 #[cfg(test)]
 pub(super) mod tests;
 mod token;
 
-pub use rights::WriteResource;
-pub(super) use rights::{AccessRight, can_i};
+pub use right::WriteResource;
+pub(super) use right::{AccessRight, can_i};
 
 use std::{future::Future, num::NonZeroUsize, time::Duration};
 
 use kube::Client;
-use ring::digest::SHA256_OUTPUT_LEN;
 use tokio::sync::Semaphore;
 use virtfleet_collector_core::access::Caller;
 
-use self::rights::RightKey;
+use self::right::{RightKey, Sha256Digest};
 use super::{AccessError, metrics::AccessMetrics, ttl_cache::TtlCache};
 use crate::config::TokenReviewSettings;
 
@@ -31,9 +31,6 @@ const REJECTED_TTL: Duration = Duration::from_secs(10);
 const MAX_TOKENS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 /// Maximum remembered rights.
 const MAX_RIGHTS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
-
-/// A SHA-256 digest.
-type Sha256Digest = [u8; SHA256_OUTPUT_LEN];
 
 /// A client of the API server's reviews, with its memory.
 pub struct Reviews {

@@ -107,6 +107,15 @@ impl StaticTokens {
         })
     }
 
+    /// Number of tokens.
+    pub fn count(&self) -> usize {
+        self.loaded
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .tokens
+            .len()
+    }
+
     /// The caller with a token, and its rights; none for an unknown token. Takes the same time for
     /// every token of a length.
     pub(super) fn caller(&self, token: &str, now: Instant) -> Option<(Caller, Grant)> {
@@ -125,8 +134,8 @@ impl StaticTokens {
         })
     }
 
-    /// The tokens as of `now`. If a changed file cannot be used, the last valid tokens are kept, and
-    /// the error is logged once per change.
+    /// The tokens as of `now`. If a changed file cannot be used, the last valid tokens are kept,
+    /// and the error is logged once per change.
     fn current(&self, now: Instant) -> Arc<[StaticToken]> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(loaded.checked) >= CHECK_INTERVAL {

@@ -47,19 +47,23 @@ impl<'a> LongPoll<'a> {
         !self.ended && self.known == Some(revision)
     }
 
-    /// Waits for a change of the fleet since [`LongPoll::mark`], at least for `pause`; or for the
-    /// end.
+    /// Waits for a change of the fleet since [`LongPoll::mark`]; a tenant at least for `pause`. Or
+    /// for the end.
     ///
     /// # Errors
     /// Too many long polls: they would block other requests, among them those of Prometheus.
-    pub(super) async fn wait(&mut self, pause: Duration) -> Result<(), ApiError> {
+    pub(super) async fn wait(&mut self, pause: Option<Duration>) -> Result<(), ApiError> {
         if self.waiting.is_none() {
-            let permit = self.api.waiting.try_acquire().map_err(|_| ApiError::busy())?;
+            let permits = match pause {
+                None => &self.api.waiting,
+                Some(_) => &self.api.waiting_tenants,
+            };
+            let permit = permits.try_acquire().map_err(|_| ApiError::busy())?;
             self.waiting = Some((Instant::now() + self.timeout, permit));
         }
         let end = self.waiting.as_ref().map_or_else(Instant::now, |(end, _)| *end);
         let changed = async {
-            tokio::time::sleep(pause).await;
+            tokio::time::sleep(pause.unwrap_or_default()).await;
             // The fleet outlives its requests.
             self.revisions.changed().await.ok();
         };

@@ -89,6 +89,9 @@ pub struct ApiState {
     /// Permits for long polls: fewer than the server's limit on requests, so that long polls never
     /// block other requests.
     pub waiting: Arc<Semaphore>,
+    /// Permits for long polls of tenants, whose answers are made to be compared. Apart from the
+    /// others, so that tenants block no one else.
+    pub waiting_tenants: Arc<Semaphore>,
     /// Ends long polls, so that they do not delay a shutdown.
     pub shutdown: CancellationToken,
 }

@@ -43,7 +43,13 @@ pub(super) fn document(routes: &[Route]) -> Value {
             "license": { "name": "Apache License 2.0", "identifier": "Apache-2.0" },
         },
         "paths": paths,
+        // Any of these; on loopback none may be required.
+        "security": [{ "token": [] }, { "certificate": [] }, {}],
         "components": {
+            "securitySchemes": {
+                "token": { "type": "http", "scheme": "bearer" },
+                "certificate": { "type": "mutualTLS" },
+            },
             "schemas": generator.take_definitions(true),
             "responses": {
                 "Error": {

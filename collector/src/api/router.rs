@@ -3,7 +3,7 @@
 
 pub(super) use super::route::ApiRequest;
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Instant};
 
 use axum::{
     Extension, Router,
@@ -162,29 +162,30 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
     let mut poll = LongPoll::new(&api, &query);
     loop {
         poll.mark();
-        let pause = match &tenant {
-            None => Duration::ZERO,
-            Some(_) => tenant_answer::COMPARE_INTERVAL,
-        };
+        let begun = Instant::now();
         let request = ApiRequest::new(&api, tenant, &query, &head.path);
         if !route.has_revision() {
             return handle(route.answer, &request).await;
         }
-        let answered = match (&request.tenant, route.answer) {
+        let (revision, pause, answered) = match (&request.tenant, route.answer) {
             (Some(_), Handler::Snapshot(handler)) => {
                 let (reply, revision) = tenant_answer::with_revision(request, handler)?;
-                (revision, Answered::Made(reply.into_response()))
+                let pause = tenant_answer::pause(begun.elapsed());
+                (revision, Some(pause), Answered::Made(reply.into_response()))
             }
-            _ => (request.snapshot.revision, Answered::Later(Box::new(request))),
+            _ => (
+                request.snapshot.revision,
+                None,
+                Answered::Later(Box::new(request)),
+            ),
         };
-        let (revision, made) = answered;
         if poll.is_known(revision) {
             poll.wait(pause).await?;
             // Meanwhile the caller's rights may have changed.
             tenant = enter(&api, head, &need).await?;
             continue;
         }
-        return with_revision(route, &api, head, revision, made).await;
+        return with_revision(route, &api, head, revision, answered).await;
     }
 }
 

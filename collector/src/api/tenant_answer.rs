@@ -12,7 +12,16 @@ use std::{
 use super::{error::ApiError, reply::Reply, route::ApiRequest};
 
 /// Minimum interval between two answers that a long poll compares: each is made completely.
-pub(super) const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
+const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
+/// The interval is at least so many times as long as it takes to make an answer.
+const COMPARE_SHARE: u32 = 50;
+/// Maximum interval.
+const MAX_COMPARE_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The pause of a long poll after an answer that took so long to make.
+pub(super) fn pause(made_in: Duration) -> Duration {
+    (made_in * COMPARE_SHARE).clamp(COMPARE_INTERVAL, MAX_COMPARE_INTERVAL)
+}
 
 /// Largest revision: every JSON reader keeps such a number exactly.
 const MAX_REVISION: u64 = (1 << 53) - 1;
@@ -29,4 +38,17 @@ pub(super) fn with_revision(
     let revision = (hasher.finish() & MAX_REVISION).max(1);
     Arc::make_mut(&mut request.snapshot).revision = revision;
     Ok((handler(&request)?, revision))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_answers_are_compared_less_often() {
+        for (milliseconds, expected) in [(0, 1_000), (20, 1_000), (100, 5_000), (5_000, 30_000)] {
+            let pause = pause(Duration::from_millis(milliseconds));
+            assert_eq!(pause.as_millis(), expected, "{milliseconds}");
+        }
+    }
 }

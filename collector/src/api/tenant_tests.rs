@@ -1,6 +1,6 @@
 //! Attacks of a tenant on the API: it asks for another tenant in every route and parameter.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, to_bytes},

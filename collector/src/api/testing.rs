@@ -182,6 +182,7 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         procfs: Path::new("/proc").into(),
         instance: 7,
         waiting: Arc::new(tokio::sync::Semaphore::new(2)),
+        waiting_tenants: Arc::new(tokio::sync::Semaphore::new(1)),
         shutdown: CancellationToken::new(),
     }
 }

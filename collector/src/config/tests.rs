@@ -115,32 +115,6 @@ fn each_problem_has_its_line_and_key() {
             "c.yaml:3: leaderElection.renewSeconds: ",
         ),
         ("leaderElection: {name: A_b}\n", "c.yaml:3: leaderElection.name: "),
-        (
-            "server: {access: {tokenReview: {}}}\n",
-            "server.access.tokenReview: ",
-        ),
-        (
-            "server: {address: '0.0.0.0:1', access: {tokens: f}}\n",
-            "c.yaml:3: server.address: ",
-        ),
-        ("server: {access: {tokens: ''}}\n", "server.access.tokens: "),
-        ("server: {access: {redactKey: k}}\n", "server.access.redactKey: "),
-        (
-            "server: {access: {otherCertificates: [everyone]}}\n",
-            "server.access.otherCertificates: ",
-        ),
-        (
-            "server: {access: {certificates: [{name: a, scope: [all]}]}}\n",
-            "server.access.certificates: ",
-        ),
-        (
-            "inventory: {cluster: {}}\nserver: {access: {tokenReview: {cache: 6m}}}\n",
-            "server.access.tokenReview.cache: ",
-        ),
-        (
-            "inventory: {cluster: {}}\nserver: {access: {tokenReview: {audiences: [], clusterTokens: false}}}\n",
-            "server.access.tokenReview.audiences: ",
-        ),
     ] {
         let found = problems(&format!("{text}{tls}"));
         assert!(
@@ -244,18 +218,41 @@ fn each_problem_of_enrolment_has_its_line_and_key() {
 }
 
 #[test]
-fn a_cluster_replaces_the_folder() {
-    let tls = "scrape: {tls: {ca: a, certificate: c, key: k, trustDomain: t}}\n";
-    let text = format!(
-        "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{cluster: {{}}}}\n{tls}"
-    );
-    let loaded = CollectorConfig::load(&[Fragment {
-        file: "c.yaml".into(),
-        text,
-    }]);
-    assert_eq!(loaded.problems, []);
-    assert_eq!(loaded.value.inventory.cluster, Some(ClusterInventory::default()));
-    assert!(loaded.value.leader_election.enabled && loaded.value.labels.write);
+fn each_problem_of_access_has_its_key() {
+    for (text, expected) in [
+        (
+            "server: {access: {tokenReview: {}}}\n",
+            "server.access.tokenReview: ",
+        ),
+        (
+            "server: {address: '0.0.0.0:1', access: {tokens: f}}\n",
+            "c.yaml:3: server.address: ",
+        ),
+        ("server: {access: {tokens: ''}}\n", "server.access.tokens: "),
+        ("server: {access: {redactKey: k}}\n", "server.access.redactKey: "),
+        (
+            "server: {access: {otherCertificates: [everyone]}}\n",
+            "server.access.otherCertificates: ",
+        ),
+        (
+            "server: {access: {certificates: [{name: a, scope: [all]}]}}\n",
+            "server.access.certificates: ",
+        ),
+        (
+            "inventory: {cluster: {}}\nserver: {access: {tokenReview: {cache: 6m}}}\n",
+            "server.access.tokenReview.cache: ",
+        ),
+        (
+            "inventory: {cluster: {}}\nserver: {access: {tokenReview: {audiences: [], clusterTokens: false}}}\n",
+            "server.access.tokenReview.audiences: ",
+        ),
+    ] {
+        let found = problems(text);
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{text}: {found:?}"
+        );
+    }
 }
 
 #[test]

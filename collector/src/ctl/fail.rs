@@ -15,6 +15,9 @@ pub(super) enum Fail {
     Foreign { url: String, what: String },
     #[error("{}{}", .0.message, remedy(&.0.remedy))]
     Refused(ErrorDetail),
+    /// The cluster's API server or the collector does not admit the caller.
+    #[error("{0}")]
+    Access(String),
     #[error("{0}")]
     Ambiguous(String),
     #[error("{0}")]
@@ -50,6 +53,7 @@ impl Fail {
             Self::Unreachable { .. }
             | Self::Foreign { .. }
             | Self::Refused(_)
+            | Self::Access(_)
             | Self::Ambiguous(_)
             | Self::Input(_)
             | Self::Output(_)
@@ -62,8 +66,14 @@ impl Fail {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Foreign { .. } => true,
-            Self::Refused(detail) => matches!(detail.code.as_str(), "not_synced" | "internal"),
-            Self::Ambiguous(_)
+            Self::Refused(detail) => {
+                matches!(
+                    detail.code.as_str(),
+                    "not_synced" | "internal" | "access_unavailable"
+                )
+            }
+            Self::Access(_)
+            | Self::Ambiguous(_)
             | Self::NotFound(_)
             | Self::Usage(_)
             | Self::Input(_)

@@ -6,16 +6,20 @@
 //!                                                    ▲                           │
 //!                                                    └───────── watch ───────────┘
 //! ```
+//! The client finds the collector by `locate`: at a URL (`direct`), or in a cluster (`cluster`).
 
 mod ca;
 mod changes;
 pub mod cli;
 mod client;
+mod cluster;
 mod console;
+mod direct;
 mod enrolment;
 mod explain;
 mod fail;
 mod input;
+mod locate;
 mod policy;
 mod render;
 mod rendered;
@@ -24,6 +28,8 @@ mod summary;
 mod table;
 mod target;
 mod text;
+mod token_file;
+mod transport;
 mod view;
 mod watch;
 

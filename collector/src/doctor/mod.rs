@@ -6,6 +6,7 @@
 //! ```
 //! It only reads; it changes nothing.
 
+mod access;
 mod authority;
 mod definitions;
 mod port;
@@ -25,6 +26,7 @@ const API_SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 /// The checks of `check-config` beyond the text of the settings: the files that the settings name.
 pub async fn files(config: &CollectorConfig) -> Vec<CheckResult> {
     let mut results = credentials::check(config, now());
+    results.extend(access::check(&config.server));
     if config.inventory.cluster.is_some() {
         results.extend(server::client(config).await.err());
     } else {
@@ -38,6 +40,7 @@ pub async fn files(config: &CollectorConfig) -> Vec<CheckResult> {
 pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
     let mut results = vec![CheckResult::ok("settings", format!("{file}: all keys are valid"))];
     results.extend(credentials::check(config, now()));
+    results.extend(access::check(&config.server));
     if !config.scrape.tls.is_set() {
         let detail = if config.enrolment.is_some() {
             "not set: only enrolled agents are pulled"

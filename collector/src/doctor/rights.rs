@@ -146,6 +146,26 @@ const ROWS: [RightRow; 13] = [
     ),
 ];
 
+/// Rights that `server.access.tokenReview` needs.
+const REVIEW_ROWS: [RightRow; 2] = [
+    (
+        &["create"],
+        "authentication.k8s.io",
+        "tokenreviews",
+        false,
+        CheckStatus::Fail,
+        "no token is accepted",
+    ),
+    (
+        &["create"],
+        "authorization.k8s.io",
+        "subjectaccessreviews",
+        false,
+        CheckStatus::Fail,
+        "no token is accepted",
+    ),
+];
+
 /// Packaged namespace of the kubeconfigs of user clusters.
 const KUBECONFIG_NAMESPACE: &str = "virtfleet-kubeconfigs";
 
@@ -158,7 +178,11 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
     let watched: Vec<Option<String>> = watched.map(Some).collect();
     let all = vec![None];
     let mut rights = Vec::new();
-    for (verbs, group, resource, each, status, without) in ROWS {
+    let reviews = config.server.access.token_review.is_some();
+    let rows = ROWS
+        .into_iter()
+        .chain(REVIEW_ROWS.into_iter().filter(|_| reviews));
+    for (verbs, group, resource, each, status, without) in rows {
         let namespaces = if each && !watched.is_empty() {
             &watched
         } else {

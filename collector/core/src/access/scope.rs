@@ -69,8 +69,8 @@ impl AccessScope {
         }
     }
 
-    /// Whether it has a user cluster. A cluster without `UserCluster` has no owner: labels of VMs in
-    /// any namespace may name it.
+    /// Whether it has a user cluster. A cluster without `UserCluster` has no owner: labels of VMs
+    /// in any namespace may name it.
     pub fn has_cluster(&self, cluster: &ClusterView) -> bool {
         match self {
             Self::All => true,

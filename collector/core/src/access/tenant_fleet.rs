@@ -12,8 +12,8 @@ use crate::{
     view::{FleetSnapshot, Gaps, SeverityCounts, VmDetail, VmView},
 };
 
-/// The visible part of a fleet, with counts and totals of that part alone. `findings_of` returns all
-/// findings about a VM.
+/// The visible part of a fleet, with counts and totals of that part alone. `findings_of` returns
+/// all findings about a VM.
 pub fn tenant_snapshot(
     fleet: &VisibleFleet<'_>,
     findings_of: &dyn Fn(&VmKey) -> Vec<Finding>,

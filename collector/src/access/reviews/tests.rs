@@ -152,7 +152,8 @@ async fn callers_are_remembered_for_a_while_and_not_beyond_their_token() {
     assert_eq!(count(&asked), 1);
     reviews.caller("right", at(30), 0).await.unwrap();
     assert_eq!(count(&asked), 2);
-    // A rejected token is asked for twice, once for each audience, and remembered for a shorter time.
+    // A rejected token is reviewed twice, once for each audience, and remembered for a shorter
+    // time.
     for seconds in [0, 9] {
         reviews.caller("wrong", at(seconds), 0).await.unwrap_err();
     }

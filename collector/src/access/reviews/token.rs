@@ -7,7 +7,7 @@ use kube::{Api, api::PostParams};
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
 use virtfleet_collector_core::access::{AuthMethod, Caller};
 
-use super::{REJECTED_TTL, Reviews, Sha256Digest};
+use super::{REJECTED_TTL, Reviews, right::Sha256Digest};
 use crate::access::{AccessError, token_claims::UnverifiedClaims};
 
 impl Reviews {

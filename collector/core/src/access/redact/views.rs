@@ -19,8 +19,8 @@ use crate::{
     view::{ClusterView, FleetSnapshot, HostView, IdentityCheck, InterfaceView, VmDetail, VmView},
 };
 
-/// Keys of a finding's evidence whose values are infra names, known or not: a guest may claim a node
-/// or a zone that no longer exists.
+/// Keys of a finding's evidence whose values are infra names, known or not: a guest may claim a
+/// node or a zone that no longer exists.
 fn place_evidence(id: &str) -> &'static [&'static str] {
     match id {
         CLAIM_INFRA_NODE_DIFFERS => &["claimed", "placed"],

@@ -1,0 +1,39 @@
+//! How requests reach the collector.
+
+use std::{fmt, time::Duration};
+
+use http::StatusCode;
+
+use super::fail::Fail;
+
+/// Maximum size of a response: enough for a fleet of 100,000 VMs.
+pub(super) const MAX_RESPONSE_BYTES: u64 = 512 * 1024 * 1024;
+
+/// A response of any status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RawResponse {
+    pub(super) status: StatusCode,
+    /// The fleet's revision.
+    pub(super) revision: Option<u64>,
+    pub(super) body: Vec<u8>,
+}
+
+/// A request: GET, or POST with a JSON body.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ApiCall<'a> {
+    /// The path with its query.
+    pub(super) target: &'a str,
+    /// Media type of the response.
+    pub(super) accept: &'static str,
+    /// The JSON body of a POST; none for GET.
+    pub(super) body: Option<&'a str>,
+}
+
+/// Sends requests to a collector, from several threads.
+pub(super) trait Transport: fmt::Debug + Send + Sync {
+    /// Name of the collector in messages: the beginning of its URLs.
+    fn server(&self) -> &str;
+
+    /// Sends a request. `fresh`: on a new connection, which may reach another collector.
+    fn send(&self, call: ApiCall<'_>, timeout: Duration, fresh: bool) -> Result<RawResponse, Fail>;
+}

@@ -1,0 +1,336 @@
+//! Who may read a collector without a cluster: static tokens and client certificates over TLS, with
+//! real programs. A tenant's token asks for another tenant in every path.
+#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
+
+use std::{fs, net::SocketAddr, path::PathBuf};
+
+use anyhow::ensure;
+use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
+use serde_json::Value;
+use virtfleet_tests::{
+    access::{self, Api},
+    bins,
+    pki::{self, Authority},
+    ports,
+    process::{Launch, Process},
+    sim::Options,
+    stage::{Beat, STAGE_TIMEOUT, Stage},
+    wait,
+};
+
+const TENANT: &str = "token-of-the-tenant-of-cluster-a";
+const ADMIN: &str = "token-of-the-admin";
+
+/// A fleet of two tenants, `cluster-a` and `cluster-b`, each in a namespace of its name, behind a
+/// collector that authenticates its clients.
+struct Guarded {
+    stage: Stage,
+    collector: Process,
+    api: Api,
+    address: SocketAddr,
+    clients: Authority,
+    folder: PathBuf,
+}
+
+impl Guarded {
+    fn new(more: &str) -> Self {
+        let options = Options {
+            guests: 4,
+            hosts: 2,
+            zones: 2,
+            clusters: 2,
+            ..Options::default()
+        };
+        let stage = Stage::new(options).unwrap();
+        let folder = stage.path().join("guarded");
+        fs::create_dir(&folder).unwrap();
+        let (address, clients) = (stage.api, Authority::new("clients").unwrap());
+        access::api_certificate(&clients, &folder).unwrap();
+        let tokens = folder.join("tokens");
+        let lines = [
+            access::token_line(TENANT, "tenant,namespace:cluster-a"),
+            access::token_line(ADMIN, "admin,all"),
+        ];
+        fs::write(&tokens, lines.concat()).unwrap();
+        let at = folder.display();
+        let server = format!(
+            "server:\n  address: \"{address}\"\n  tls: {{ certificate: {at}/api.pem, key: {at}/api.key, clientCA: {at}/ca.pem }}\n  \
+             access: {{ tokens: {}, {more} }}",
+            tokens.display()
+        );
+        let plain = format!("server: {{ address: \"{address}\" }}");
+        let config = stage.collector_config(Beat::default()).replace(&plain, &server);
+        let file = folder.join("collector.yaml");
+        fs::write(&file, config + "log: { format: json }\n").unwrap();
+        let collector = Launch::new(bins::collector().unwrap())
+            .args(["serve", "--config"])
+            .arg(&file)
+            .start(&folder)
+            .unwrap();
+        let api = Api::new(address, &clients).unwrap();
+        wait::eventually(STAGE_TIMEOUT, "all agents are up", || {
+            let up = api.names(ADMIN, "/api/v1/vms?agent=up")?;
+            ensure!(up.len() == 4, "{up:?}");
+            Ok(())
+        })
+        .unwrap();
+        Self {
+            stage,
+            collector,
+            api,
+            address,
+            clients,
+            folder,
+        }
+    }
+
+    /// The lines of the audit log.
+    fn audit(&self) -> Vec<Value> {
+        let log = self.collector.log();
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.filter(|line| line["target"] == "audit").collect()
+    }
+}
+
+#[test]
+fn a_token_reads_its_own_tenant_in_every_path() {
+    let guarded = Guarded::new("redactInfra: true");
+    let (api, plan) = (&guarded.api, &guarded.stage.plan);
+    let (ours, theirs): (Vec<_>, Vec<_>) = plan.guests.iter().partition(|guest| guest.cluster == "cluster-a");
+    let (own, other) = (ours[0], theirs[0]);
+    // Names of guests repeat in each cluster, so only what differs can be a leak.
+    let secret = |guest: &&&_| -> Vec<String> {
+        let guest: &virtfleet_tests::sim::Guest = guest;
+        vec![
+            guest.uid.clone(),
+            guest.firmware.to_string(),
+            guest.address.ip().to_string(),
+        ]
+    };
+    let mut secrets: Vec<String> = theirs.iter().flat_map(|guest| secret(&guest)).collect();
+    secrets.push("cluster-b".to_owned());
+    secrets.extend(
+        plan.hosts
+            .iter()
+            .flat_map(|host| [host.name.clone(), host.zone.clone()]),
+    );
+    secrets.push(plan.region.clone());
+    let mut paths: Vec<String> = [
+        "/",
+        "/api/v1/vms",
+        "/api/v1/hosts",
+        "/api/v1/clusters",
+        "/api/v1/findings",
+        "/api/v1/labels",
+        "/api/v1/labels/inputs",
+        "/api/v1/openapi.json",
+        "/sd",
+        "/metrics/fleet",
+        "/metrics",
+        "/readyz",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    for (filter, value) in [
+        ("namespace", "cluster-b"),
+        ("cluster", "cluster-b"),
+        ("node", &plan.hosts[0].name),
+        ("zone", &plan.hosts[0].zone),
+        ("region", &plan.region),
+        ("q", &other.name),
+    ] {
+        paths.push(format!("/api/v1/vms?{filter}={value}"));
+    }
+    paths.push(format!("/api/v1/vms/cluster-a/{}", own.name));
+    for path in &paths {
+        let (status, text) = api.text(Some(TENANT), path).unwrap();
+        assert_eq!(
+            status,
+            if path == "/metrics" { 403 } else { 200 },
+            "{path}: {text}"
+        );
+        for secret in &secrets {
+            assert!(!text.contains(secret.as_str()), "{path}: {secret} in {text}");
+        }
+    }
+    hidden_vms_are_missing(&guarded, &own.name, &other.name);
+    let listed = api.names(TENANT, "/api/v1/vms").unwrap();
+    assert_eq!(listed.len(), ours.len());
+    assert!(
+        listed.iter().all(|name| name.starts_with("cluster-a/")),
+        "{listed:?}"
+    );
+    // An admin sees all names as they are.
+    assert_eq!(api.names(ADMIN, "/api/v1/vms").unwrap().len(), plan.guests.len());
+    assert_eq!(api.names(ADMIN, "/api/v1/hosts").unwrap()[0], plan.hosts[0].name);
+    audit_has_lines(&guarded);
+}
+
+/// A hidden VM is answered as one that does not exist, also its page.
+fn hidden_vms_are_missing(guarded: &Guarded, own: &str, other: &str) {
+    let api = &guarded.api;
+    for (path, there, missing) in [
+        ("/api/v1/vms/NS/NAME", "cluster-b", "cluster-z"),
+        ("/vm/NS/NAME/metrics", "cluster-b", "cluster-z"),
+    ] {
+        let ask = |namespace: &str| {
+            let path = path.replace("NS", namespace).replace("NAME", other);
+            let (status, text) = api.text(Some(TENANT), &path).unwrap();
+            (status, text.replace(namespace, "NS"))
+        };
+        assert_eq!(ask(there).0, 404);
+        assert_eq!(ask(there), ask(missing), "{path}");
+        assert_eq!(
+            api.text(Some(ADMIN), &path.replace("NS", there).replace("NAME", other))
+                .unwrap()
+                .0,
+            200
+        );
+    }
+    let page = format!("/vm/cluster-a/{own}/metrics");
+    let (status, text) = api.text(Some(TENANT), &page).unwrap();
+    assert!(
+        status == 200 && text.contains("node_memory_MemTotal_bytes"),
+        "{text}"
+    );
+}
+
+/// The audit log has the denied request and the read across tenants, and no token.
+fn audit_has_lines(guarded: &Guarded) {
+    let audit = guarded.audit();
+    let of = |caller: &str, result: &str| {
+        let found = audit
+            .iter()
+            .find(|line| line["caller"] == caller && line["result"] == result);
+        found
+            .unwrap_or_else(|| panic!("{caller} {result}: {audit:#?}"))
+            .clone()
+    };
+    let denied = of("tenant", "denied");
+    assert_eq!(
+        (&denied["path"], &denied["reason"], &denied["method"]),
+        (&"/metrics".into(), &"forbidden".into(), &"GET".into())
+    );
+    assert_eq!(of("admin", "allowed")["authentication"], "static_token");
+    assert!(
+        audit
+            .iter()
+            .all(|line| line["caller"] != "tenant" || line["result"] == "denied")
+    );
+    let log = guarded.collector.log();
+    assert!(
+        !log.contains(TENANT) && !log.contains(ADMIN),
+        "no token is logged"
+    );
+}
+
+#[test]
+fn credentials_of_each_kind_are_checked() {
+    let guarded = Guarded::new("certificates: [{ name: tenant.test, scope: [\"namespace:cluster-a\"] }]");
+    let Guarded {
+        api, clients, folder, ..
+    } = &guarded;
+    for (token, status, part) in [
+        (None, 401, "no credentials"),
+        (Some("a-wrong-token"), 401, "the token is unknown"),
+        (Some(""), 401, "not a bearer token"),
+    ] {
+        let (found, text) = api.text(token, "/api/v1/vms").unwrap();
+        assert!(
+            found == status && text.contains(part) && !text.contains("\"remedy\":\"\""),
+            "{token:?}: {text}"
+        );
+    }
+    for path in ["/healthz", "/readyz"] {
+        assert_eq!(api.text(None, path).unwrap().0, 200, "{path}");
+    }
+    let with = |name: &str, uri: &str, dns: &[&str]| {
+        let identity = clients.issue(name, uri, dns, ClientAuth).unwrap();
+        pki::write(folder, name, clients, &identity).unwrap();
+        Api::with_certificate(guarded.address, clients.client_config(&identity).unwrap())
+    };
+    let count = |api: &Api, token: &str| api.names(token, "/api/v1/vms").unwrap().len();
+    let tenant = with("tenant", "spiffe://clients/tenant", &["tenant.test"]);
+    // The certificate decides, whatever token comes with it.
+    assert_eq!(count(&tenant, ADMIN), 2);
+    assert_eq!(tenant.text(None, "/metrics").unwrap().0, 403);
+    let prometheus = with("prometheus", "spiffe://clients/prometheus", &[]);
+    assert_eq!(count(&prometheus, TENANT), 4);
+    assert_eq!(prometheus.text(None, "/metrics").unwrap().0, 200);
+    let agent = with("agent", "spiffe://virtfleet.test/vmi/cluster-a/a/b", &[]);
+    agent.text(Some(ADMIN), "/api/v1/vms").unwrap_err();
+
+    // virtfleetctl sends a token from a file, and the file of tokens can be changed at any time.
+    let file = folder.join("token");
+    fs::write(&file, TENANT).unwrap();
+    let url = format!("https://localhost:{}", guarded.address.port());
+    let ctl = |args: &[&str]| {
+        let launch = access::ctl().unwrap().args(["--server", &url, "--cacert"]);
+        let launch = launch.arg(folder.join("ca.pem")).arg("--token-file").arg(&file);
+        launch.args(args).said(STAGE_TIMEOUT).unwrap()
+    };
+    let (code, said) = ctl(&["vms", "--no-headers"]);
+    assert!(
+        code == 0 && said.lines().count() == 2 && !said.contains("cluster-b"),
+        "{said}"
+    );
+    assert_eq!(
+        ctl(&["vm", &format!("cluster-b/{}", guarded.stage.plan.guests[1].name)]).0,
+        4
+    );
+    fs::write(folder.join("tokens"), access::token_line(ADMIN, "admin,all")).unwrap();
+    wait::eventually(STAGE_TIMEOUT, "the token is revoked", || {
+        let (code, said) = ctl(&["vms"]);
+        ensure!(code == 1 && said.contains("the token is unknown"), "{said}");
+        Ok(())
+    })
+    .unwrap();
+    fs::write(folder.join("tokens"), "not a line of the file\n").unwrap();
+    wait::eventually(STAGE_TIMEOUT, "the broken file is reported", || {
+        api.text(Some(ADMIN), "/api/v1/vms")?;
+        ensure!(
+            guarded
+                .collector
+                .log()
+                .contains("changed static tokens cannot be used"),
+            "not yet"
+        );
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(count(api, ADMIN), 4, "the last valid tokens are kept");
+}
+
+/// Without a cluster and without a flag, the collector is on this machine.
+#[test]
+fn virtfleetctl_without_a_cluster_uses_this_machine() {
+    let free = ports::free().unwrap();
+    let (code, said) = access::ctl().unwrap().arg("vms").said(STAGE_TIMEOUT).unwrap();
+    assert!(code == 1 && said.contains("http://127.0.0.1:10912"), "{said}");
+    let direct = access::ctl()
+        .unwrap()
+        .args(["vms", "--server", &format!("http://{free}")]);
+    let (code, said) = direct.said(STAGE_TIMEOUT).unwrap();
+    assert!(code == 1 && said.contains(&free.to_string()), "{said}");
+    for (args, part) in [
+        (&["--via", "port-forward"][..], "--via requires a kubeconfig"),
+        (
+            &["--kubeconfig", "/nonexistent/config"],
+            "/nonexistent/config cannot be used",
+        ),
+        (
+            &["--service-account", "a"],
+            "--service-account requires a kubeconfig",
+        ),
+    ] {
+        let (code, said) = access::ctl()
+            .unwrap()
+            .arg("vms")
+            .args(args)
+            .said(STAGE_TIMEOUT)
+            .unwrap();
+        assert!(code == 2 && said.contains(part), "{args:?}: {said}");
+    }
+}
