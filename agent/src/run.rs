@@ -16,10 +16,11 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 use virtfleet_agent_core::{VERSION, pass::status_line};
-use virtfleet_agent_host::{Requester, Roots, request_reconcile};
+use virtfleet_agent_host::{Requester, Roots, passed_sockets, request_reconcile};
 use virtfleet_agent_metrics::{COLLECTORS, Context, Registry};
 use virtfleet_agent_service::{
     dns_watch::{self, DnsWatchEnded, DnsWatchThread},
+    enrolment::Enrolment,
     pause::ClockWatch,
     report::Reporter,
     server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind},
@@ -95,11 +96,15 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let dns_watch = dns_watch::start(&args.roots, settings, &history)
         .context("cannot start a thread")
         .map_err(failure)?;
-    let listeners = bind(&config.server).await.map_err(|error| {
+    let enrolment = enrolment(&args.roots, &config.server).map_err(failure)?;
+    let reporter = reporter.with_enrolment(enrolment.clone());
+    let own = own.with_enrolment(enrolment.clone());
+    let bound = bind(&config.server, enrolment.as_ref(), passed());
+    let listeners = bound.await.map_err(|error| {
         // The address may become free and the certificate may be issued later; then a restart
         // succeeds.
         let code = match &error {
-            ListenError::Bind { .. } => Code::Failure,
+            ListenError::Bind { .. } | ListenError::Passed(_) => Code::Failure,
             ListenError::Tls(error) if error.is_missing_file() => Code::Failure,
             _ => Code::Config,
         };
@@ -110,7 +115,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         .map_err(failure)?;
     let ready = Arc::new(AtomicBool::new(false));
     let server = Server::new(
-        Routes::new(worker.clone(), Arc::clone(&ready)),
+        Routes::new(worker.clone(), Arc::clone(&ready)).with_enrolment(enrolment),
         limits(&config.server),
         server_metrics,
     );
@@ -143,6 +148,33 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     }
     tracing::info!("stopped");
     Ok(())
+}
+
+/// The enrolment, if the settings ask for it and a listener speaks TLS.
+fn enrolment(roots: &Roots, server: &ServerSettings) -> anyhow::Result<Option<Enrolment>> {
+    let client_ca = server.tls.client_ca.as_deref().unwrap_or_default();
+    let serves_tls = server.listeners.iter().any(|listener| !listener.plain);
+    if !server.tls.enrolment || !serves_tls {
+        return Ok(None);
+    }
+    let enrolment = Enrolment::open(roots, client_ca).context("cannot prepare enrolment")?;
+    Ok(Some(enrolment))
+}
+
+/// Sockets that systemd has opened for this process. Without them the agent opens its own.
+fn passed() -> Vec<std::net::TcpListener> {
+    match passed_sockets() {
+        Ok((sockets, others)) => {
+            for reason in others {
+                tracing::warn!(reason, "systemd passed a socket that is not used");
+            }
+            sockets
+        }
+        Err(error) => {
+            tracing::warn!(%error, "the sockets that systemd passed are not used");
+            Vec::new()
+        }
+    }
 }
 
 /// Sets `ready` once the first scrape has finished. Returns when the agent is stopped, even if the

@@ -141,7 +141,13 @@ fn issue(
     let (Some(ca), Some(settings)) = (context.ca, &context.config.enrolment) else {
         return Ok((None, None));
     };
-    let ca = ca.start(Arc::clone(&tls), context.write_access.clone(), parts, stop)?;
+    let ca = ca.start(
+        Arc::clone(&tls),
+        context.write_access.clone(),
+        registry,
+        parts,
+        stop,
+    )?;
     let context = EnrolmentContext {
         config: context.config,
         settings,

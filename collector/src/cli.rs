@@ -8,13 +8,15 @@ use serde::de::DeserializeOwned;
 use virtfleet_runtime::exit::Code;
 use virtfleet_wire::{
     layered::{Fragment, to_yaml},
-    settings::{LogFormat, LogLevel},
+    settings::{LogFormat, LogLevel, LogSettings},
 };
 
 use crate::{
     config::CollectorConfig,
     doctor::{self, CheckStatus},
-    objects, serve,
+    objects,
+    relay::{self, RelayArgs},
+    serve,
 };
 
 /// Collector on the infra cluster: joins each VM with its placement and pulls its agent.
@@ -29,6 +31,9 @@ struct Cli {
 enum Command {
     /// Watch the inventory, pull all agents and serve the API.
     Serve(Serve),
+    /// Pass connections between the collector and the VMs of a tenant's network: TLS stays between
+    /// collector and agent. Runs in that network, e.g. in the tenant's namespace.
+    Relay(Relay),
     /// Validate the settings and the files that they name: certificates, keys, kubeconfig, folder.
     /// Each problem has file, key and the next command.
     CheckConfig(CheckConfig),
@@ -67,9 +72,23 @@ struct Crds {
 }
 
 #[derive(Debug, Args)]
+struct Relay {
+    #[command(flatten)]
+    relay: RelayArgs,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+#[derive(Debug, Args)]
 struct Serve {
     #[command(flatten)]
     file: ConfigFile,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+#[derive(Debug, Args)]
+struct LogFlags {
     /// Minimum level of log messages: error, warn, info, debug, trace. Overrides the setting
     /// log.level.
     #[arg(long = "log.level", value_name = "LEVEL", value_parser = setting_value::<LogLevel>)]
@@ -78,6 +97,13 @@ struct Serve {
     /// setting log.format.
     #[arg(long = "log.format", value_name = "FORMAT", value_parser = setting_value::<LogFormat>)]
     log_format: Option<LogFormat>,
+}
+
+impl LogFlags {
+    fn override_settings(&self, log: &mut LogSettings) {
+        log.level = self.log_level.unwrap_or(log.level);
+        log.format = self.log_format.unwrap_or(log.format);
+    }
 }
 
 /// Parses a value as in the settings.
@@ -109,13 +135,12 @@ pub fn main() -> Code {
     match cli.verb {
         Command::Serve(args) => match load(&args.file) {
             Ok(mut config) => {
-                let log = &mut config.log;
-                log.level = args.log_level.unwrap_or(log.level);
-                log.format = args.log_format.unwrap_or(log.format);
+                args.log.override_settings(&mut config.log);
                 serve::serve(&config)
             }
             Err(code) => code,
         },
+        Command::Relay(args) => run_relay(&args),
         Command::CheckConfig(args) => check_config(&args),
         Command::Doctor(args) => run_doctor(&args),
         Command::Schema => {
@@ -131,6 +156,16 @@ pub fn main() -> Code {
             Code::Ok
         }
     }
+}
+
+fn run_relay(args: &Relay) -> Code {
+    if args.relay.check {
+        print("relay: ok");
+        return Code::Ok;
+    }
+    let mut log = LogSettings::default();
+    args.log.override_settings(&mut log);
+    relay::run(&args.relay, &log)
 }
 
 fn check_config(args: &CheckConfig) -> Code {
@@ -233,9 +268,22 @@ mod tests {
             panic!()
         };
         assert_eq!(
-            (args.log_level, args.log_format),
+            (args.log.log_level, args.log.log_format),
             (Some(LogLevel::Debug), Some(LogFormat::Json))
         );
+        let Command::Relay(args) = parse("c relay --connect.allow-cidrs 10.0.0.0/8,fd00::/8").unwrap() else {
+            panic!()
+        };
+        assert_eq!((args.relay.allow.len(), args.relay.port), (2, 10911));
+        for wrong in [
+            "c relay",
+            "c relay --connect.allow-cidrs 10.0.0.0",
+            "c relay --connect.allow-cidrs 10.0.0.0/8 --connect.port 0",
+            "c relay --connect.allow-cidrs 10.0.0.0/8 --forward.collector https://a:1",
+            "c relay --connect.allow-cidrs 10.0.0.0/8 --idle-timeout 0s",
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
         let error = parse("c serve --log.level loud").unwrap_err().to_string();
         assert!(
             error.contains("--log.level") && error.contains("debug"),

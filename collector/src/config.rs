@@ -3,7 +3,9 @@
 //! The docstrings of the types are the descriptions in the JSON Schema; their readers are authors
 //! of the YAML.
 
+mod access;
 mod check;
+mod check_access;
 mod check_enrolment;
 mod enrolment;
 mod kubernetes;
@@ -22,6 +24,7 @@ use virtfleet_wire::{
     settings::{AGENT_PORT, CONFIG_API_VERSION, LogSettings, Span},
 };
 
+pub use access::{AccessSettings, CertificateAccess, TokenReviewSettings};
 pub use enrolment::EnrolmentSettings;
 pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings, UserClusterSettings};
 
@@ -96,13 +99,16 @@ impl Default for InventorySettings {
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerSettings {
     /// Address and port. With port 0 the kernel chooses one. Without `tls` the server uses HTTP, on
-    /// a loopback address only; other addresses require `tls` with `clientCA`.
+    /// a loopback address only; other addresses require `tls`, with `clientCA` or with tokens
+    /// (`access`).
     pub address: String,
     /// Address and port that serve only `/healthz` and `/readyz`, over HTTP without client
     /// authentication: kubelet has no client certificate. Absent: they are served at `address`.
     pub probe_address: Option<String>,
     /// Certificates for HTTPS.
     pub tls: ServerTls,
+    /// Who may read the API.
+    pub access: AccessSettings,
 }
 
 impl Default for ServerSettings {
@@ -111,6 +117,7 @@ impl Default for ServerSettings {
             address: "127.0.0.1:10912".to_owned(),
             probe_address: None,
             tls: ServerTls::default(),
+            access: AccessSettings::default(),
         }
     }
 }
@@ -123,9 +130,10 @@ pub struct ServerTls {
     pub certificate: Option<String>,
     /// The certificate's private key.
     pub key: Option<String>,
-    /// Authorities of client certificates, which are required: every client with one may read
-    /// everything. Agents' certificates are rejected, whoever signed them. Absent, on a loopback
-    /// address only: no client certificate is required.
+    /// Authorities of client certificates, which are required unless `server.access` accepts
+    /// tokens. A client with one may read what `server.access.certificates` says: by default
+    /// everything. Agents' certificates are rejected, whoever signed them. Absent: no client
+    /// certificate is required.
     #[serde(rename = "clientCA")]
     pub client_ca: Option<String>,
 }
@@ -257,5 +265,10 @@ impl ServerSettings {
     /// loopback addresses only.
     pub fn is_plain(&self) -> bool {
         self.tls.certificate.is_none()
+    }
+
+    /// Whether no client is authenticated. The validation allows it on loopback addresses only.
+    pub fn is_open(&self) -> bool {
+        self.tls.client_ca.is_none() && !self.access.has_tokens()
     }
 }

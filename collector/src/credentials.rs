@@ -7,7 +7,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use virtfleet_runtime::tls::{ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, TlsError};
+use virtfleet_runtime::tls::{ClientRule, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, TlsError};
 
 pub use self::check::check;
 use crate::config::{ScrapeTls, ServerSettings};
@@ -57,11 +57,16 @@ pub fn server(server: &ServerSettings) -> Result<Option<TlsAcceptor>, FileError>
         certificate: certificate.into(),
         key: key.into(),
         client_ca: tls.client_ca.as_ref().map(PathBuf::from),
-        clients: Vec::new(),
+        clients: ClientRule::AllExceptAgents,
     };
     let mut files = vec![("certificate", certificate), ("key", key)];
     files.extend(tls.client_ca.as_ref().map(|file| ("clientCA", file)));
-    TlsAcceptor::new(paths)
+    let acceptor = if server.access.has_tokens() {
+        TlsAcceptor::with_optional_certificates(paths)
+    } else {
+        TlsAcceptor::new(paths)
+    };
+    acceptor
         .map(Some)
         .map_err(|source| named("server.tls", &files, source))
 }

@@ -16,6 +16,7 @@ use std::{
 use jiff::Timestamp;
 use tokio::sync::watch;
 use virtfleet_collector_core::{
+    access::redact::InfraTerms,
     budget::BudgetOwner,
     dial::{DialRules, DialTarget},
     enrolment::EnrolmentSubject,
@@ -40,6 +41,8 @@ pub trait FleetRead: Send + Sync {
     fn findings(&self, key: &VmKey) -> Vec<Finding>;
     /// The label plan input of every VM that has one, by VM.
     fn label_inputs(&self) -> Vec<LabelInput>;
+    /// The names of the infra cluster, to hide them from tenants.
+    fn infra_terms(&self) -> Arc<InfraTerms>;
     /// Notifies of every new revision.
     fn revisions(&self) -> watch::Receiver<u64>;
 }
@@ -52,6 +55,8 @@ pub type Clock = fn() -> Timestamp;
 pub struct Fleet {
     index: RwLock<FleetIndex>,
     cached: RwLock<Arc<FleetSnapshot>>,
+    /// With the generation of the infra nodes that it was made of.
+    terms: RwLock<(u64, Arc<InfraTerms>)>,
     revision: watch::Sender<u64>,
     clock: Clock,
 }
@@ -62,6 +67,7 @@ impl Fleet {
         let index = FleetIndex::new(rules);
         Self {
             cached: RwLock::new(Arc::new(index.snapshot())),
+            terms: RwLock::default(),
             revision: watch::Sender::new(index.revision()),
             index: RwLock::new(index),
             clock,
@@ -210,6 +216,21 @@ impl FleetRead for Fleet {
         keys.iter().filter_map(|key| index.label_input(key)).collect()
     }
 
+    fn infra_terms(&self) -> Arc<InfraTerms> {
+        let index = self.read();
+        let generation = index.infra_generation();
+        {
+            let terms = self.terms.read().unwrap_or_else(PoisonError::into_inner);
+            if terms.0 == generation {
+                return Arc::clone(&terms.1);
+            }
+        }
+        let made = Arc::new(InfraTerms::new(index.infra_nodes()));
+        let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
+        *terms = (generation, Arc::clone(&made));
+        made
+    }
+
     fn revisions(&self) -> watch::Receiver<u64> {
         self.revision.subscribe()
     }
@@ -232,6 +253,7 @@ mod tests {
             selector: virtfleet_collector_core::facts::Selector::default(),
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         }))
     }
 

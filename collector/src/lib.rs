@@ -9,8 +9,10 @@
 //! writers: leader ─▶ labels (Nodes), health (GuestHealth), objects (statuses), events ─▶ API servers
 //! ```
 //! Only `inventory/cluster` watches Kubernetes. Only the tasks that `writers` starts write to it,
-//! while this process leads.
+//! while this process leads. `relay` is a program of its own: it runs in a tenant's network and
+//! passes bytes between scrape and agents.
 
+pub mod access;
 mod agent_tasks;
 pub mod api;
 mod bounded;
@@ -30,6 +32,7 @@ pub mod leader;
 pub mod objects;
 mod page;
 mod print;
+pub mod relay;
 pub mod scrape;
 pub mod serve;
 pub mod tenants;

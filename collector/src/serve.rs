@@ -34,6 +34,7 @@ use virtfleet_runtime::{
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
 use crate::{
+    access::{self, AccessMetrics},
     agent_tasks::{AgentClients, AgentContext},
     api::{self, ApiState},
     ca::{LoadedCa, SecretClients},
@@ -102,19 +103,14 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let mut registry = own_registry();
     let agents = AgentClients::new(config, &mut registry)?;
     let server_metrics = ServerMetrics::register(&mut registry);
+    let access_metrics = AccessMetrics::register(&mut registry);
 
     warn_about_files(config);
     let tenants = Arc::new(Tenants::default());
-    let cluster = if let Some(settings) = &config.inventory.cluster {
-        let metrics = WatchMetrics::register(&mut registry);
-        let inventory = Inventory::new(settings, config.scrape.service_cidrs.as_deref(), &tenants);
-        Some((inventory.await?, metrics))
-    } else {
-        check_folder(config, &shutdown).await?;
-        None
-    };
+    let cluster = live_inventory(config, &tenants, &mut registry, &shutdown).await?;
     let clients = cluster.as_ref().map(|(cluster, _)| cluster.secret_clients());
     let ca = load_ca(config, clients, &shutdown).await?;
+    let access = access::from_settings(&config.server, tenants.infra(), access_metrics)?;
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -157,6 +153,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
 
     let state = ApiState {
+        access: Arc::new(access),
         fleet,
         labels: Arc::clone(&writers.statuses),
         write_access: writers.write_access.clone(),
@@ -205,6 +202,22 @@ async fn load_ca(
         () = shutdown.graceful.cancelled() => anyhow::bail!("stopped before the authority could be loaded"),
         loaded = LoadedCa::load(config, clients.as_ref()) => loaded,
     }
+}
+
+/// The infra cluster; none if the inventory is a folder, which is checked.
+async fn live_inventory(
+    config: &CollectorConfig,
+    tenants: &Tenants,
+    registry: &mut Registry,
+    shutdown: &Shutdown,
+) -> anyhow::Result<Option<(Inventory, WatchMetrics)>> {
+    let Some(settings) = &config.inventory.cluster else {
+        check_folder(config, shutdown).await?;
+        return Ok(None);
+    };
+    let metrics = WatchMetrics::register(registry);
+    let inventory = Inventory::new(settings, config.scrape.service_cidrs.as_deref(), tenants);
+    Ok(Some((inventory.await?, metrics)))
 }
 
 /// Checks that the folder is readable before readiness is reported; the watch reads it again and

@@ -160,9 +160,11 @@ say settings-after-remove "$(ls root/etc/virtfleet)"
 
 mkdir -p root/var/lib/virtfleet/journal root/var/lib/virtfleet/other
 touch root/var/lib/virtfleet/journal/1 root/var/lib/virtfleet/other/2
+mkdir -m 700 root/var/lib/virtfleet-agent
+touch root/var/lib/virtfleet-agent/key.der
 run dpkg --purge virtfleet-agent >log 2>&1 || { cat log >&2; exit 1; }
 say enabled-after-purge "$(units)"
-say left "$(cd root && find etc/virtfleet run/virtfleet var/lib/virtfleet -type f 2>/dev/null)"
+say left "$(cd root && find etc/virtfleet run/virtfleet var/lib/virtfleet var/lib/virtfleet-agent -type f 2>/dev/null)"
 "#;
 
 /// As an image builder installs it: a chroot, and no systemd that runs.
@@ -193,7 +195,7 @@ fn tier3_it_comes_and_goes_cleanly_in_a_root_without_systemd() {
         .unwrap();
     let all = "./multi-user.target.wants/virtfleet-agent.service ./multi-user.target.wants/virtfleet-dns.service \
                ./multi-user.target.wants/virtfleet-provision.service ./multi-user.target.wants/virtfleet-reconcile.path \
-               ./multi-user.target.wants/virtfleet-settings.path";
+               ./multi-user.target.wants/virtfleet-settings.path ./sysinit.target.wants/virtfleet-agent.socket";
     let expected = [
         ("user", "virtfleet"),
         ("shell", "/usr/sbin/nologin"),

@@ -65,7 +65,7 @@ fn stand_in() -> Result<TempDir> {
         .arg(at(UNITS))
         .text(Duration::from_secs(30))?;
     fs::create_dir_all(at(&wants))?;
-    for program in ["virtfleet-agent", "sh", "sleep", "ln"] {
+    for program in ["virtfleet-agent", "sh", "sleep", "ln", "true"] {
         let path = at(&format!("usr/bin/{program}"));
         fs::write(&path, "")?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
@@ -234,6 +234,40 @@ fn what_cloud_init_waits_for_does_not_wait_for_cloud_init() {
             lines.iter().any(|line| line.starts_with("TimeoutStartSec=")),
             "{unit}: what waits for it needs a limit"
         );
+    }
+}
+
+/// No process of a service may listen on the agent's port before systemd does.
+#[test]
+fn the_port_is_held_before_any_service_starts_and_starts_none() {
+    let socket = fs::read_to_string(shipped("systemd/virtfleet-agent.socket")).unwrap();
+    let agent = fs::read_to_string(shipped("systemd/virtfleet-agent.service")).unwrap();
+    let port = fs::read_to_string(shipped("systemd/virtfleet-port.service")).unwrap();
+    let has = |text: &str, wanted: &str| {
+        assert!(
+            text.lines().any(|line| line == wanted),
+            "{wanted} is not in\n{text}"
+        );
+    };
+    let listens = format!("ListenStream={}", virtfleet_wire::settings::AGENT_PORT);
+    for line in [
+        "DefaultDependencies=no",
+        "Before=sysinit.target",
+        "WantedBy=sysinit.target",
+        &listens,
+        "BindIPv6Only=both",
+        "TriggerLimitIntervalSec=0",
+        "Service=virtfleet-port.service",
+    ] {
+        has(&socket, line);
+    }
+    has(&agent, "Sockets=virtfleet-agent.socket");
+    for line in [
+        "RemainAfterExit=yes",
+        "BindsTo=virtfleet-agent.socket",
+        "ExecStart=/bin/true",
+    ] {
+        has(&port, line);
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! scenarios/*.rs ──┐                 ┌─ process, wait, ports   start programs and wait, without fixed sleeps
-//! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape            certificates, an HTTP(S) client
+//! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape, enrolment certificates, an HTTP(S) client, a client of enrolment
 //!                                    ├─ bins, parts, skip      programs under test, servers; skipping
 //!                                    ├─ guest, real            real VMs under QEMU, also in a fleet
 //!                                    ├─ cluster                Kubernetes API servers and objects
@@ -30,6 +30,7 @@ pub mod cluster;
 pub mod delivered;
 pub mod disks;
 pub mod dns;
+pub mod enrolment;
 pub mod guest;
 pub mod loops;
 pub mod machine;

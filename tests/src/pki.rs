@@ -11,8 +11,8 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
-    IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
+    BasicConstraints, CertificateParams, CertificateSigningRequestParams, CertifiedIssuer, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType,
 };
 use rustls::{
     ClientConfig, RootCertStore, ServerConfig,
@@ -91,6 +91,24 @@ impl Authority {
         self.sign(common, dns, uri, purpose)
     }
 
+    /// Issues an agent's certificate for a CSR in PEM, as a collector does. The CSR's signature is
+    /// verified.
+    pub fn certify(
+        &self,
+        csr: &str,
+        uri: &str,
+        adjust: impl FnOnce(&mut CertificateParams),
+    ) -> Result<String> {
+        let mut request = CertificateSigningRequestParams::from_pem(csr).context("CSR")?;
+        let mut params = CertificateParams::new([AGENT_DNS.to_owned()])?;
+        let uri = uri.try_into().with_context(|| format!("URI {uri:?}"))?;
+        params.subject_alt_names.push(SanType::URI(uri));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        adjust(&mut params);
+        request.params = params;
+        Ok(request.signed_by(&self.issuer)?.pem())
+    }
+
     fn sign(
         &self,
         common: &str,
@@ -162,7 +180,8 @@ impl Identity {
         self.key.serialize_pem()
     }
 
-    pub(crate) fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    /// Certificate and key, as rustls takes them.
+    pub fn der(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         let key = PrivatePkcs8KeyDer::from(self.key.serialize_der());
         (vec![self.certificate.der().clone()], PrivateKeyDer::Pkcs8(key))
     }

@@ -251,12 +251,14 @@ pub fn complete(state: &str) -> Result<()> {
         "/etc/virtfleet/agent.d/50-delivery.yaml",
         "/etc/virtfleet/tls/agent.key",
         "/etc/systemd/system/virtfleet-agent.service ",
+        "/etc/systemd/system/virtfleet-agent.socket ",
         "/etc/systemd/system/virtfleet-provision.service ",
         "/etc/systemd/system/virtfleet-reconcile.path ",
         "/etc/systemd/system/kubelet.service.d/10-virtfleet.conf",
         "/etc/udev/rules.d/90-virtfleet.rules",
         "/var/lib/virtfleet/delivery/deliver",
         "multi-user.target.wants/virtfleet-agent.service -> ",
+        "sysinit.target.wants/virtfleet-agent.socket -> ",
     ] {
         anyhow::ensure!(state.contains(wanted), "{wanted} is missing:\n{state}");
     }

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use bytes::Bytes;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::{HeaderMap, Request, StatusCode, client::conn::http1::SendRequest, header};
 use hyper_util::rt::TokioIo;
 use rustls::{ClientConfig, pki_types::ServerName};
@@ -56,7 +56,7 @@ impl Answer {
 /// A connection to one server, for threads that are not async.
 pub struct Client {
     runtime: Runtime,
-    sender: SendRequest<Empty<Bytes>>,
+    sender: SendRequest<Full<Bytes>>,
     host: String,
     deadline: Duration,
 }
@@ -100,7 +100,17 @@ impl Client {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let request = request.body(Empty::new())?;
+        self.send(path, request.body(Full::default())?)
+    }
+
+    /// Sends a POST request with a JSON body.
+    pub fn post(&mut self, path: &str, body: &impl serde::Serialize) -> Result<Answer> {
+        let body = serde_json::to_vec(body)?;
+        let request = Request::post(path).header(header::HOST, &self.host);
+        self.send(path, request.body(Full::from(body))?)
+    }
+
+    fn send(&mut self, path: &str, request: Request<Full<Bytes>>) -> Result<Answer> {
         let sender = &mut self.sender;
         let exchange = async {
             sender.ready().await?;
@@ -123,7 +133,7 @@ impl Client {
     }
 }
 
-async fn open(address: SocketAddr, tls: Option<Arc<ClientConfig>>) -> Result<SendRequest<Empty<Bytes>>> {
+async fn open(address: SocketAddr, tls: Option<Arc<ClientConfig>>) -> Result<SendRequest<Full<Bytes>>> {
     let stream = TcpStream::connect(address)
         .await
         .with_context(|| format!("connect to {address}"))?;
@@ -138,7 +148,7 @@ async fn open(address: SocketAddr, tls: Option<Arc<ClientConfig>>) -> Result<Sen
     }
 }
 
-async fn shake<S>(stream: S) -> Result<SendRequest<Empty<Bytes>>>
+async fn shake<S>(stream: S) -> Result<SendRequest<Full<Bytes>>>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

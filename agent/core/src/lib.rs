@@ -5,6 +5,7 @@
 pub mod dbus;
 pub mod disks;
 pub mod dns;
+pub mod enrolment;
 pub mod guest;
 pub mod identity;
 pub mod netlink;

@@ -46,6 +46,7 @@ pub use files::{
     durable::{link_atomic, remove_durably},
     image,
     lock::{Holder, Lock, LockError, lock_waiting, lock_within},
+    private::make_private_directory,
     probe::{
         exists, is_directory, is_present, is_readable, link_name, modified_seconds, read_directory,
         real_path, require, try_exists,
@@ -67,7 +68,7 @@ pub use nic::{
     link::{Link, Traffic, link, pause, schedule, softirq, steer, traffic},
     network_calls::{Ethtool, NetworkCalls, NetworkError, TcpSockets},
     nic_calls::{NicCalls, QueueCounters, nic_calls},
-    ports::{Port, try_port},
+    ports::{Port, listener_owners, try_port},
 };
 pub use nix::errno::Errno;
 pub use proc::{
@@ -75,6 +76,7 @@ pub use proc::{
     clock_calls::{ClockCalls, ClockState},
     kernel::{FsSpace, Kernel, MachineCalls, Statfs, Uname, page_size},
     memory::release_memory,
+    passed_sockets::passed_sockets,
     tasks::{TaskError, Tasks},
 };
 pub use requests::{

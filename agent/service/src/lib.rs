@@ -5,6 +5,7 @@
 
 pub mod dns_watch;
 pub mod doctor;
+pub mod enrolment;
 pub mod pause;
 pub mod report;
 pub mod server;

@@ -154,17 +154,8 @@ fn load_and_start(
             started.push(unit.to_owned());
         }
     }
-    let later: Vec<&str> = guest::enabled()
-        .filter(|unit| !guest::SYNCHRONOUS.contains(unit))
-        .collect();
-    if run(
-        Tool::new("systemctl")
-            .args(["start", "--no-block"])
-            .args(later.iter().copied()),
-        "they start at the next boot",
-    ) {
-        started.extend(later.iter().map(|unit| (*unit).to_owned()));
-    }
+    // First, because an earlier agent holds the port that the socket needs. The agent's unit starts
+    // the socket.
     let other_unit = plan
         .files
         .iter()
@@ -174,6 +165,17 @@ fn load_and_start(
             Tool::new("systemctl").args(["try-restart", "--no-block", guest::AGENT_UNIT]),
             "the earlier agent continues until it is restarted",
         );
+    }
+    let later: Vec<&str> = guest::enabled()
+        .filter(|unit| !guest::SYNCHRONOUS.contains(unit) && *unit != guest::AGENT_SOCKET)
+        .collect();
+    if run(
+        Tool::new("systemctl")
+            .args(["start", "--no-block"])
+            .args(later.iter().copied()),
+        "they start at the next boot",
+    ) {
+        started.extend(later.iter().map(|unit| (*unit).to_owned()));
     }
     outcome.started = started;
 }
@@ -231,9 +233,9 @@ mod tests {
                 "systemctl daemon-reload",
                 "systemctl start virtfleet-provision.service",
                 "systemctl start virtfleet-dns.service",
+                "systemctl try-restart --no-block virtfleet-agent.service",
                 "systemctl start --no-block virtfleet-agent.service virtfleet-discard.timer \
                  virtfleet-reconcile.path virtfleet-reconcile.timer virtfleet-settings.path",
-                "systemctl try-restart --no-block virtfleet-agent.service",
             ]
         );
         assert_eq!(outcome.warnings, [""; 0]);

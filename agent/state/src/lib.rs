@@ -1,7 +1,7 @@
 //! State that root's reconcile runs and the unprivileged agent share: settings files, state files,
 //! and the identity and virtio devices, which are read from the guest and completed from state
-//! files. This crate accesses the guest only through `virtfleet-agent-host` and writes only state
-//! files.
+//! files. This crate accesses the guest only through `virtfleet-agent-host`, and writes only state
+//! files and those of the enrolment.
 //!
 //! ```text
 //! root (provision) ─ StateFile::write ─▶ /run/virtfleet/state/*.json
@@ -10,6 +10,7 @@
 
 mod cached;
 pub mod dns_history;
+pub mod enrolment;
 mod file;
 mod files;
 pub mod identity;

@@ -127,16 +127,18 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<
         region: node.and_then(|node| node.region()).map(str::to_owned),
         zone: node.and_then(|node| node.zone()).map(str::to_owned),
         state,
-        agent: agent_view(store, vmi, state, &entry.pulls),
+        agent: agent_view(store, vmi, state, entry),
         guest: guest(vmi, &entry.pulls),
         findings: found.len() + of_agent.len(),
         severities: SeverityCounts::of(found.iter().chain(of_agent)),
         findings_key: findings_key(found.iter().chain(of_agent)),
+        cluster_label: entry.keys.cluster_label.clone(),
     };
     (view, found)
 }
 
-fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
+/// Hash of the ids and severities of findings.
+pub(crate) fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
     let mut hasher = DefaultHasher::new();
     for finding in findings {
         (&finding.id, finding.severity as u8).hash(&mut hasher);
@@ -144,7 +146,8 @@ fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u64 {
     hasher.finish()
 }
 
-fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, pulls: &PullHistory) -> AgentView {
+fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, entry: &VmEntry) -> AgentView {
+    let pulls = &entry.pulls;
     let status = match &pulls.last_try {
         _ if !state.can_answer() => AgentStatus::Off,
         _ if !store.rules.pulls() => AgentStatus::Disabled,
@@ -160,6 +163,7 @@ fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, pulls: &PullHist
     AgentView {
         status,
         address: dialled,
+        way: dialled.map(|_| store.way_of(entry)),
         verified_ms: pulls.verified_at(dialled),
         version: answer.map(|answer| answer.report.agent_version.to_string()),
         last_seen_ms: seen,

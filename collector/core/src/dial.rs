@@ -14,10 +14,11 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 use virtfleet_wire::{
     ids::{Uid, VmKey},
     settings::AGENT_PORT,
@@ -26,6 +27,8 @@ use virtfleet_wire::{
 use crate::{
     facts::{LauncherPod, Vmi, VmiInterface},
     pull_result::{Failure, FailureClass},
+    special_ranges::{SpecialRange, check_ranges, check_special, v4, v6},
+    way::AgentWay,
 };
 
 /// Address of an agent, and the identity that its certificate must have.
@@ -40,6 +43,8 @@ pub struct DialTarget {
     pub vm_uid: Option<Uid>,
     /// Address and port to dial.
     pub address: SocketAddr,
+    /// How to reach that address.
+    pub way: AgentWay,
 }
 
 impl DialTarget {
@@ -63,7 +68,7 @@ impl DialTarget {
 /// Which addresses may be dialled, and on which port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialRules {
-    allow: Vec<IpNet>,
+    allow: Arc<[IpNet]>,
     service: Vec<IpNet>,
     /// Source of `service`, for messages.
     service_from: &'static str,
@@ -79,10 +84,16 @@ pub enum Refusal {
     ReportedByGuest,
     /// Not an address of the virt-launcher pod.
     NotPodAddress,
-    /// In a special range, which only an entry inside it allows: the range's name, and the range.
-    Special(&'static str, IpNet),
+    /// In a special range, which only an entry inside it allows.
+    Special(SpecialRange),
     /// In no range of `allowCIDRs`.
     NotAllowed,
+}
+
+impl From<SpecialRange> for Refusal {
+    fn from(special: SpecialRange) -> Self {
+        Self::Special(special)
+    }
 }
 
 impl fmt::Display for Refusal {
@@ -90,23 +101,13 @@ impl fmt::Display for Refusal {
         match self {
             Self::ReportedByGuest => f.write_str("reported by the guest agent"),
             Self::NotPodAddress => f.write_str("not an address of the virt-launcher pod"),
-            Self::Special(what, range) => write!(
+            Self::Special(special) => write!(
                 f,
-                "{what} ({range}), which only an entry of scrape.allowCIDRs inside that range allows"
+                "{special}, which only an entry of scrape.allowCIDRs inside that range allows"
             ),
             Self::NotAllowed => f.write_str("not in scrape.allowCIDRs"),
         }
     }
-}
-
-const fn v4(a: u8, b: u8, c: u8, d: u8, prefix: u8) -> IpNet {
-    IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix))
-}
-const fn v6(first: u16, prefix: u8) -> IpNet {
-    IpNet::V6(Ipv6Net::new_assert(
-        Ipv6Addr::new(first, 0, 0, 0, 0, 0, 0, 0),
-        prefix,
-    ))
 }
 
 /// Private addresses: RFC 1918, carrier-grade NAT (RFC 6598, which pod networks use), IPv6 unique
@@ -121,21 +122,6 @@ pub const DEFAULT_ALLOW: [IpNet; 5] = [
 /// kubeadm's default service range.
 pub const DEFAULT_SERVICE: [IpNet; 1] = [v4(10, 96, 0, 0, 12)];
 
-const SPECIAL: [(&str, IpNet); 9] = [
-    ("loopback", v4(127, 0, 0, 0, 8)),
-    (
-        "loopback",
-        IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::LOCALHOST, 128)),
-    ),
-    ("link-local", v4(169, 254, 0, 0, 16)),
-    ("link-local", v6(0xfe80, 10)),
-    ("multicast", v4(224, 0, 0, 0, 4)),
-    ("multicast", v6(0xff00, 8)),
-    ("unspecified", v4(0, 0, 0, 0, 8)),
-    ("unspecified", v6(0, 128)),
-    ("broadcast", v4(255, 255, 255, 255, 32)),
-];
-
 impl Default for DialRules {
     fn default() -> Self {
         Self::new(DEFAULT_ALLOW.to_vec(), DEFAULT_SERVICE.to_vec(), AGENT_PORT)
@@ -147,10 +133,9 @@ impl DialRules {
     /// Rules with these allowed ranges (`scrape.allowCIDRs`), service ranges
     /// (`scrape.serviceCIDRs`) and port.
     pub fn new(allow: Vec<IpNet>, service: Vec<IpNet>, port: u16) -> Self {
-        let plain = |nets: Vec<IpNet>| nets.into_iter().map(unmap_net).collect();
         Self {
-            allow: plain(allow),
-            service: plain(service),
+            allow: allow.into_iter().map(unmap_net).collect(),
+            service: service.into_iter().map(unmap_net).collect(),
             service_from: "a service address by scrape.serviceCIDRs",
             port,
             pods_only: false,
@@ -193,6 +178,11 @@ impl DialRules {
         is_change
     }
 
+    /// The allowed ranges.
+    pub fn allowed(&self) -> &Arc<[IpNet]> {
+        &self.allow
+    }
+
     /// The port that is dialled.
     pub fn port(&self) -> u16 {
         self.port
@@ -204,17 +194,9 @@ impl DialRules {
     /// Why it may not.
     pub fn check(&self, address: IpAddr) -> Result<(), Refusal> {
         let address = address.to_canonical();
-        let special = SPECIAL.iter().copied();
+        check_special(address, &self.allow)?;
         let service = self.service.iter().map(|range| (self.service_from, *range));
-        for (what, range) in special
-            .chain(service)
-            .filter(|(_, range)| range.contains(&address))
-        {
-            let opened = |allowed: &IpNet| range.contains(allowed) && allowed.contains(&address);
-            if !self.allow.iter().any(opened) {
-                return Err(Refusal::Special(what, range));
-            }
-        }
+        check_ranges(service, address, &self.allow)?;
         if self.allow.iter().any(|allowed| allowed.contains(&address)) {
             Ok(())
         } else {

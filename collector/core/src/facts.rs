@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
 
 pub use crate::label_map::Labels;
-use crate::labels::policy::LabelPolicy;
+use crate::{host_port::HostPort, labels::policy::LabelPolicy};
 
 /// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this
 /// full read, and objects that were known before `Init` and not applied since are removed. A broken
@@ -240,6 +240,8 @@ pub struct UserCluster {
     pub labels: Labels,
     /// `spec.suspend`: nothing is written to the user cluster.
     pub suspend: bool,
+    /// `spec.relay.address`: the agents of its VMs are dialled through this relay.
+    pub relay: Option<HostPort>,
 }
 
 /// A `VirtualMachineInstanceMigration`: records a node on which a VM has run.

@@ -226,6 +226,7 @@ mod tests {
                 agent: AgentView {
                     status,
                     address: None,
+                    way: None,
                     version: None,
                     verified_ms: None,
                     last_seen_ms: None,
@@ -240,6 +241,7 @@ mod tests {
                 findings: 0,
                 severities: SeverityCounts::default(),
                 findings_key: 0,
+                cluster_label: None,
             },
             labels: Labels::default(),
             infra_node_labels: Labels::default(),

@@ -27,7 +27,7 @@ use crate::{
     dial::{DialRules, DialTarget},
     enrolment::EnrolmentSubject,
     expected::ExpectedIdentity,
-    facts::{FactKey, InventoryEvent},
+    facts::{FactKey, InfraNode, InventoryEvent},
     findings::{self, Gap, keep_since},
     keys::SharedValue,
     pull_result::{Failure, FailureClass, PullResult},
@@ -52,6 +52,8 @@ pub struct FleetIndex {
     /// folder.
     statuses: Option<BTreeMap<ClusterName, ClusterStatus>>,
     budget: ReportBudget,
+    /// Grows with every change of an infra node.
+    infra_generation: u64,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
 }
@@ -208,6 +210,16 @@ impl FleetIndex {
         }
     }
 
+    /// Grows with every change of [`FleetIndex::infra_nodes`].
+    pub fn infra_generation(&self) -> u64 {
+        self.infra_generation
+    }
+
+    /// Every infra node of the inventory, by name.
+    pub fn infra_nodes(&self) -> impl Iterator<Item = &InfraNode> {
+        self.store.infra_nodes.values()
+    }
+
     /// All details of one VM; none for an unknown VM.
     pub fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         detail::detail(&self.store, key)
@@ -255,6 +267,7 @@ impl FleetIndex {
                 .clone()
                 .or_else(|| entry.vm.as_ref().and_then(|vm| vm.uid.clone())),
             address: self.store.address_of(vmi)?,
+            way: self.store.way_of(entry),
         })
     }
 

@@ -183,11 +183,14 @@ fn by_hostname(
     (None, vec![finding])
 }
 
+/// End of a list of VMs that is not complete.
+pub(crate) const MORE_VMS: &str = " and others";
+
 /// Formats `a/b, c/d`, with `and others` when there are more.
 pub(crate) fn name_all(vms: &[VmKey], more: bool) -> String {
     let mut text = vms.iter().map(VmKey::to_string).collect::<Vec<_>>().join(", ");
     if more {
-        text.push_str(" and others");
+        text.push_str(MORE_VMS);
     }
     text
 }

@@ -4,7 +4,8 @@
 //! ```text
 //! facts (inventory) ──▶ index ──▶ view (API, metrics, CLI)
 //! pulls (scrape)    ──▶   │
-//!                         ├──▶ dial: which address of a VM may be dialled
+//!                         │      └──▶ access: what a tenant may see of it
+//!                         ├──▶ dial: which address of a VM may be dialled; way: directly or through a relay
 //!                         ├──▶ labels: the desired labels of its Node, and the patch
 //!                         ├──▶ health: the conditions of its GuestHealth
 //!                         └──▶ enrolment: whether its agent gets a certificate
@@ -15,9 +16,11 @@
 //! without `UserCluster`; [`state`] and [`identity`] evaluate the VM; `derive` makes its view and
 //! findings; `snapshot` counts hosts and clusters.
 
+pub mod access;
 mod agent;
 pub mod budget;
 mod cluster_label;
+pub mod connect_head;
 mod derive;
 mod detail;
 pub mod dial;
@@ -26,6 +29,7 @@ pub mod expected;
 pub mod facts;
 pub mod findings;
 pub mod health;
+pub mod host_port;
 pub mod identity;
 pub mod index;
 mod join;
@@ -40,7 +44,9 @@ mod selector;
 mod selectors;
 mod small_set;
 mod snapshot;
+pub mod special_ranges;
 pub mod state;
 mod store;
 pub mod tenant;
 pub mod view;
+pub mod way;

@@ -44,18 +44,21 @@ pub(crate) fn cluster_label(seen: &Labels) -> Option<ClusterLabel> {
 /// The finding about a VM whose labels name a user cluster that does not select it.
 pub(crate) fn finding(store: &Store, vm: &VmKey, seen: &Labels, entry: &VmEntry) -> Option<Finding> {
     let cluster_label = entry.keys.cluster_label.as_ref()?;
-    let found = match store.clusters.get(&cluster_label.cluster) {
-        None => without_cluster(vm, cluster_label),
-        Some(cluster) => unmatched(vm, seen, cluster_label, cluster),
-    };
-    Some(
-        found
-            .with(
-                "label",
-                format!("{}={}", cluster_label.key, cluster_label.cluster),
-            )
-            .with("cluster", &cluster_label.cluster),
-    )
+    Some(match store.clusters.get(&cluster_label.cluster) {
+        None => unknown_cluster(vm, cluster_label),
+        Some(cluster) => with_label(unmatched(vm, seen, cluster_label, cluster), cluster_label),
+    })
+}
+
+/// The finding about a VM whose labels name a user cluster without `UserCluster`.
+pub(crate) fn unknown_cluster(vm: &VmKey, cluster_label: &ClusterLabel) -> Finding {
+    with_label(without_cluster(vm, cluster_label), cluster_label)
+}
+
+fn with_label(found: Finding, label: &ClusterLabel) -> Finding {
+    found
+        .with("label", format!("{}={}", label.key, label.cluster))
+        .with("cluster", &label.cluster)
 }
 
 fn without_cluster(vm: &VmKey, cluster_label: &ClusterLabel) -> Finding {

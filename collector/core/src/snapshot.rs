@@ -112,7 +112,9 @@ fn cluster_status(
     }
 }
 
-fn without_cluster(keys: &BTreeSet<&str>, namespaces: &BTreeSet<&Namespace>) -> String {
+/// The message of a cluster that only labels of VMs name: the keys of these labels, and the VMs'
+/// namespaces.
+pub(crate) fn without_cluster(keys: &BTreeSet<&str>, namespaces: &BTreeSet<&Namespace>) -> String {
     let keys = keys.iter().copied().collect::<Vec<_>>().join(", ");
     let mut message = format!("there is no UserCluster; VMs name this cluster in their labels {keys}");
     if namespaces.len() > 1 {
@@ -142,7 +144,8 @@ fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> Cl
     }
 }
 
-fn count(view: &mut ClusterView, vm: &VmView) {
+/// Counts a VM of a cluster.
+pub(crate) fn count(view: &mut ClusterView, vm: &VmView) {
     view.vms += 1;
     // A migrating VM still runs.
     view.running += usize::from(matches!(vm.state, VmState::Running | VmState::Migrating));

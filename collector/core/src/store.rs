@@ -21,6 +21,7 @@ use crate::{
     selectors::Selectors,
     small_set::SmallSet,
     view::VmView,
+    way::{AgentWay, RelayWay},
 };
 
 /// Results of the pulls of one incarnation of a VM.
@@ -253,6 +254,19 @@ impl Store {
         self.rules.choose(vmi, self.launcher(vmi))
     }
 
+    /// How the agent of a VM is reached: through the relay of its user cluster, if that has one.
+    pub(crate) fn way_of(&self, entry: &VmEntry) -> AgentWay {
+        let cluster = entry.keys.tenant.cluster();
+        let relay = cluster.and_then(|name| self.clusters.get(name)?.relay.as_ref().zip(Some(name)));
+        relay.map_or(AgentWay::Direct, |(address, cluster)| {
+            AgentWay::Relay(RelayWay {
+                cluster: cluster.clone(),
+                address: address.clone(),
+                allow: Arc::clone(self.rules.allowed()),
+            })
+        })
+    }
+
     /// The VM of this name in the namespace of a cluster.
     pub(crate) fn vm_in(&self, cluster: &ClusterName, name: &str) -> Option<VmKey> {
         let namespace = self.clusters.get(cluster)?.namespace.clone();
@@ -416,6 +430,7 @@ pub(crate) mod tests {
             },
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         }
     }
     pub(crate) fn user_node(cluster: &str, name: &str, provider: Option<&str>) -> UserNode {

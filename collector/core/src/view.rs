@@ -14,10 +14,12 @@ use virtfleet_wire::{
     report::GuestReport,
 };
 
+pub use crate::cluster_label::ClusterLabel;
 use crate::{
     enrolment::{EnrolmentState, KeyFingerprint},
     facts::{Labels, Migration},
     pull_result::{Failure, MetricsSummary, UnixMs},
+    way::AgentWay,
 };
 
 /// A list in the API.
@@ -157,6 +159,9 @@ pub struct VmView {
     /// Hash of the findings' ids and severities; internal.
     #[serde(skip)]
     pub findings_key: u64,
+    /// The user cluster in its labels, when no `UserCluster` selects it; internal.
+    #[serde(skip)]
+    pub cluster_label: Option<ClusterLabel>,
 }
 
 /// Number of findings of each severity.
@@ -202,6 +207,9 @@ pub struct AgentView {
     pub status: AgentStatus,
     /// The address that is dialled.
     pub address: Option<SocketAddr>,
+    /// How that address is reached; none if there is none.
+    #[serde(default)]
+    pub way: Option<AgentWay>,
     /// Time of the last verification of its certificate at that address; none if the last pulls did
     /// not verify it.
     pub verified_ms: Option<UnixMs>,

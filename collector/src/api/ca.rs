@@ -2,27 +2,13 @@
 
 use axum::http::StatusCode;
 use futures_util::future::BoxFuture;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::{
     error::ApiError,
     reply::Reply,
     route::{ApiRequest, json_body},
 };
-use crate::ca::{CaChangeError, CaService, CaStoreError, RootKind};
-
-/// Body of `POST /api/v1/ca/rotate`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RotateRequest {
-    /// The root to replace.
-    pub root: RootKind,
-    /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has only
-    /// the oldest root of clients no longer accept collectors.
-    #[serde(default)]
-    pub drop_oldest: bool,
-}
+use crate::ca::{CaChangeError, CaService, CaStoreError, Rotation};
 
 pub(super) fn status(request: &ApiRequest) -> Result<Reply, ApiError> {
     Reply::json(&service(request)?.status())
@@ -35,8 +21,8 @@ pub(super) fn client_roots(request: &ApiRequest) -> Result<Reply, ApiError> {
 pub(super) fn rotate(request: ApiRequest) -> BoxFuture<'static, Result<Reply, ApiError>> {
     Box::pin(async move {
         let service = service(&request)?;
-        let body: RotateRequest = json_body(&request.body)?;
-        match service.rotate(body.root, body.drop_oldest).await {
+        let rotation: Rotation = json_body(&request.body)?;
+        match service.rotate(rotation).await {
             Ok(status) => Reply::json(&status),
             Err(error) => Err(refused(&error)),
         }

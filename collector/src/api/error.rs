@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::leader::LeaseView;
+use crate::{access::AccessError, leader::LeaseView};
 
 /// The body of every response with a status of 400 or above.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,8 +17,9 @@ pub struct ErrorBody {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorDetail {
     /// Stable, for programs: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
-    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_recorded`, `not_leading`, `agent_failed`,
-    /// `invalid_body`, `unsupported_media_type`, `ca_refused`, `ca_unavailable`, `internal`.
+    /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_recorded`, `not_leading`,
+    /// `agent_failed`, `invalid_body`, `unsupported_media_type`, `ca_refused`, `ca_unavailable`,
+    /// `unauthenticated`, `forbidden`, `access_unavailable`, `internal`.
     pub code: String,
     /// One sentence that names the parameter, the path or the object.
     pub message: String,
@@ -100,6 +101,16 @@ impl ApiError {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", message, remedy)
     }
 
+    /// As [`ApiError::not_leading`], for callers that may not see the collector's own objects.
+    pub(super) fn standby() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not_leading",
+            "this collector is a standby, and only the leader has this data",
+            "repeat the request on a new connection: the Service has several collectors",
+        )
+    }
+
     /// 503: the maximum number of long polls is waiting.
     pub(super) fn busy() -> Self {
         Self::new(
@@ -118,5 +129,16 @@ impl ApiError {
             message,
             "this is a bug in virtfleet-collector: please report it with the collector's log",
         )
+    }
+}
+
+impl From<AccessError> for ApiError {
+    fn from(error: AccessError) -> Self {
+        let (status, code) = match &error {
+            AccessError::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            AccessError::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden"),
+            AccessError::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "access_unavailable"),
+        };
+        Self::new(status, code, error.to_string(), error.remedy())
     }
 }

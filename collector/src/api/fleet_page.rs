@@ -20,7 +20,7 @@ pub(super) fn page(request: &ApiRequest) -> Result<Reply, ApiError> {
     write(&mut page, &request.snapshot);
     // Only the leader compares labels; series of a standby would contradict those of the leader.
     if request.snapshot.synced && request.api.write_access.standby().is_none() {
-        label_drift(&mut page, request.api.labels.drift());
+        label_drift(&mut page, request.visible_drift(request.api.labels.drift()));
     }
     Ok(Reply::page(&page))
 }

@@ -69,7 +69,10 @@ pub(crate) fn action_name(action: Action) -> &'static str {
 
 pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
     if let Some(lease) = request.api.write_access.standby() {
-        return Err(ApiError::not_leading(&lease));
+        return Err(match request.tenant {
+            None => ApiError::not_leading(&lease),
+            Some(_) => ApiError::standby(),
+        });
     }
     let query = &request.query;
     let mut views = Vec::new();
@@ -94,10 +97,12 @@ fn decided(request: &ApiRequest, input: &LabelInput) -> Vec<LabelView> {
     let Some(status) = status.filter(|status| status.node == input.node) else {
         return LabelView::of(input, plan(input, None).decisions).collect();
     };
-    let mut views: Vec<_> = LabelView::of(input, status.plan.decisions.clone()).collect();
+    let (decisions, error) = (status.plan.decisions.clone(), status.error.clone());
+    let (decisions, error) = request.visible_decisions(decisions, error, input.owned.as_deref());
+    let mut views: Vec<_> = LabelView::of(input, decisions).collect();
     for view in &mut views {
         view.contested = status.contested.contains(&view.decision.key);
-        view.error.clone_from(&status.error);
+        view.error.clone_from(&error);
         if !status.by_leader && view.decision.reason == Reason::SafetyUnknown {
             "the objects that depend on the Node have not been read yet: with a folder as inventory they are never read, \
              and a new leader reads them for each Node first"

@@ -1,34 +1,74 @@
-//! Long polls: returns a snapshot at once, or when the fleet changes.
+//! Long polls: a request with `wait` is answered when the revision of its answer differs, at
+//! `timeout`, or at a shutdown. A lower revision differs as well: the collector was restarted.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
-use virtfleet_collector_core::view::FleetSnapshot;
+use tokio::{
+    sync::{SemaphorePermit, watch},
+    time::Instant,
+};
 
 use super::{ApiState, error::ApiError, query::Query};
 
 /// Default of `timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The snapshot for a response: at once without `wait`, else when the revision differs from it, at
-/// `timeout`, or at a shutdown. A lower revision differs as well: the collector was restarted.
-///
-/// # Errors
-/// Too many long polls: they would block other requests, among them those of Prometheus.
-pub(super) async fn snapshot(api: &ApiState, query: &Query) -> Result<Arc<FleetSnapshot>, ApiError> {
-    // Subscribe before the first comparison, so that no change is missed.
-    let mut revisions = api.fleet.revisions();
-    let now = api.fleet.snapshot();
-    let Some(known) = query.number("wait") else {
-        return Ok(now);
-    };
-    if now.revision != known {
-        return Ok(now);
+/// A request that may wait for a change.
+pub(super) struct LongPoll<'a> {
+    api: &'a ApiState,
+    known: Option<u64>,
+    timeout: Duration,
+    revisions: watch::Receiver<u64>,
+    /// With the end of the wait; none before the first wait.
+    waiting: Option<(Instant, SemaphorePermit<'a>)>,
+    ended: bool,
+}
+
+impl<'a> LongPoll<'a> {
+    /// Reads `wait` and `timeout`. Subscribes to changes, so that none is missed.
+    pub(super) fn new(api: &'a ApiState, query: &Query) -> Self {
+        Self {
+            api,
+            known: query.number("wait"),
+            timeout: query.span("timeout").unwrap_or(DEFAULT_TIMEOUT),
+            revisions: api.fleet.revisions(),
+            waiting: None,
+            ended: false,
+        }
     }
-    let _place = api.waiting.try_acquire().map_err(|_| ApiError::busy())?;
-    let timeout = query.span("timeout").unwrap_or(DEFAULT_TIMEOUT);
-    tokio::select! {
-        () = api.shutdown.cancelled() => {}
-        _ = tokio::time::timeout(timeout, revisions.wait_for(|revision| *revision != known)) => {}
+
+    /// Changes up to now are those of the snapshot that is taken next.
+    pub(super) fn mark(&mut self) {
+        self.revisions.mark_unchanged();
     }
-    Ok(api.fleet.snapshot())
+
+    /// Whether an answer of this revision is not sent yet.
+    pub(super) fn is_known(&self, revision: u64) -> bool {
+        !self.ended && self.known == Some(revision)
+    }
+
+    /// Waits for a change of the fleet since [`LongPoll::mark`], at least for `pause`; or for the
+    /// end.
+    ///
+    /// # Errors
+    /// Too many long polls: they would block other requests, among them those of Prometheus.
+    pub(super) async fn wait(&mut self, pause: Duration) -> Result<(), ApiError> {
+        if self.waiting.is_none() {
+            let permit = self.api.waiting.try_acquire().map_err(|_| ApiError::busy())?;
+            self.waiting = Some((Instant::now() + self.timeout, permit));
+        }
+        let end = self.waiting.as_ref().map_or_else(Instant::now, |(end, _)| *end);
+        let changed = async {
+            tokio::time::sleep(pause).await;
+            // The fleet outlives its requests.
+            self.revisions.changed().await.ok();
+        };
+        let ended = tokio::select! {
+            () = self.api.shutdown.cancelled() => true,
+            () = tokio::time::sleep_until(end) => true,
+            () = changed => false,
+        };
+        self.ended |= ended;
+        Ok(())
+    }
 }

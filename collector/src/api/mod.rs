@@ -2,8 +2,8 @@
 //! changes something, and only on the leader.
 //!
 //! ```text
-//! request ─▶ router ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
-//!              ▲                                                       
+//! request ─▶ router ─ access ─ parameters ─ long poll ─▶ handler(snapshot) ─▶ reply ─ ETag ─ gzip ─▶ response
+//!              ▲         └─ the snapshot has what the caller may see
 //!            routes ── one table ──▶ OpenAPI document, text index, "no such path"
 //! ```
 
@@ -29,6 +29,7 @@ mod route;
 mod router;
 mod routes;
 mod sd;
+mod tenant_answer;
 #[cfg(test)]
 pub(crate) mod testing;
 mod vm;
@@ -41,7 +42,6 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-pub use ca::RotateRequest;
 pub use enrolment::EnrolmentChange;
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;
@@ -54,8 +54,8 @@ pub use router::{probes, router};
 pub use sd::TargetGroup;
 
 use crate::{
-    ca::CaService, enrolment::EnrolmentAdmin, fleet::FleetRead, labels::LabelStatusStore,
-    leader::WriteAccess, scrape::PageProxy,
+    access::AccessControl, ca::CaService, enrolment::EnrolmentAdmin, fleet::FleetRead,
+    labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy,
 };
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
@@ -65,6 +65,8 @@ pub const REVISION_HEADER: &str = "virtfleet-revision";
 /// State of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub struct ApiState {
+    /// Authenticates callers and decides what they may see.
+    pub access: Arc<AccessControl>,
     /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
     /// Label status of each VM.

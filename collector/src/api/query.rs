@@ -66,6 +66,11 @@ impl Query {
         self.values.contains_key(name)
     }
 
+    /// All values of a parameter.
+    pub(super) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.values.get(name).into_iter().flatten().map(String::as_str)
+    }
+
     /// The text of a parameter that may occur once.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.values.get(name)?.first().map(String::as_str)

@@ -1,7 +1,10 @@
 //! A complete response body with its content type.
 
 use axum::{
-    http::{HeaderValue, StatusCode, header::CONTENT_TYPE},
+    http::{
+        HeaderValue, StatusCode,
+        header::{CONTENT_TYPE, WWW_AUTHENTICATE},
+    },
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -49,6 +52,11 @@ impl Reply {
         }
     }
 
+    /// The body.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.body
+    }
+
     /// A page of metrics.
     pub(super) fn page(page: &Page) -> Self {
         Self {
@@ -81,6 +89,10 @@ impl IntoResponse for ApiError {
             Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
         };
         *response.status_mut() = self.status;
+        if self.status == StatusCode::UNAUTHORIZED {
+            let challenge = HeaderValue::from_static("Bearer realm=\"virtfleet\"");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+        }
         response
     }
 }

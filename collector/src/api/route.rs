@@ -1,6 +1,6 @@
 //! A route of the API, and what its handler gets.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use axum::{
     body::Bytes,
@@ -9,9 +9,14 @@ use axum::{
 use futures_util::future::BoxFuture;
 use schemars::{Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
-use virtfleet_collector_core::view::FleetSnapshot;
+use virtfleet_collector_core::{labels::plan::Decision, pull_result::Failure, view::FleetSnapshot};
+use virtfleet_wire::ids::Namespace;
 
 use super::{ApiState, error::ApiError, param::Param, query::Query, reply::Reply};
+use crate::{
+    access::{AccessNeed, TenantView, WriteResource},
+    labels::Drift,
+};
 
 /// One path with the method of its handler; GET includes HEAD.
 pub(super) struct Route {
@@ -27,10 +32,42 @@ pub(super) struct Route {
     pub(super) strict: bool,
     /// Type of the response.
     pub(super) body: Body,
-    /// Error statuses of the route besides 400 and 500.
+    /// Who may send it.
+    pub(super) access: RouteAccess,
+    /// Error statuses of the route besides 400, 401, 403, 500 and 503.
     pub(super) errors: &'static [u16],
     /// The handler.
     pub(super) answer: Handler,
+}
+
+/// Who may send a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RouteAccess {
+    /// Every client, without authentication: the answer has no data of the fleet.
+    Public,
+    /// Every authenticated caller: the answer is the same for all.
+    Caller,
+    /// Every caller that may see a part of the fleet: the answer has that part.
+    Fleet,
+    /// Callers that may see the whole fleet.
+    WholeFleet,
+    /// Callers that may change such objects.
+    Change(WriteResource),
+}
+
+impl RouteAccess {
+    /// What a request needs; `namespaces` are those that it names.
+    pub(super) fn need(self, namespaces: impl FnOnce() -> BTreeSet<Namespace>) -> AccessNeed {
+        match self {
+            Self::Public => AccessNeed::Nothing,
+            Self::Caller => AccessNeed::Caller,
+            Self::Fleet => AccessNeed::Read {
+                namespaces: namespaces(),
+            },
+            Self::WholeFleet => AccessNeed::ReadAll,
+            Self::Change(resource) => AccessNeed::Write(resource),
+        }
+    }
 }
 
 /// Handler of a route.
@@ -91,10 +128,15 @@ impl Route {
 
 /// The input of a handler.
 pub(super) struct ApiRequest {
+    /// Its `fleet` is what the caller may see.
     pub(super) api: ApiState,
-    /// The snapshot of the fleet for this response.
+    /// The snapshot of what the caller may see, for this response.
     pub(super) snapshot: Arc<FleetSnapshot>,
-    pub(super) query: Query,
+    /// The snapshot of the whole fleet: for decisions that depend on others, never for an answer.
+    pub(super) whole: Arc<FleetSnapshot>,
+    /// What the caller may see; none: everything.
+    pub(super) tenant: Option<Arc<TenantView>>,
+    pub(super) query: Arc<Query>,
     pub(super) path: Vec<(String, String)>,
     /// The body of a POST; else empty.
     pub(super) body: Bytes,
@@ -109,6 +151,42 @@ impl ApiRequest {
             .iter()
             .find(|(known, _)| known == name)
             .map_or("", |(_, value)| value)
+    }
+
+    /// Decisions of the label writer about a Node with the ownership annotation `owned`, and the
+    /// error of its last write, as the caller may see them.
+    pub(super) fn visible_decisions(
+        &self,
+        decisions: Vec<Decision>,
+        error: Option<String>,
+        owned: Option<&str>,
+    ) -> (Vec<Decision>, Option<String>) {
+        match self.tenant.as_ref().and_then(|tenant| tenant.redactor()) {
+            None => (decisions, error),
+            Some(redactor) => {
+                let decisions = decisions.into_iter();
+                let decisions = decisions.map(|decision| redactor.decision(decision, owned));
+                (decisions.collect(), error.map(|error| redactor.text(&error)))
+            }
+        }
+    }
+
+    /// The part of a count of labels that the caller may see.
+    pub(super) fn visible_drift(&self, mut drift: Drift) -> Drift {
+        if self.tenant.is_some() {
+            let known = self.snapshot.clusters.iter().filter(|cluster| cluster.known);
+            let visible: BTreeSet<_> = known.map(|cluster| &cluster.name).collect();
+            drift.retain(|(cluster, ..), _| visible.contains(cluster));
+        }
+        drift
+    }
+
+    /// A failed pull as the caller may see it.
+    pub(super) fn visible_failure(&self, failure: Failure) -> Failure {
+        match &self.tenant {
+            None => failure,
+            Some(tenant) => tenant.failure(failure),
+        }
     }
 }
 

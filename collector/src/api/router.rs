@@ -3,8 +3,10 @@
 
 pub(super) use super::route::ApiRequest;
 
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
 use axum::{
-    Router,
+    Extension, Router,
     body::Bytes,
     extract::{DefaultBodyLimit, RawPathParams, State, rejection::BytesRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
@@ -12,15 +14,19 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use virtfleet_runtime::http::RequestPeer;
+use virtfleet_wire::ids::Namespace;
 
 use super::{
     ApiState, REVISION_HEADER,
     error::ApiError,
-    gzip, long_poll,
+    gzip,
+    long_poll::LongPoll,
     query::Query,
     routes::{Handler, ROUTES, Route},
-    vm_page,
+    tenant_answer, vm_page,
 };
+use crate::access::{AccessControl, AccessNeed, AccessRequest, TenantView};
 
 /// Maximum size of the body of a request, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -30,9 +36,11 @@ pub fn router(state: ApiState) -> Router {
     of_routes(state, ROUTES.iter())
 }
 
-/// Only `/healthz` and `/readyz`, for clients without authentication.
-pub fn probes(state: ApiState) -> Router {
+/// Only `/healthz` and `/readyz`, for clients without authentication. The answers name nothing of
+/// the fleet.
+pub fn probes(mut state: ApiState) -> Router {
     let probes = ["/healthz", "/readyz"];
+    state.access = Arc::new(AccessControl::closed());
     of_routes(
         state,
         ROUTES.iter().filter(move |route| probes.contains(&route.path)),
@@ -44,18 +52,39 @@ fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Ro
     for route in table {
         if let Handler::Change { run, .. } = route.answer {
             let change = move |State(api): State<ApiState>,
+                               peer: Option<Extension<Arc<RequestPeer>>>,
+                               method: Method,
                                uri: Uri,
                                headers: HeaderMap,
                                path: Path,
                                body: Result<Bytes, BytesRejection>| async move {
-                let request = request_of_change(route, api, &uri, &headers, path.0, body)?;
+                let head = RequestHead {
+                    peer: peer.map(|Extension(peer)| peer),
+                    method,
+                    uri,
+                    headers,
+                    path: path.0,
+                };
+                let request = request_of_change(route, api, &head, body).await?;
                 run(request).await
             };
             router = router.route(route.path, post(change));
             continue;
         }
-        let handler = move |State(api): State<ApiState>, uri: Uri, headers: HeaderMap, path: Path| async move {
-            answer(route, api, &uri, &headers, path.0)
+        let handler = move |State(api): State<ApiState>,
+                            peer: Option<Extension<Arc<RequestPeer>>>,
+                            method: Method,
+                            uri: Uri,
+                            headers: HeaderMap,
+                            path: Path| async move {
+            let head = RequestHead {
+                peer: peer.map(|Extension(peer)| peer),
+                method,
+                uri,
+                headers,
+                path: path.0,
+            };
+            answer(route, api, &head)
                 .await
                 .unwrap_or_else(IntoResponse::into_response)
         };
@@ -69,17 +98,19 @@ fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Ro
         .with_state(state)
 }
 
-/// Checks a POST. It must declare JSON: a web page of another origin can send other types without
-/// the browser asking this server first (Fetch, CORS-safelisted request-header).
-fn request_of_change(
+/// Checks a POST: first the caller's rights, then its body. It must declare JSON: a web page of
+/// another origin can send other types without the browser asking this server first (Fetch,
+/// CORS-safelisted request-header).
+async fn request_of_change(
     route: &Route,
     api: ApiState,
-    uri: &Uri,
-    headers: &HeaderMap,
-    path: Vec<(String, String)>,
+    head: &RequestHead,
     body: Result<Bytes, BytesRejection>,
 ) -> Result<ApiRequest, ApiError> {
-    let media_type = headers
+    let need = route.access.need(|| named_namespaces(None, &head.path));
+    let tenant = enter(&api, head, &need).await?;
+    let media_type = head
+        .headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok());
     let media_type = media_type
@@ -101,54 +132,84 @@ fn request_of_change(
             format!("send at most {MAX_BODY_BYTES} bytes"),
         )
     })?;
+    let query = Arc::new(Query::parse(route.params, &head.uri)?);
     Ok(ApiRequest {
-        query: Query::parse(route.params, uri)?,
-        snapshot: api.fleet.snapshot(),
-        routes: ROUTES,
-        api,
-        path,
         body,
+        ..ApiRequest::new(&api, tenant, &query, &head.path)
     })
 }
 
-async fn answer(
-    route: &Route,
-    api: ApiState,
-    uri: &Uri,
-    headers: &HeaderMap,
+/// A request without its body.
+struct RequestHead {
+    peer: Option<Arc<RequestPeer>>,
+    method: Method,
+    uri: Uri,
+    headers: HeaderMap,
     path: Vec<(String, String)>,
-) -> Result<Response, ApiError> {
-    let query = if route.strict {
-        Query::parse(route.params, uri)?
+}
+
+async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Response, ApiError> {
+    let parsed = if route.strict {
+        Query::parse(route.params, &head.uri)
     } else {
-        Query::default()
+        Ok(Query::default())
     };
-    let snapshot = long_poll::snapshot(&api, &query).await?;
-    if !route.has_revision() {
-        let request = ApiRequest {
-            routes: ROUTES,
-            api,
-            snapshot,
-            query,
-            path,
-            body: Bytes::new(),
+    let need = route
+        .access
+        .need(|| named_namespaces(parsed.as_ref().ok(), &head.path));
+    let mut tenant = enter(&api, head, &need).await?;
+    let query = Arc::new(parsed?);
+    let mut poll = LongPoll::new(&api, &query);
+    loop {
+        poll.mark();
+        let pause = match &tenant {
+            None => Duration::ZERO,
+            Some(_) => tenant_answer::COMPARE_INTERVAL,
         };
-        return handle(route.answer, &request).await;
+        let request = ApiRequest::new(&api, tenant, &query, &head.path);
+        if !route.has_revision() {
+            return handle(route.answer, &request).await;
+        }
+        let answered = match (&request.tenant, route.answer) {
+            (Some(_), Handler::Snapshot(handler)) => {
+                let (reply, revision) = tenant_answer::with_revision(request, handler)?;
+                (revision, Answered::Made(reply.into_response()))
+            }
+            _ => (request.snapshot.revision, Answered::Later(Box::new(request))),
+        };
+        let (revision, made) = answered;
+        if poll.is_known(revision) {
+            poll.wait(pause).await?;
+            // Meanwhile the caller's rights may have changed.
+            tenant = enter(&api, head, &need).await?;
+            continue;
+        }
+        return with_revision(route, &api, head, revision, made).await;
     }
-    let revision = snapshot.revision;
+}
+
+/// An answer, or the request of which it is made.
+enum Answered {
+    Made(Response),
+    Later(Box<ApiRequest>),
+}
+
+/// The response with its revision; without body if the client has it already.
+async fn with_revision(
+    route: &Route,
+    api: &ApiState,
+    head: &RequestHead,
+    revision: u64,
+    answered: Answered,
+) -> Result<Response, ApiError> {
     let etag = format!("W/\"{:x}-{revision:x}\"", api.instance);
-    let mut response = if if_none_match(headers, &etag) {
+    let mut response = if if_none_match(&head.headers, &etag) {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let request = ApiRequest {
-            routes: ROUTES,
-            api,
-            snapshot,
-            query,
-            path,
-            body: Bytes::new(),
-        };
-        handle(route.answer, &request).await?
+        match answered {
+            Answered::Made(response) => response,
+            Answered::Later(request) => handle(route.answer, &request).await?,
+        }
     };
     let out = response.headers_mut();
     out.insert(REVISION_HEADER, HeaderValue::from(revision));
@@ -156,6 +217,63 @@ async fn answer(
         out.insert(header::ETAG, etag);
     }
     Ok(response)
+}
+
+/// Authenticates the caller and reviews its rights. Returns what it may see; none: everything.
+async fn enter(
+    api: &ApiState,
+    head: &RequestHead,
+    need: &AccessNeed,
+) -> Result<Option<Arc<TenantView>>, ApiError> {
+    let request = AccessRequest {
+        peer: head.peer.as_deref(),
+        headers: &head.headers,
+        method: head.method.as_str(),
+        path: head.uri.path(),
+    };
+    let scope = api.access.enter(&request, need, &*api.fleet).await?;
+    Ok(api.access.tenant_view(&api.fleet, &scope))
+}
+
+/// The namespaces that a request names; other names than valid ones have no VM.
+fn named_namespaces(query: Option<&Query>, path: &[(String, String)]) -> BTreeSet<Namespace> {
+    let of_path = path.iter().filter(|(name, _)| name == "namespace");
+    let of_path = of_path.map(|(_, value)| value.as_str());
+    let of_query = query.into_iter().flat_map(|query| query.all("namespace"));
+    of_path
+        .chain(of_query)
+        .filter_map(|name| name.parse().ok())
+        .collect()
+}
+
+impl ApiRequest {
+    fn new(
+        api: &ApiState,
+        tenant: Option<Arc<TenantView>>,
+        query: &Arc<Query>,
+        path: &[(String, String)],
+    ) -> Self {
+        let whole = api.fleet.snapshot();
+        let mut api = api.clone();
+        let snapshot = match &tenant {
+            None => Arc::clone(&whole),
+            Some(tenant) => {
+                let tenant = Arc::clone(tenant);
+                api.fleet = tenant;
+                api.fleet.snapshot()
+            }
+        };
+        Self {
+            api,
+            snapshot,
+            whole,
+            tenant,
+            query: Arc::clone(query),
+            path: path.to_vec(),
+            body: Bytes::new(),
+            routes: ROUTES,
+        }
+    }
 }
 
 async fn handle(handler: Handler, request: &ApiRequest) -> Result<Response, ApiError> {
@@ -224,6 +342,9 @@ async fn unknown_method(method: Method, uri: Uri) -> ApiError {
 #[cfg(test)]
 #[path = "standby_tests.rs"]
 mod standby_tests;
+#[cfg(test)]
+#[path = "tenant_tests.rs"]
+mod tenant_tests;
 #[cfg(test)]
 #[path = "router_tests.rs"]
 mod tests;

@@ -1,16 +1,19 @@
 //! Table of routes. The router, the OpenAPI document, the index and the error for an unknown path
 //! are generated from it, so they always agree.
 
-pub(super) use super::route::{Body, Handler, Route};
+pub(super) use super::route::{Body, Handler, Route, RouteAccess};
 use schemars::SchemaGenerator;
 use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
 use virtfleet_wire::exposition;
 
-use crate::{ca::CaStatus, enrolment::EnrolmentItem};
+use crate::{
+    access::WriteResource,
+    ca::{CaStatus, Rotation},
+    enrolment::EnrolmentItem,
+};
 
 use super::{
-    ca::{self, RotateRequest},
-    clusters, collector_metrics,
+    ca, clusters, collector_metrics,
     enrolment::{self, EnrolmentChange},
     findings::{self, FindingView},
     fleet_page, health, hosts,
@@ -38,6 +41,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: PLAIN,
+        access: RouteAccess::Caller,
         errors: &[],
         answer: Handler::Snapshot(health::index),
     },
@@ -48,6 +52,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[VM_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<VmView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(vms::list),
     },
@@ -58,6 +63,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<VmDetail>),
+        access: RouteAccess::Fleet,
         errors: &[404],
         answer: Handler::Snapshot(vm::detail),
     },
@@ -68,6 +74,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<EnrolmentItem>),
+        access: RouteAccess::Change(WriteResource::Vms),
         errors: &[404, 415, 503],
         answer: Handler::Change {
             body: SchemaGenerator::subschema_for::<EnrolmentChange>,
@@ -81,6 +88,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[ENROLMENT_FILTERS, PAGING],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<EnrolmentItem>>),
+        access: RouteAccess::WholeFleet,
         errors: &[404],
         answer: Handler::Snapshot(enrolment::list),
     },
@@ -91,6 +99,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[HOST_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<HostView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(hosts::list),
     },
@@ -101,6 +110,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<ClusterView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(clusters::list),
     },
@@ -111,6 +121,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[FINDING_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<FindingView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(findings::list),
     },
@@ -121,6 +132,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[LABEL_OWNERS, LABEL_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<LabelView>>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(labels::list),
     },
@@ -131,6 +143,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[LABEL_OWNERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<LabelInputs>),
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(label_inputs::list),
     },
@@ -141,6 +154,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<CaStatus>),
+        access: RouteAccess::WholeFleet,
         errors: &[404],
         answer: Handler::Snapshot(ca::status),
     },
@@ -151,6 +165,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Text(PEM_CONTENT_TYPE),
+        access: RouteAccess::Caller,
         errors: &[404],
         answer: Handler::Snapshot(ca::client_roots),
     },
@@ -161,9 +176,10 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<CaStatus>),
+        access: RouteAccess::Change(WriteResource::CertificateAuthorities),
         errors: &[404, 409, 415, 503],
         answer: Handler::Change {
-            body: SchemaGenerator::subschema_for::<RotateRequest>,
+            body: SchemaGenerator::subschema_for::<Rotation>,
             run: ca::rotate,
         },
     },
@@ -174,6 +190,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: true,
         body: Body::Json(openapi::any_object),
+        access: RouteAccess::Caller,
         errors: &[],
         answer: Handler::Snapshot(openapi::answer),
     },
@@ -184,6 +201,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: Body::Json(SchemaGenerator::subschema_for::<Vec<TargetGroup>>),
+        access: RouteAccess::Fleet,
         errors: &[503],
         answer: Handler::Snapshot(sd::targets),
     },
@@ -194,6 +212,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: METRICS,
+        access: RouteAccess::Fleet,
         errors: &[404, 502, 503, 504],
         answer: Handler::Agent,
     },
@@ -204,6 +223,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: METRICS,
+        access: RouteAccess::Fleet,
         errors: &[],
         answer: Handler::Snapshot(fleet_page::page),
     },
@@ -214,6 +234,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: METRICS,
+        access: RouteAccess::WholeFleet,
         errors: &[],
         answer: Handler::Snapshot(collector_metrics::page),
     },
@@ -224,6 +245,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: PLAIN,
+        access: RouteAccess::Public,
         errors: &[],
         answer: Handler::Snapshot(health::alive),
     },
@@ -234,6 +256,7 @@ pub(super) const ROUTES: &[Route] = &[
         params: &[],
         strict: false,
         body: PLAIN,
+        access: RouteAccess::Public,
         errors: &[503],
         answer: Handler::Snapshot(health::ready),
     },

@@ -13,7 +13,7 @@ use virtfleet_collector_core::{
     pull_result::UnixMs,
     view::{AgentStatus, VmView},
 };
-use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
+use virtfleet_wire::ids::{ClusterName, NodeName, Uid, VmKey};
 
 use super::{error::ApiError, reply::Reply, router::ApiRequest};
 
@@ -32,14 +32,21 @@ pub(super) fn targets(request: &ApiRequest) -> Result<Reply, ApiError> {
     if !request.snapshot.synced {
         return Err(ApiError::not_synced());
     }
-    let vms = request.snapshot.vms.values().map(AsRef::as_ref);
-    Reply::json(&groups(vms))
+    let listed = listed(request.whole.vms.values().map(AsRef::as_ref));
+    let visible = listed.into_iter().filter_map(|(vm, address)| {
+        let key = VmKey {
+            namespace: vm.namespace.clone(),
+            name: vm.name.clone(),
+        };
+        Some(group(request.snapshot.vms.get(&key)?, address))
+    });
+    Reply::json(&visible.collect::<Vec<_>>())
 }
 
 /// Prometheus would attribute whatever answers at an address to the VM in the labels. So the list
 /// has only agents whose certificates the collector verified in its last attempts, and each address
-/// once: for the VM verified there last.
-fn groups<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<TargetGroup> {
+/// once: for the VM verified there last, whoever may see that one.
+fn listed<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<(&'a VmView, SocketAddr)> {
     let verified: Vec<_> = vms.filter_map(|vm| Some((vm, target(vm)?))).collect();
     let mut last: HashMap<SocketAddr, (UnixMs, usize)> = HashMap::new();
     for (_, (address, at)) in &verified {
@@ -53,7 +60,7 @@ fn groups<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<TargetGroup> {
     let listed = verified
         .into_iter()
         .filter(|(_, (address, at))| last.get(address) == Some(&(*at, 1)));
-    listed.map(|(vm, (address, _))| group(vm, address)).collect()
+    listed.map(|(vm, (address, _))| (vm, address)).collect()
 }
 
 /// The address at which a VM's agent was verified, and when; none if its VM does not run. A

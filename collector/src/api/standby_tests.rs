@@ -45,7 +45,7 @@ fn api(write_access: WriteAccess) -> Router {
         planned_at: String::new(),
         written_at: None,
         error: None,
-        contested: std::collections::BTreeSet::new(),
+        contested: BTreeSet::new(),
         by_leader: true,
     };
     state.labels = Arc::default();

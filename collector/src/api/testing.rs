@@ -10,6 +10,7 @@ use prometheus_client::registry::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
+    access::redact::InfraTerms,
     facts::{InfraNode, Labels, Selector},
     labels::{
         plan::LabelInput,
@@ -20,6 +21,7 @@ use virtfleet_collector_core::{
         AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, Gaps, GuestView, HostView,
         IdentityCheck, IdentityVerdict, InterfaceView, SeverityCounts, VmDetail, VmState, VmView,
     },
+    way::AgentWay,
 };
 use virtfleet_wire::{
     finding::{Finding, Severity},
@@ -95,6 +97,16 @@ impl FleetRead for TestFleet {
     fn label_inputs(&self) -> Vec<LabelInput> {
         label_inputs()
     }
+    fn infra_terms(&self) -> Arc<InfraTerms> {
+        let mut terms = InfraTerms::default();
+        for host in &self.snapshot().hosts {
+            terms.add_node(host.name.as_str());
+            for place in [&host.zone, &host.region].into_iter().flatten() {
+                terms.add_value("place", place);
+            }
+        }
+        Arc::new(terms)
+    }
     fn revisions(&self) -> watch::Receiver<u64> {
         self.revisions.subscribe()
     }
@@ -147,11 +159,16 @@ pub(crate) fn label_inputs() -> Vec<LabelInput> {
 }
 
 pub(crate) fn state(fleet: Arc<TestFleet>) -> ApiState {
+    state_of(fleet)
+}
+
+pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
     let mut registry = Registry::default();
     let pulls = prometheus_client::metrics::counter::Counter::<u64>::default();
     pulls.inc_by(3);
     registry.register("virtfleet_collector_pulls", "Finished pulls by result", pulls);
     ApiState {
+        access: Arc::default(),
         fleet,
         labels: Arc::default(),
         write_access: WriteAccess::fixed(true),
@@ -184,6 +201,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
         agent: AgentView {
             status: agent,
             address: placed.then(|| id("10.0.0.7:10911")),
+            way: placed.then_some(AgentWay::Direct),
             verified_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
             version: (agent == AgentStatus::Up).then(|| "0.1.0".to_owned()),
             last_seen_ms: (agent == AgentStatus::Up).then_some(NOW - 5_000),
@@ -220,6 +238,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
             ..SeverityCounts::default()
         },
         findings_key: 0,
+        cluster_label: None,
     }
 }
 

@@ -31,6 +31,7 @@ pub(super) async fn page(request: &ApiRequest) -> Result<Response, ApiError> {
         )
             .into_response()),
         Err(failure) => {
+            let failure = request.visible_failure(failure);
             let status = match failure.class {
                 FailureClass::NoAddress | FailureClass::NotAllowed => StatusCode::SERVICE_UNAVAILABLE,
                 FailureClass::Timeout => StatusCode::GATEWAY_TIMEOUT,

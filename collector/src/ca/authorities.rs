@@ -175,6 +175,18 @@ impl Authorities {
         shortened
     }
 
+    /// Stops trusting all roots of a kind except the one that signs. Agents that know only an older
+    /// root of clients, by their user-data, still accept collectors.
+    #[must_use]
+    pub fn without_previous(&self, root: RootKind) -> Self {
+        let mut trimmed = self.clone();
+        match root {
+            RootKind::Agents => trimmed.agents.roots.truncate(1),
+            RootKind::Clients => trimmed.clients.roots.truncate(1),
+        }
+        trimmed
+    }
+
     /// Removes roots that are no longer needed, `lifetime` seconds being that of certificates, and
     /// links of the chain that have expired. None: there are none.
     #[must_use]

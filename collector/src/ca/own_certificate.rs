@@ -8,14 +8,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use virtfleet_runtime::tls::{ClientTls, IssuedTls, Validity};
 
-use super::{Authorities, CaError, CsrKey, UnixSeconds, template::CLOCK_TOLERANCE};
+use super::{Authorities, CaError, CaMetrics, CsrKey, UnixSeconds, template::CLOCK_TOLERANCE};
 
 /// Interval between two checks of the certificate's age: the clock may be set, and timers do not
 /// run while a machine is suspended.
 const AGE_CHECK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// Issues the certificate for `spiffe://<trust-domain>/collector`; returns it with the time from
-/// which it is to be renewed.
+/// Issues the certificate for `spiffe://<trust-domain>/collector`; returns it with its last second.
 ///
 /// # Errors
 /// The root cannot sign now.
@@ -33,13 +32,12 @@ pub(super) fn issue(
     };
     let uri = format!("spiffe://{trust_domain}/collector");
     let signed = authorities.sign_client(&CsrKey::of(&pair)?, &uri, &[], validity)?;
-    let left = signed.validity.not_after.saturating_sub(now);
     let issued = IssuedTls {
         authorities: authorities.agent_roots_pem(),
         certificate: signed.chain_pem,
         key: pair.serialize_pem(),
     };
-    Ok((issued, now.saturating_add(left / 3 * 2)))
+    Ok((issued, signed.validity.not_after))
 }
 
 /// Keeps `tls` supplied with a certificate: a new one after two thirds of its lifetime, and at each
@@ -51,6 +49,7 @@ pub(super) struct OwnCertificate {
     /// In seconds.
     pub(super) lifetime: u64,
     pub(super) clock: fn() -> UnixSeconds,
+    pub(super) metrics: CaMetrics,
 }
 
 impl OwnCertificate {
@@ -60,9 +59,12 @@ impl OwnCertificate {
     /// The root cannot sign now. The previous certificate stays.
     pub(super) fn renew(&mut self) -> anyhow::Result<UnixSeconds> {
         let authorities = Arc::clone(&self.authorities.borrow_and_update());
-        let (issued, renew_at) = issue(&authorities, &self.trust_domain, self.lifetime, (self.clock)())?;
+        self.metrics.authorities(&authorities);
+        let now = (self.clock)();
+        let (issued, not_after) = issue(&authorities, &self.trust_domain, self.lifetime, now)?;
         self.tls.replace(&issued)?;
-        Ok(renew_at)
+        self.metrics.own_certificate(not_after);
+        Ok(now.saturating_add(not_after.saturating_sub(now) / 3 * 2))
     }
 
     /// Runs until `stop`. `renew_at` is the time of the next renewal.

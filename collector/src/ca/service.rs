@@ -6,12 +6,13 @@ use std::{
 };
 
 use anyhow::Context as _;
+use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use virtfleet_runtime::tls::ClientTls;
 
 use super::{
-    Authorities, CaStatus, CaStore, CaStoreError, RootKind, SecretClients, UnixSeconds,
+    Authorities, CaMetrics, CaStatus, CaStore, CaStoreError, RootKind, Rotation, SecretClients, UnixSeconds,
     own_certificate::OwnCertificate,
 };
 use crate::{
@@ -104,6 +105,7 @@ impl LoadedCa {
         self,
         tls: Arc<ClientTls>,
         write_access: WriteAccess,
+        registry: &mut Registry,
         parts: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
     ) -> anyhow::Result<CaService> {
@@ -114,6 +116,7 @@ impl LoadedCa {
             trust_domain: self.store.trust_domain().to_owned(),
             lifetime: self.lifetime,
             clock: now,
+            metrics: CaMetrics::register(registry),
         };
         let renew_at = own
             .renew()
@@ -166,22 +169,15 @@ impl CaService {
         self.authorities.borrow().client_roots_pem()
     }
 
-    /// Adds a new root that signs from now on. `drop_oldest` first removes the oldest cross-signed
-    /// certificate of clients.
+    /// Adds a new root that signs from now on.
     ///
     /// # Errors
     /// This process does not lead, or the change is refused or cannot be written.
-    pub async fn rotate(&self, kind: RootKind, drop_oldest: bool) -> Result<CaStatus, CaChangeError> {
-        let rotated = self.update(move |authorities| {
-            let at = now();
-            if drop_oldest && kind == RootKind::Clients {
-                authorities.without_oldest_link().rotate(kind, at)
-            } else {
-                authorities.rotate(kind, at)
-            }
-        });
-        let rotated = rotated.await?;
-        tracing::info!(%kind, drop_oldest, "rotated a root of the authority");
+    pub async fn rotate(&self, rotation: Rotation) -> Result<CaStatus, CaChangeError> {
+        let rotated = self
+            .update(move |authorities| rotation.apply(authorities, now()))
+            .await?;
+        tracing::info!(?rotation, "rotated a root of the authority");
         Ok(self.status_of(&rotated))
     }
 

@@ -8,7 +8,7 @@ use virtfleet_wire::{
     settings::Span,
 };
 
-use super::{CollectorConfig, ServerSettings, check_enrolment};
+use super::{CollectorConfig, ServerSettings, check_access, check_enrolment};
 
 /// All problems, with the file and line of the value.
 pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem> {
@@ -27,23 +27,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
 
     let server = &config.server;
     let tls = &server.tls;
-    match server.address.parse::<SocketAddr>() {
-        Err(_) => {
-            let message = format!(
-                "{:?} is not an address and port such as 127.0.0.1:10912 or [::]:10912",
-                server.address
-            );
-            report("server.address", message);
-        }
-        Ok(address) if !address.ip().to_canonical().is_loopback() && tls.client_ca.is_none() => {
-            let message = format!(
-                "{address} is not loopback, so client certificates are required: set server.tls.certificate, server.tls.key and \
-                 server.tls.clientCA"
-            );
-            report("server.address", message);
-        }
-        Ok(_) => {}
-    }
+    check_access::check(config, &mut report);
     probes(server, &mut report);
     pair(
         &mut report,

@@ -115,6 +115,32 @@ fn each_problem_has_its_line_and_key() {
             "c.yaml:3: leaderElection.renewSeconds: ",
         ),
         ("leaderElection: {name: A_b}\n", "c.yaml:3: leaderElection.name: "),
+        (
+            "server: {access: {tokenReview: {}}}\n",
+            "server.access.tokenReview: ",
+        ),
+        (
+            "server: {address: '0.0.0.0:1', access: {tokens: f}}\n",
+            "c.yaml:3: server.address: ",
+        ),
+        ("server: {access: {tokens: ''}}\n", "server.access.tokens: "),
+        ("server: {access: {redactKey: k}}\n", "server.access.redactKey: "),
+        (
+            "server: {access: {otherCertificates: [everyone]}}\n",
+            "server.access.otherCertificates: ",
+        ),
+        (
+            "server: {access: {certificates: [{name: a, scope: [all]}]}}\n",
+            "server.access.certificates: ",
+        ),
+        (
+            "inventory: {cluster: {}}\nserver: {access: {tokenReview: {cache: 6m}}}\n",
+            "server.access.tokenReview.cache: ",
+        ),
+        (
+            "inventory: {cluster: {}}\nserver: {access: {tokenReview: {audiences: [], clusterTokens: false}}}\n",
+            "server.access.tokenReview.audiences: ",
+        ),
     ] {
         let found = problems(&format!("{text}{tls}"));
         assert!(
@@ -230,4 +256,31 @@ fn a_cluster_replaces_the_folder() {
     assert_eq!(loaded.problems, []);
     assert_eq!(loaded.value.inventory.cluster, Some(ClusterInventory::default()));
     assert!(loaded.value.leader_election.enabled && loaded.value.labels.write);
+}
+
+#[test]
+fn tokens_replace_the_client_certificate() {
+    let tls = "tls: {certificate: c, key: k}";
+    for access in [
+        "{tokens: f}",
+        "{tokenReview: {}}",
+        "{tokenReview: {cache: 5m}, tokens: f, redactInfra: true}",
+    ] {
+        let text = format!(
+            "inventory: {{cluster: {{}}}}\nserver: {{address: '0.0.0.0:10912', {tls}, access: {access}}}\n"
+        );
+        assert_eq!(problems(&text), Vec::<String>::new(), "{access}");
+    }
+    let wrong = "certificates: [{name: a, scope: [x]}, {scope: [all]}]";
+    let text = format!("server: {{tls: {{certificate: c, key: k, clientCA: a}}, access: {{{wrong}}}}}\n");
+    let found = problems(&text);
+    for part in [
+        "certificates[0].scope: \"x\" is not a scope",
+        "certificates[1].name: required",
+    ] {
+        assert!(
+            found.iter().any(|problem| problem.contains(part)),
+            "{part}: {found:?}"
+        );
+    }
 }

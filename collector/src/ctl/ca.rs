@@ -1,23 +1,27 @@
 //! `virtfleetctl ca rotate`.
 
 use super::{
-    cli::RootArg,
+    cli::{RootArg, RotateArgs},
     client::{ApiResponse, Client},
     fail::Fail,
 };
-use crate::{api::RotateRequest, ca::RootKind};
+use crate::ca::{RootKind, Rotation};
 
 /// Replaces a root; returns the new state.
-pub(super) fn rotate(root: RootArg, drop_oldest: bool, client: &Client) -> Result<ApiResponse, Fail> {
-    let root = match root {
+pub(super) fn rotate(args: RotateArgs, client: &Client) -> Result<ApiResponse, Fail> {
+    let root = match args.root {
         RootArg::Agents => RootKind::Agents,
         RootArg::Clients => RootKind::Clients,
     };
-    if drop_oldest && root == RootKind::Agents {
+    if args.drop_oldest && root == RootKind::Agents {
         let why = "--drop-oldest applies to clients: agents have no cross-signed certificates";
         return Err(Fail::Usage(why.to_owned()));
     }
-    let request = RotateRequest { root, drop_oldest };
-    let body = serde_json::to_value(request).map_err(|error| Fail::Usage(error.to_string()))?;
+    let rotation = Rotation {
+        root,
+        distrust_previous: args.distrust_previous,
+        drop_oldest: args.drop_oldest,
+    };
+    let body = serde_json::to_value(rotation).map_err(|error| Fail::Usage(error.to_string()))?;
     client.post("/api/v1/ca/rotate", &body)
 }

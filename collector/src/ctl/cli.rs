@@ -235,16 +235,26 @@ pub(super) enum CaCommand {
     },
     /// Replace a root; the previous one stays trusted until its certificates have expired
     Rotate {
-        /// The root: that of agents, or that of clients (collectors and readers)
-        #[arg(value_enum, value_name = "ROOT")]
-        root: RootArg,
-        /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has
-        /// only the oldest root of clients no longer accept collectors
-        #[arg(long)]
-        drop_oldest: bool,
+        #[command(flatten)]
+        args: RotateArgs,
         #[command(flatten)]
         show: OutputOptions,
     },
+}
+
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct RotateArgs {
+    /// The root: that of agents, or that of clients (collectors and readers)
+    #[arg(value_enum, value_name = "ROOT")]
+    pub(super) root: RootArg,
+    /// Stop trusting the previous roots at once, e.g. because a key may have leaked; agents with
+    /// certificates of a previous root must enrol again
+    #[arg(long)]
+    pub(super) distrust_previous: bool,
+    /// First remove the oldest cross-signed certificate of clients: VMs whose user-data has only
+    /// the oldest root of clients no longer accept collectors
+    #[arg(long)]
+    pub(super) drop_oldest: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

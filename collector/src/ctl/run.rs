@@ -109,9 +109,7 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
             };
             policy::test(&trial, &client)?
         }
-        QueryCommand::Ca(CaCommand::Rotate {
-            root, drop_oldest, ..
-        }) => ca::rotate(*root, *drop_oldest, &client)?,
+        QueryCommand::Ca(CaCommand::Rotate { args, .. }) => ca::rotate(*args, &client)?,
         QueryCommand::Enrolment(EnrolmentCommand::Revoke { .. }) => {
             enrolment::change(&target.path, EnrolmentAction::Revoke, &client)?
         }

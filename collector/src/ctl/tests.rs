@@ -45,7 +45,7 @@ impl Server {
         format!("http://{}", self.address)
     }
 
-    fn serving(router: Router, fleet: Arc<TestFleet>) -> Self {
+    pub(super) fn serving(router: Router, fleet: Arc<TestFleet>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()

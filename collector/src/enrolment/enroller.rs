@@ -224,7 +224,7 @@ impl Enroller {
         })?;
         // After the agent has replaced its key, a new connection has the new one.
         for _ in 0..2 {
-            let mut agent = UnverifiedAgent::open(target.address, self.limits.timeout, &tls).await?;
+            let mut agent = UnverifiedAgent::open(target, self.limits.timeout, &tls).await?;
             match self.issuer.issue(target, &mut agent.channel()).await? {
                 IssueEnd::Delivered => return Ok(()),
                 IssueEnd::KeyReplaced => {}

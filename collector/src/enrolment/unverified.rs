@@ -1,7 +1,7 @@
 //! A connection to a program that answers at an agent's address and has no certificate yet. Nothing
 //! that it sends is data of a guest: this type has the two requests of enrolment and no other.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use rustls::{
     ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
@@ -9,7 +9,10 @@ use rustls::{
     crypto::{CryptoProvider, verify_tls13_signature},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
-use virtfleet_collector_core::enrolment::{EnrolmentReason, KeyFingerprint};
+use virtfleet_collector_core::{
+    dial::DialTarget,
+    enrolment::{EnrolmentReason, KeyFingerprint},
+};
 
 use super::{channel::EnrolmentChannel, failure::EnrolmentFailure};
 use crate::scrape::{peer::PeerCertificate, transport::AgentTransport};
@@ -22,22 +25,22 @@ pub(super) struct UnverifiedAgent {
 }
 
 impl UnverifiedAgent {
-    /// Connects to `address` with the certificate of `tls`, and accepts every certificate of the
+    /// Connects to `target` with the certificate of `tls`, and accepts every certificate of the
     /// server. The handshake proves that the server has the certificate's key.
     pub(super) async fn open(
-        address: SocketAddr,
+        target: &DialTarget,
         timeout: Duration,
         tls: &ClientConfig,
     ) -> Result<Self, EnrolmentFailure> {
         let mut config = tls.clone();
         let verifier = AnyCertificate(Arc::clone(config.crypto_provider()));
         config.dangerous().set_certificate_verifier(Arc::new(verifier));
-        let (transport, certificate) = AgentTransport::open(address, timeout, Arc::new(config))
+        let (transport, certificate) = AgentTransport::open(target, timeout, Arc::new(config))
             .await
-            .map_err(|error| EnrolmentFailure::from(error.failure))?;
+            .map_err(|error| EnrolmentFailure::from(target.way.explain(error.failure)))?;
         let peer = certificate.as_ref().and_then(PeerCertificate::of);
         let peer = peer.ok_or_else(|| {
-            let message = format!("the certificate at {address} cannot be parsed");
+            let message = format!("the certificate at {} cannot be parsed", target.address);
             EnrolmentFailure::new(EnrolmentReason::Tls, message)
         })?;
         Ok(Self {

@@ -230,6 +230,7 @@ async fn a_restart_keeps_the_status_of_a_failing_agent() {
             selector: Selector::default(),
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         })));
         (fleet, stop)
     };

@@ -51,6 +51,24 @@ pub struct UserClusterSpec {
     /// Do not write to the user cluster; the plans are shown.
     #[serde(default)]
     pub suspend: bool,
+    /// The relay through which the agents of its VMs are dialled. Absent: they are dialled
+    /// directly.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay: Option<RelayRef>,
+}
+
+/// Reference to a relay: `virtfleet-collector relay`, running in the tenant's network.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RelayRef {
+    /// Its `host:port`, e.g. `virtfleet-relay.cluster-a.svc:10915`. A name is resolved for each
+    /// connection. The relay passes bytes below TLS: it can neither read nor forge what agents
+    /// send.
+    #[schemars(
+        length(min = 3, max = 261),
+        regex(pattern = r"^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}$")
+    )]
+    pub address: String,
 }
 
 /// Selects the VirtualMachineInstances that are a user cluster's nodes.

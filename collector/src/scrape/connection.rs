@@ -60,7 +60,7 @@ impl AgentDialler {
             let message = "this collector has no certificate yet; its log has the reason".to_owned();
             fail(FailureClass::Tls, message)
         })?;
-        let (transport, certificate) = AgentTransport::open(target.address, connect_timeout, config).await?;
+        let (transport, certificate) = AgentTransport::open(target, connect_timeout, config).await?;
         let peer = certificate.as_ref().and_then(PeerCertificate::of);
         let peer = peer.ok_or_else(|| {
             let message = format!("the certificate at {} cannot be parsed", target.address);
@@ -183,6 +183,7 @@ mod tests {
             uid: Some("vmi-uid".parse().unwrap()),
             vm_uid: Some("vm-uid".parse().unwrap()),
             address: "10.0.0.1:10911".parse().unwrap(),
+            way: virtfleet_collector_core::way::AgentWay::Direct,
         };
         let check = |uri: &str| check_identity(&target, "d", &[AGENT_DNS_NAME.to_owned(), uri.to_owned()]);
         check("spiffe://d/vmi/cluster-a/worker-0/vmi-uid").unwrap();

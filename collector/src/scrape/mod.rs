@@ -4,7 +4,8 @@
 //! ```text
 //! fleet (targets) ─▶ schedule ─▶ concurrency ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
 //!                                                   ├ connection: verified certificate
-//!                                                   ├ transport: TCP, TLS, HTTP
+//!                                                   ├ transport: TLS, HTTP
+//!                                                   ├ way: TCP, directly or through a relay
 //!                                                   ├ meter: limit on received bytes
 //!                                                   ├ body: a response body in pieces
 //!                                                   └ summary: the kept part of a metrics page
@@ -26,6 +27,7 @@ mod schedule;
 mod scraper;
 mod summary;
 pub(crate) mod transport;
+mod way;
 
 pub use metrics::{ProxyMetrics, PullMetrics};
 pub use proxy::{PageProxy, ProxyLimits};

@@ -75,7 +75,7 @@ impl Puller {
     /// Opens a connection to `target` and verifies its agent.
     pub(super) async fn connect(&self, target: &DialTarget) -> Result<AgentConnection, Failure> {
         let opened = self.dialler.open(target, self.limits.timeout).await;
-        opened.map_err(|error| error.failure)
+        opened.map_err(|error| target.way.explain(error.failure))
     }
 
     /// Pulls `target` once. Reuses the connection of the previous pull if it is still open, and
@@ -109,7 +109,7 @@ impl Puller {
                 }
             }
             Err(error) => PullEnd {
-                outcome: Err(error.failure),
+                outcome: Err(target.way.explain(error.failure)),
                 connection: None,
                 rejected_certificate: error.rejected_certificate,
             },

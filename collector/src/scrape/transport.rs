@@ -20,12 +20,16 @@ use rustls::{
     pki_types::{CertificateDer, ServerName},
 };
 use tokio::{net::TcpStream, task::JoinHandle};
-use virtfleet_collector_core::pull_result::{Failure, FailureClass};
+use virtfleet_collector_core::{
+    dial::DialTarget,
+    pull_result::{Failure, FailureClass},
+};
 use virtfleet_runtime::tls::AGENT_DNS_NAME;
 
 use super::{
     body,
     meter::{Meter, Metered},
+    way,
 };
 
 /// A connection for consecutive requests; dropping it closes it.
@@ -67,14 +71,15 @@ fn fail(class: FailureClass, message: String) -> Failure {
 }
 
 impl AgentTransport {
-    /// Connects to `address` with TLS. Returns the connection and the peer's certificate, if it has
-    /// one.
+    /// Connects to `target` by its way, with TLS. Returns the connection and the peer's
+    /// certificate, if it has one. The caller adds the way to the failure.
     pub(crate) async fn open(
-        address: SocketAddr,
+        target: &DialTarget,
         connect_timeout: Duration,
         tls: Arc<ClientConfig>,
     ) -> Result<(Self, Option<CertificateDer<'static>>), OpenError> {
-        let stream = connect(address, connect_timeout).await?;
+        let address = target.address;
+        let stream = connect(target, connect_timeout).await?;
         drop(stream.set_nodelay(true));
         let meter = Meter::default();
         meter.start_exchange(0);
@@ -230,18 +235,14 @@ impl AgentTransport {
     }
 }
 
-async fn connect(address: SocketAddr, timeout: Duration) -> Result<TcpStream, Failure> {
-    match tokio::time::timeout(timeout, TcpStream::connect(address)).await {
-        Ok(Ok(stream)) => Ok(stream),
-        Ok(Err(error)) => {
-            let message = format!(
-                "cannot connect to {address}: {error}; is virtfleet-agent running in the guest, and do network policies allow this \
-                 collector to connect?"
-            );
-            Err(fail(FailureClass::Connect, message))
-        }
+async fn connect(target: &DialTarget, timeout: Duration) -> Result<TcpStream, Failure> {
+    match tokio::time::timeout(timeout, way::connect(target)).await {
+        Ok(connected) => connected,
         Err(_) => {
-            let message = format!("no answer from {address} within {timeout:?}: stopped while connecting");
+            let message = format!(
+                "no answer from {} within {timeout:?}: stopped while connecting",
+                target.address
+            );
             Err(fail(FailureClass::Timeout, message))
         }
     }

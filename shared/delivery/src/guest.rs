@@ -28,9 +28,11 @@ macro_rules! shipped {
 /// All files, one per line.
 pub const SHIPPED: &[Shipped] = shipped! {
     "systemd/virtfleet-agent.service" => "/etc/systemd/system/virtfleet-agent.service",
+    "systemd/virtfleet-agent.socket" => "/etc/systemd/system/virtfleet-agent.socket",
     "systemd/virtfleet-discard.service" => "/etc/systemd/system/virtfleet-discard.service",
     "systemd/virtfleet-discard.timer" => "/etc/systemd/system/virtfleet-discard.timer",
     "systemd/virtfleet-dns.service" => "/etc/systemd/system/virtfleet-dns.service",
+    "systemd/virtfleet-port.service" => "/etc/systemd/system/virtfleet-port.service",
     "systemd/virtfleet-provision.service" => "/etc/systemd/system/virtfleet-provision.service",
     "systemd/virtfleet-reconcile.path" => "/etc/systemd/system/virtfleet-reconcile.path",
     "systemd/virtfleet-reconcile.service" => "/etc/systemd/system/virtfleet-reconcile.service",
@@ -49,6 +51,8 @@ pub const SHIPPED: &[Shipped] = shipped! {
 pub const SYNCHRONOUS: [&str; 2] = ["virtfleet-provision.service", "virtfleet-dns.service"];
 /// The unit of the agent.
 pub const AGENT_UNIT: &str = "virtfleet-agent.service";
+/// The socket of the agent, which the agent's unit starts before itself.
+pub const AGENT_SOCKET: &str = "virtfleet-agent.socket";
 /// The user, and the group that may read files that root writes for the agent.
 pub const USER: &str = "virtfleet";
 

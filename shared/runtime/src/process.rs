@@ -3,10 +3,10 @@
 //!
 //! Reads `<procfs>/self` and `<procfs>/stat`. Families that cannot be read are omitted.
 
-use std::{fs, path::Path};
+use std::{fs, io, path::Path};
 
 use nix::{
-    sys::resource::{Resource, getrlimit},
+    sys::resource::{Resource, getrlimit, setrlimit},
     unistd::{SysconfVar, sysconf},
 };
 use virtfleet_wire::exposition::Page;
@@ -33,6 +33,19 @@ struct SelfStat {
     virtual_bytes: f64,
     /// 24, in pages.
     resident_pages: f64,
+}
+
+/// Raises the soft limit on open files to the hard limit, and returns it. The soft limit is often
+/// 1024, for programs that use select(2).
+///
+/// # Errors
+/// The limit cannot be read or set.
+pub fn raise_file_limit() -> io::Result<u64> {
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    if soft < hard {
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    }
+    Ok(hard)
 }
 
 /// Appends `process_*` of this process to `page`. `procfs` is the mount point of proc, usually
@@ -145,6 +158,12 @@ mod tests {
 
     const STAT: &str = "4711 (a) b (c) S 1 4711 4711 0 -1 4194560 500 0 0 0 250 50 0 0 20 0 3 0 1000 104857600 2560 \
                         18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+
+    #[test]
+    fn the_soft_limit_on_files_is_raised_to_the_hard_one() {
+        let limit = raise_file_limit().unwrap();
+        assert_eq!(getrlimit(Resource::RLIMIT_NOFILE).unwrap(), (limit, limit));
+    }
 
     #[test]
     fn open_files_are_counted_on_all_kernels() {

@@ -24,8 +24,8 @@ use virtfleet_runtime::{
     http::{Limits, Server, ServerMetrics, Transport},
     shutdown::Shutdown,
     tls::{
-        AGENT_DNS_NAME, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, check_agent_names, check_pem,
-        peer_names,
+        AGENT_DNS_NAME, ClientRule, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor,
+        check_agent_names, check_pem, peer_names,
     },
 };
 
@@ -78,7 +78,7 @@ fn acceptor(dir: &Path) -> TlsAcceptor {
         certificate: dir.join("agent.crt"),
         key: dir.join("agent.key"),
         client_ca: Some(dir.join("ca.crt")),
-        clients: Vec::new(),
+        clients: ClientRule::AllExceptAgents,
     })
     .unwrap()
 }
@@ -330,7 +330,7 @@ fn each_unusable_file_is_named() {
         certificate: dir.path().join(certificate),
         key: dir.path().join(key),
         client_ca: Some(dir.path().join(ca)),
-        clients: Vec::new(),
+        clients: ClientRule::AllExceptAgents,
     };
     std::fs::write(dir.path().join("empty"), "").unwrap();
     for (paths, named) in [

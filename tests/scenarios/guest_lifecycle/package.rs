@@ -100,7 +100,8 @@ fn comes(machine: &Machine) -> Result<()> {
         "set -e; getent passwd virtfleet; systemctl is-active virtfleet-provision virtfleet-dns; \
          test -s /run/virtfleet/state/guest.json; test -s /run/virtfleet/state/identity.json; \
          systemctl is-enabled virtfleet-agent virtfleet-provision virtfleet-dns virtfleet-reconcile.path \
-         virtfleet-reconcile.timer virtfleet-settings.path; test \"$(systemctl show -P Result virtfleet-provision)\" = success",
+         virtfleet-reconcile.timer virtfleet-settings.path virtfleet-agent.socket; \
+         test \"$(systemctl show -P Result virtfleet-provision)\" = success",
     )?;
     machine.run_until(
         "test \"$(systemctl show -P ExecMainStatus virtfleet-agent)\" = 78",
@@ -193,7 +194,7 @@ fn goes(machine: &Machine) -> Result<()> {
     machine.run("dpkg -r virtfleet-agent")?;
     machine.run(
         "set -e; ! systemctl is-active virtfleet-agent virtfleet-provision virtfleet-dns virtfleet-reconcile.path \
-         virtfleet-reconcile.timer virtfleet-settings.path; \
+         virtfleet-reconcile.timer virtfleet-settings.path virtfleet-agent.socket; \
          test ! -e /usr/bin/virtfleet-agent; test -e /etc/virtfleet/agent.yaml; test -e /etc/virtfleet/agent.d/10-tls.yaml",
     )?;
     machine.run("dpkg -P virtfleet-agent")?;

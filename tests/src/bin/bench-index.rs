@@ -43,6 +43,7 @@ fn cluster(number: usize, selects: usize) -> Result<Fact> {
         },
         labels: Labels::new(),
         suspend: false,
+        relay: None,
     }))
 }
 

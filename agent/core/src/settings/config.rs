@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use virtfleet_wire::{
     layered::{Origins, Problem},
-    settings::{AgentConfig, Listener, MetricsSettings, ServerSettings},
+    settings::{AgentConfig, Listener, MetricsSettings, ServerSettings, ServerTls},
 };
 
 use super::names;
@@ -19,6 +19,7 @@ pub fn check(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
     let mut refuse = |path: String, message: String| {
         problems.push(Problem::at(&origins.of(&path), path, message));
     };
+    enrolment(&mut config.server.tls, &mut refuse);
     listeners(&mut config.server, &mut refuse);
     durations(&mut config.server, &mut refuse);
     if let Err(error) = names::check_metrics(&config.metrics) {
@@ -39,6 +40,31 @@ pub fn check(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
 
 type Refuse<'a> = dyn FnMut(String, String) + 'a;
 
+/// Files of the agent's own certificate contradict `enrolment`. They name an existing certificate,
+/// so they stay.
+fn enrolment(tls: &mut ServerTls, refuse: &mut Refuse<'_>) {
+    let set: Vec<&str> = [("certificate", &tls.certificate), ("key", &tls.key)]
+        .into_iter()
+        .filter(|(_, file)| is_set(file.as_ref()))
+        .map(|(key, _)| key)
+        .collect();
+    if tls.enrolment && !set.is_empty() {
+        let keys: Vec<String> = set.iter().map(|key| format!("server.tls.{key}")).collect();
+        let message = format!(
+            "with enrolment a collector issues the certificate, but {} {} set; remove {}, or set enrolment to false",
+            keys.join(" and "),
+            if set.len() == 1 { "is" } else { "are" },
+            if set.len() == 1 { "it" } else { "them" },
+        );
+        refuse("server.tls.enrolment".to_owned(), message);
+        tls.enrolment = false;
+    }
+}
+
+fn is_set(file: Option<&String>) -> bool {
+    file.is_some_and(|file| !file.is_empty())
+}
+
 fn listeners(server: &mut ServerSettings, refuse: &mut Refuse<'_>) {
     let tls = &server.tls;
     let files = [
@@ -46,9 +72,10 @@ fn listeners(server: &mut ServerSettings, refuse: &mut Refuse<'_>) {
         ("key", &tls.key),
         ("clientCA", &tls.client_ca),
     ];
-    let absent: Vec<&str> = files
+    let needed = if tls.enrolment { &files[2..] } else { &files[..] };
+    let absent: Vec<&str> = needed
         .iter()
-        .filter(|(_, file)| file.as_deref().is_none_or(str::is_empty))
+        .filter(|(_, file)| !is_set(file.as_ref()))
         .map(|(key, _)| *key)
         .collect();
     if server.listeners.is_empty() {

@@ -6,6 +6,7 @@ pub(crate) mod content;
 pub(crate) mod durable;
 pub mod image;
 pub(crate) mod lock;
+pub(crate) mod private;
 pub(crate) mod probe;
 pub(crate) mod reread;
 pub(crate) mod resolve;

@@ -1,6 +1,13 @@
-//! Finds out whether an address can be listened on, by trying.
+//! Finds out whether an address can be listened on, by trying, and who listens on a port.
 
 use std::{io, net::SocketAddr, net::TcpListener};
+
+use crate::{Roots, read_once};
+
+/// Maximum size of a table of sockets, in bytes. A busy node has thousands, 150 bytes each.
+const MAX_TABLE_BYTES: usize = 8 << 20;
+/// State of a socket that listens, as in `/proc/net/tcp`.
+const LISTEN: &str = "0A";
 
 /// Result of trying to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,9 +29,48 @@ pub fn try_port(address: SocketAddr) -> Port {
     }
 }
 
+/// User ids of the sockets that listen on a TCP port, from `net/tcp` and `net/tcp6`.
+pub fn listener_owners(roots: &Roots, port: u16) -> Vec<u32> {
+    let mut owners = Vec::new();
+    for name in ["net/tcp", "net/tcp6"] {
+        let mut buffer = Vec::new();
+        let Ok(bytes) = read_once(&roots.proc(name), &mut buffer, MAX_TABLE_BYTES) else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(bytes);
+        owners.extend(text.lines().filter_map(|line| owner(line, port)));
+    }
+    owners
+}
+
+/// `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`, the port in hexadecimal.
+fn owner(line: &str, port: u16) -> Option<u32> {
+    let mut fields = line.split_whitespace().skip(1);
+    let (_, local) = fields.next()?.split_once(':')?;
+    let state = fields.nth(1)?;
+    if state != LISTEN || u16::from_str_radix(local, 16).ok()? != port {
+        return None;
+    }
+    fields.nth(3)?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_owner_of_a_listener_is_found() {
+        let line = "   0: 00000000000000000000000000000000:2A9F 00000000000000000000000000000000:0000 0A \
+                    00000000:00000000 00:00000000 00000000  1000        0 1 1 0 100 0 0 10 0";
+        assert_eq!(owner(line, 10911), Some(1000));
+        assert_eq!(owner(line, 10912), None);
+        assert_eq!(owner(&line.replace(" 0A ", " 01 "), 10911), None);
+        assert_eq!(owner("  sl  local_address rem_address   st", 10911), None);
+        let held = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = held.local_addr().unwrap().port();
+        let own = nix::unistd::geteuid().as_raw();
+        assert_eq!(listener_owners(&Roots::default(), port), [own]);
+    }
 
     #[test]
     fn an_address_is_free_in_use_or_refused() {

@@ -4,4 +4,5 @@ pub(crate) mod clock;
 pub(crate) mod clock_calls;
 pub(crate) mod kernel;
 pub(crate) mod memory;
+pub(crate) mod passed_sockets;
 pub(crate) mod tasks;

@@ -4,6 +4,7 @@ use super::{
     CheckResult, CheckStatus, PemFile, Seen,
     disks::{disks, duplicates},
     dns::dns,
+    enrolment::enrolment,
     passes::passes,
     virtio::virtio,
 };
@@ -42,6 +43,7 @@ pub fn check(seen: &Seen) -> Vec<CheckResult> {
             next,
         ));
     }
+    lines.extend(enrolment(seen));
     lines.extend(listeners(seen));
     lines.extend(roots(seen));
     lines.push(platform(seen));
@@ -129,6 +131,13 @@ fn listeners(seen: &Seen) -> Vec<CheckResult> {
             (Port::InUse, Some(pid)) => CheckResult::ok(
                 what,
                 format!("{address}: in use; virtfleet-agent runs as process {pid}"),
+            ),
+            (Port::InUse, None) if listener.held_by_root => CheckResult::warn(
+                what,
+                format!(
+                    "{address}: held by root, as by virtfleet-agent.socket; virtfleet-agent does not run"
+                ),
+                "systemctl status virtfleet-agent.socket virtfleet-agent.service",
             ),
             (Port::InUse, None) => {
                 let port = address.rsplit(':').next().unwrap_or_default();

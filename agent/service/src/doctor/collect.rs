@@ -4,7 +4,8 @@ use std::{net::SocketAddr, path::Path};
 
 use virtfleet_agent_core::disks::duplicates;
 use virtfleet_agent_host::{
-    Roots, clock, exists, identified, is_root, list, read_bounded, read_text, references, try_port,
+    Roots, clock, exists, identified, is_root, list, listener_owners, read_bounded, read_text, references,
+    try_port,
 };
 use virtfleet_agent_state::{
     DISKS_STATE, DNS_STATE, GUEST_RECORD,
@@ -14,6 +15,7 @@ use virtfleet_agent_state::{
 use virtfleet_wire::settings::ServerTls;
 
 use super::{CollectorRun, ListenerSeen, PemFile, Seen, StateSeen, Validity};
+use crate::enrolment::stored_status;
 
 /// Maximum size of a PEM file, in bytes.
 const MAX_PEM: usize = 1 << 20;
@@ -83,8 +85,12 @@ pub fn collect(
             name: listener.name.clone(),
             address: listener.address.clone(),
             port: try_port(address),
+            held_by_root: listener_owners(roots, address.port()).contains(&0),
         })
     });
+    let client_ca = tls.client_ca.as_deref().unwrap_or_default();
+    let now = clock.realtime_ns / 1_000_000_000;
+    let enrolment = tls.enrolment.then(|| stored_status(roots, client_ca, now));
     let readable = |flag, path: &Path| {
         let readable = list(path).map(|_| ()).map_err(|error| error.to_string());
         (flag, path.display().to_string(), readable)
@@ -92,6 +98,7 @@ pub fn collect(
     Seen {
         pem,
         tls: together,
+        enrolment,
         listeners: listeners.collect(),
         agent_pid: running_agent(roots),
         roots: vec![

@@ -10,10 +10,13 @@ mod checks;
 mod collect;
 mod disks;
 mod dns;
+mod enrolment;
 mod passes;
 mod virtio;
 
-use virtfleet_agent_core::{disks::state::DisksState, dns::state::DnsState, pass::GuestRecord};
+use virtfleet_agent_core::{
+    disks::state::DisksState, dns::state::DnsState, enrolment::status::EnrolmentStatus, pass::GuestRecord,
+};
 use virtfleet_agent_host::Port;
 use virtfleet_agent_state::{settings::LoadedSettings, virtio::Virtio};
 use virtfleet_wire::{finding::Finding, identity::Missing, report::Clock};
@@ -46,6 +49,8 @@ pub struct ListenerSeen {
     pub address: String,
     /// Result of the trial bind.
     pub port: Port,
+    /// A process of root listens on its port.
+    pub held_by_root: bool,
 }
 
 /// Result of one collector, run once.
@@ -76,6 +81,9 @@ pub struct Seen {
     /// Why the TLS files cannot be used together, although each is valid: for example a key of
     /// another certificate.
     pub tls: Option<String>,
+    /// State of the enrolment, or why it is unknown. The outer option is none if the settings do
+    /// not ask for it, the inner one if no agent has started with it yet.
+    pub enrolment: Option<Result<Option<EnrolmentStatus>, String>>,
     /// Listeners of the settings.
     pub listeners: Vec<ListenerSeen>,
     /// The process id of a running agent.

@@ -35,10 +35,12 @@ pub(super) fn healthy() -> Seen {
         settings,
         pem: vec![pem("certificate", valid), pem("key", Ok(None))],
         tls: None,
+        enrolment: None,
         listeners: vec![ListenerSeen {
             name: "default".into(),
             address: "[::]:10911".into(),
             port: Port::Free,
+            held_by_root: false,
         }],
         agent_pid: None,
         roots: vec![("--path.procfs", "/proc".into(), Ok(()))],
@@ -134,7 +136,7 @@ type Harm = fn(&mut Seen);
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table")]
 fn each_problem_has_its_line_and_the_next_command() {
-    let cases: [(Harm, CheckStatus, &str); 22] = [
+    let cases: [(Harm, CheckStatus, &str); 23] = [
         (
             |seen| seen.passes = Err("guest.json: no such file".into()),
             CheckStatus::Warn,
@@ -200,6 +202,14 @@ fn each_problem_has_its_line_and_the_next_command() {
             |seen| seen.listeners[0].port = Port::InUse,
             CheckStatus::Fail,
             "listener default: [::]:10911: in use by another program",
+        ),
+        (
+            |seen| {
+                seen.listeners[0].port = Port::InUse;
+                seen.listeners[0].held_by_root = true;
+            },
+            CheckStatus::Warn,
+            "listener default: [::]:10911: held by root, as by virtfleet-agent.socket; virtfleet-agent does not run",
         ),
         (
             |seen| seen.listeners[0].port = Port::Refused("no such address".into()),

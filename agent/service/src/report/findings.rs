@@ -43,8 +43,7 @@ fn of_problem(problem: &Problem) -> Finding {
     } else {
         "ValueNotApplied"
     };
-    // Without its certificates the agent serves no client, and without its client list it serves
-    // too many.
+    // Without its certificates the agent serves no client, and without its client list too few.
     let severity = if problem.path.starts_with("server.tls") {
         Severity::Critical
     } else {

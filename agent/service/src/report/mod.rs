@@ -5,6 +5,7 @@
 
 mod disks;
 mod dns;
+mod enrolment;
 mod files;
 mod findings;
 mod nics;
@@ -28,7 +29,8 @@ use virtfleet_wire::{
 };
 pub use virtio::state as device_state;
 
-use crate::pause::ClockWatch;
+use self::enrolment::EnrolmentSource;
+use crate::{enrolment::Enrolment, pause::ClockWatch};
 
 /// What this agent can do, sorted.
 const FEATURES: [&str; 2] = ["metrics", "report"];
@@ -44,6 +46,7 @@ pub struct Reporter {
     declares_disks: bool,
     nic: NicSettings,
     history: DnsHistory,
+    enrolment: EnrolmentSource,
     /// Findings of the settings. They do not change while the process runs.
     standing: Vec<Finding>,
     since: BTreeMap<(String, Subject), Since>,
@@ -77,6 +80,7 @@ impl Reporter {
             declares_disks: !settings.config.disks.is_empty(),
             nic: settings.config.nic.clone(),
             history: DnsHistory::default(),
+            enrolment: EnrolmentSource::of_settings(&settings.config.server.tls),
             standing: findings::of_settings(&settings.problems),
             since: BTreeMap::new(),
         }
@@ -86,6 +90,15 @@ impl Reporter {
     #[must_use]
     pub fn with_history(mut self, history: DnsHistory) -> Self {
         self.history = history;
+        self
+    }
+
+    /// Reports the enrolment of this process instead of the stored one.
+    #[must_use]
+    pub fn with_enrolment(mut self, enrolment: Option<Enrolment>) -> Self {
+        if let Some(enrolment) = enrolment {
+            self.enrolment = EnrolmentSource::Running(enrolment);
+        }
         self
     }
 
@@ -114,6 +127,8 @@ impl Reporter {
         let devices =
             virtfleet_agent_state::virtio::inspect(&self.roots, &observed.boot_id, &self.nic, false);
         findings.extend_from_slice(&devices.findings);
+        let certificate = self.enrolment.read(&self.roots, &clock);
+        findings.extend(certificate.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
@@ -127,6 +142,7 @@ impl Reporter {
             ("virtio", virtio::section(&devices)),
             ("clock", watch.section(&clock)),
         ];
+        let sections = sections.into_iter().chain(certificate.section);
         GuestReport {
             api_version: REPORT_API_VERSION.to_owned(),
             kind: REPORT_KIND.to_owned(),
@@ -139,7 +155,9 @@ impl Reporter {
             clock,
             identity: observed.identity,
             claims: observed.claims,
-            sections: sections.map(|(name, section)| (name.to_owned(), section)).into(),
+            sections: sections
+                .map(|(name, section)| (name.to_owned(), section))
+                .collect(),
             findings,
         }
     }

@@ -5,9 +5,12 @@ use std::{net::SocketAddr, path::PathBuf, sync::Arc};
 use tokio::net::TcpListener;
 use virtfleet_runtime::{
     http::Transport,
-    tls::{ServerTlsPaths, TlsAcceptor, TlsError},
+    tls::{ClientRule, HeldTls, ServerTlsPaths, TlsAcceptor, TlsError},
 };
 use virtfleet_wire::settings::{Listener, ServerSettings, ServerTls};
+
+use super::passed::PassedSockets;
+use crate::enrolment::Enrolment;
 
 /// Why the agent cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -44,6 +47,9 @@ pub enum ListenError {
     /// A TLS file cannot be used.
     #[error("server.tls cannot be used")]
     Tls(#[from] TlsError),
+    /// A socket of systemd's cannot be used.
+    #[error("cannot use a socket that systemd has passed")]
+    Passed(#[from] std::io::Error),
     /// The kernel refuses the address.
     #[error("server.listeners[{name}]: cannot listen on {address}")]
     Bind {
@@ -58,33 +64,43 @@ pub enum ListenError {
 
 /// Binds every listener. If one fails, none listens.
 ///
+/// A listener takes one of the `passed` sockets, which systemd has opened, if that covers its
+/// address; otherwise it opens one of its own. Passed sockets that no listener takes are closed.
+///
 /// The settings were checked when they were loaded. The checks here repeat what must never be
 /// served.
 ///
 /// # Errors
 /// See [`ListenError`].
-pub async fn bind(settings: &ServerSettings) -> Result<Vec<(TcpListener, Transport)>, ListenError> {
+pub async fn bind(
+    settings: &ServerSettings,
+    enrolment: Option<&Enrolment>,
+    passed: Vec<std::net::TcpListener>,
+) -> Result<Vec<(TcpListener, Transport)>, ListenError> {
     let mut tls = None;
     let mut bound = Vec::new();
+    let mut passed = PassedSockets::new(passed);
     for listener in &settings.listeners {
         let address = check(listener)?;
         let transport = match (listener.plain, &tls) {
             (true, _) => Transport::Plain,
             (false, Some(acceptor)) => Transport::Tls(Arc::clone(acceptor)),
             (false, None) => {
-                let paths = paths(&settings.tls, &listener.name)?;
-                Transport::Tls(tls.insert(Arc::new(TlsAcceptor::new(paths)?)).clone())
+                let acceptor = acceptor(&settings.tls, enrolment, &listener.name)?;
+                Transport::Tls(tls.insert(Arc::new(acceptor)).clone())
             }
         };
-        let socket = TcpListener::bind(address)
-            .await
-            .map_err(|source| ListenError::Bind {
-                name: listener.name.clone(),
-                address,
-                source,
-            })?;
-        bound.push((socket, transport));
+        let Some(transport) = passed.take(address, transport) else {
+            continue;
+        };
+        let failed = |source| ListenError::Bind {
+            name: listener.name.clone(),
+            address,
+            source,
+        };
+        bound.push((TcpListener::bind(address).await.map_err(failed)?, transport));
     }
+    bound.extend(passed.into_listeners()?);
     Ok(bound)
 }
 
@@ -95,6 +111,17 @@ pub async fn bind(settings: &ServerSettings) -> Result<Vec<(TcpListener, Transpo
 pub fn try_tls(tls: &ServerTls) -> Result<(), ListenError> {
     TlsAcceptor::new(paths(tls, "")?)?;
     Ok(())
+}
+
+fn acceptor(tls: &ServerTls, enrolment: Option<&Enrolment>, name: &str) -> Result<TlsAcceptor, ListenError> {
+    let Some(enrolment) = enrolment else {
+        return Ok(TlsAcceptor::new(paths(tls, name)?)?);
+    };
+    Ok(TlsAcceptor::held(HeldTls {
+        identity: enrolment.identity(),
+        client_ca: file(tls.client_ca.as_ref(), "clientCA", name)?,
+        clients: ClientRule::CollectorsAnd(tls.clients.clone()),
+    })?)
 }
 
 fn check(listener: &Listener) -> Result<SocketAddr, ListenError> {
@@ -112,19 +139,20 @@ fn check(listener: &Listener) -> Result<SocketAddr, ListenError> {
     Ok(address)
 }
 
-fn paths(tls: &ServerTls, name: &str) -> Result<ServerTlsPaths, ListenError> {
-    let file = |value: &Option<String>, key: &'static str| {
-        let missing = || ListenError::TlsFile {
-            name: name.to_owned(),
-            key,
-        };
-        value.as_ref().map(PathBuf::from).ok_or_else(missing)
+fn file(value: Option<&String>, key: &'static str, name: &str) -> Result<PathBuf, ListenError> {
+    let missing = || ListenError::TlsFile {
+        name: name.to_owned(),
+        key,
     };
+    value.map(PathBuf::from).ok_or_else(missing)
+}
+
+fn paths(tls: &ServerTls, name: &str) -> Result<ServerTlsPaths, ListenError> {
     Ok(ServerTlsPaths {
-        certificate: file(&tls.certificate, "certificate")?,
-        key: file(&tls.key, "key")?,
-        client_ca: Some(file(&tls.client_ca, "clientCA")?),
-        clients: tls.clients.clone(),
+        certificate: file(tls.certificate.as_ref(), "certificate", name)?,
+        key: file(tls.key.as_ref(), "key", name)?,
+        client_ca: Some(file(tls.client_ca.as_ref(), "clientCA", name)?),
+        clients: ClientRule::CollectorsAnd(tls.clients.clone()),
     })
 }
 
@@ -146,8 +174,13 @@ mod tests {
 
     #[tokio::test]
     async fn each_reason_names_the_key_and_what_to_do() {
-        let refuse =
-            async |settings: ServerSettings| bind(&settings).await.map(|_| ()).unwrap_err().to_string();
+        let refuse = async |settings: ServerSettings| {
+            bind(&settings, None, Vec::new())
+                .await
+                .map(|_| ())
+                .unwrap_err()
+                .to_string()
+        };
         assert!(
             refuse(listener("localhost", true))
                 .await
@@ -170,7 +203,9 @@ mod tests {
 
     #[tokio::test]
     async fn plain_http_on_loopback_needs_no_certificate() {
-        let bound = bind(&listener("127.0.0.1:0", true)).await.unwrap();
+        let bound = bind(&listener("127.0.0.1:0", true), None, Vec::new())
+            .await
+            .unwrap();
         assert!(matches!(bound.as_slice(), [(_, Transport::Plain)]));
     }
 }

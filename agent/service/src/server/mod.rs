@@ -1,4 +1,4 @@
-//! The agent's HTTP server: `/metrics`, `/v1/report`, `/healthz`, `/readyz`.
+//! The agent's HTTP server: `/metrics`, `/v1/report`, `/healthz`, `/readyz`, `/v1/enrolment/…`.
 //!
 //! ```text
 //! listeners ─▶ runtime::http (TLS, limits) ─▶ routes
@@ -6,11 +6,14 @@
 //! ```
 
 mod answer;
+mod certificate_metrics;
+mod enrolment_routes;
 mod gzip;
 
 mod listen;
 mod own_metrics;
 mod pass_metrics;
+mod passed;
 mod query;
 mod routes;
 mod worker;

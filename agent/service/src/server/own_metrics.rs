@@ -7,7 +7,8 @@ use virtfleet_agent_host::Roots;
 use virtfleet_runtime::{http::ServerMetrics, process::append_process_metrics};
 use virtfleet_wire::exposition::{MetricType, Page, append_openmetrics};
 
-use super::pass_metrics::PassMetrics;
+use super::{certificate_metrics, pass_metrics::PassMetrics};
+use crate::enrolment::Enrolment;
 
 /// The agent's own metrics, prefix `virtfleet_agent_`, and those of its process under their usual
 /// names.
@@ -16,6 +17,7 @@ pub struct OwnMetrics {
     registry: Registry,
     roots: Roots,
     passes: PassMetrics,
+    enrolment: Option<Enrolment>,
 }
 
 impl OwnMetrics {
@@ -33,8 +35,16 @@ impl OwnMetrics {
             registry,
             roots: roots.clone(),
             passes: PassMetrics::new(roots),
+            enrolment: None,
         };
         (own, server)
+    }
+
+    /// Adds the state of the agent's certificate.
+    #[must_use]
+    pub fn with_enrolment(mut self, enrolment: Option<Enrolment>) -> Self {
+        self.enrolment = enrolment;
+        self
     }
 
     /// Appends them to `page`; `text` is a reusable buffer.
@@ -61,6 +71,9 @@ impl OwnMetrics {
             MetricType::Gauge,
         )
         .sample(&labels, 1.0);
+        if let Some(enrolment) = &self.enrolment {
+            certificate_metrics::append(page, &enrolment.status(), &enrolment.refusals());
+        }
         self.passes.append(page);
         append_process_metrics(page, &self.roots.procfs);
     }

@@ -12,14 +12,16 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{Method, Request, StatusCode, body::Incoming, header, service::Service};
+use virtfleet_runtime::http::RequestPeer;
 use virtfleet_wire::exposition;
 
 use super::{
     Worker,
     answer::{Answer, gzipped, takes_gzip, text, with_type},
-    query,
+    enrolment_routes, query,
     worker::WorkerGone,
 };
+use crate::enrolment::Enrolment;
 
 const INDEX: &str = "virtfleet-agent\n\n\
     /metrics     guest metrics, text format 0.0.4; ?collect[]=NAME or ?exclude[]=NAME\n\
@@ -27,20 +29,51 @@ const INDEX: &str = "virtfleet-agent\n\n\
     /healthz     200 while the process answers\n\
     /readyz      200 once a whole scrape has succeeded\n";
 
+const NOT_ENROLLED: &str = "this agent has no certificate yet: it waits for a collector to enrol it, and answers \
+    nothing else\n";
+
 /// The agent's HTTP service.
 #[derive(Debug, Clone)]
 pub struct Routes {
     worker: Worker,
     ready: Arc<AtomicBool>,
+    enrolment: Option<Enrolment>,
 }
 
 impl Routes {
     /// Routes to a worker. `/readyz` fails until `ready` is set.
     pub fn new(worker: Worker, ready: Arc<AtomicBool>) -> Self {
-        Self { worker, ready }
+        Self {
+            worker,
+            ready,
+            enrolment: None,
+        }
+    }
+
+    /// Answers requests for enrolment. Until there is a certificate, TLS clients get nothing else.
+    #[must_use]
+    pub fn with_enrolment(mut self, enrolment: Option<Enrolment>) -> Self {
+        self.enrolment = enrolment;
+        self
+    }
+
+    /// Whether this request must wait for enrolment. A plain listener, on loopback, has no
+    /// certificate to wait for.
+    fn waits(&self, request: &Request<Incoming>) -> bool {
+        let enrolment = self.enrolment.as_ref();
+        let peer = request.extensions().get::<Arc<RequestPeer>>();
+        peer.is_none_or(|peer| peer.names.is_some())
+            && request.uri().path() != "/healthz"
+            && enrolment.is_some_and(|enrolment| !enrolment.is_enrolled())
     }
 
     async fn answer(self, request: Request<Incoming>) -> Answer {
+        if enrolment_routes::is_enrolment(request.uri().path()) {
+            return enrolment_routes::answer(self.enrolment.as_ref(), request).await;
+        }
+        if self.waits(&request) {
+            return text(StatusCode::FORBIDDEN, NOT_ENROLLED);
+        }
         if request.method() != Method::GET && request.method() != Method::HEAD {
             let mut answer = text(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are allowed\n");
             answer

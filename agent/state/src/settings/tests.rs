@@ -213,6 +213,45 @@ fn https_without_certificates_is_a_problem_and_plain_loopback_still_works() {
 }
 
 #[test]
+fn enrolment_needs_the_authority_of_clients_and_no_certificate() {
+    let load_tls = |tls: &str| {
+        let text = format!("server:\n  tls: {{{tls}}}\n");
+        let (_dir, roots) = root(&[("/etc/virtfleet/agent.yaml", &text)]);
+        load(&roots, None)
+    };
+    let good = load_tls("enrolment: true, clientCA: /ca");
+    assert_eq!(problems(&good), [""; 0]);
+    assert!(good.config.server.tls.enrolment);
+    assert_eq!(good.config.server.listeners.len(), 1);
+
+    let without = load_tls("enrolment: true");
+    assert_eq!(
+        problems(&without),
+        [
+            "/etc/virtfleet/agent.yaml:4: server.tls: listener default serves HTTPS and needs server.tls.clientCA; set it, \
+             or make the listener plain on a loopback address"
+        ]
+    );
+    let both = load_tls("enrolment: true, clientCA: /ca, certificate: /c, key: /k");
+    assert_eq!(
+        problems(&both),
+        [
+            "/etc/virtfleet/agent.yaml:4: server.tls.enrolment: with enrolment a collector issues the certificate, but \
+             server.tls.certificate and server.tls.key are set; remove them, or set enrolment to false"
+        ]
+    );
+    assert!(!both.config.server.tls.enrolment, "the files are used");
+    assert_eq!(both.config.server.listeners.len(), 1);
+    let half = load_tls("enrolment: true, clientCA: /ca, key: /k");
+    assert!(
+        problems(&half)[0].contains("server.tls.key is set; remove it"),
+        "{:?}",
+        problems(&half)
+    );
+    assert_eq!(half.config.server.listeners.len(), 0);
+}
+
+#[test]
 fn overlapping_addresses_are_found_and_port_zero_never_overlaps() {
     for (addresses, good) in [
         (["127.0.0.1:1", "127.0.0.1:1"], 1),

@@ -12,7 +12,7 @@ use super::{
     CsrExchange, EnrolmentCase, EnrolmentDecision, EnrolmentRecord, EnrolmentState, EnrolmentSubject,
     KeyFingerprint, decide,
 };
-use crate::{dial::DialTarget, expected::ExpectedIdentity, store::tests::key};
+use crate::{dial::DialTarget, expected::ExpectedIdentity, store::tests::key, way::AgentWay};
 
 const UUID: &str = "5d307ca9-b3ef-428c-8861-06e72d69f223";
 
@@ -30,6 +30,7 @@ fn mac(number: u8) -> MacAddr {
 
 fn target() -> DialTarget {
     DialTarget {
+        way: AgentWay::Direct,
         key: key("ns", "a"),
         uid: Some(uid("vmi-1")),
         vm_uid: Some(uid("vm-1")),

@@ -130,6 +130,7 @@ impl FleetIndex {
         if nodes.get(name) == new.as_ref() {
             return false;
         }
+        self.infra_generation += 1;
         let now = new.as_ref().map(|node| node.labels.clone());
         let old = match new {
             Some(node) => nodes.insert(name.clone(), node),
@@ -181,6 +182,8 @@ impl FleetIndex {
     ) {
         let policy = |cluster: &UserCluster| (cluster.labels.clone(), cluster.suspend);
         let relabel = before.map(policy) != after.map(policy);
+        let relay = |cluster: &UserCluster| cluster.relay.clone();
+        let reroute = before.map(relay) != after.map(relay);
         let both = [before, after];
         let namespaces: BTreeSet<_> = both.iter().flatten().map(|cluster| &cluster.namespace).collect();
         let store = &self.store;
@@ -198,6 +201,9 @@ impl FleetIndex {
             }
             if relabel && (was || is) {
                 touched.labels.insert(vm.clone());
+            }
+            if reroute && (was || is) {
+                touched.views.insert(vm.clone());
             }
         }
     }

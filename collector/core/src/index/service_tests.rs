@@ -45,3 +45,39 @@ fn known_service_networks_replace_the_default() {
         "equal networks are no change"
     );
 }
+
+#[test]
+fn a_relay_is_used_for_the_vms_of_its_user_cluster_only() {
+    use crate::{
+        store::tests::{cluster, labels},
+        way::AgentWay,
+    };
+    let mut index = FleetIndex::new(DialRules::default());
+    for name in ["a", "b"] {
+        let mut vmi = vmi("shared", name);
+        vmi.labels = labels(&[("id", name)]);
+        apply(&mut index, [Fact::Vmi(Box::new(vmi))]);
+        apply(
+            &mut index,
+            [Fact::UserCluster(cluster(name, "shared", &[("id", name)]))],
+        );
+    }
+    let way = |index: &FleetIndex, name: &str| index.dial(&key("shared", name)).unwrap().way;
+    let shown = |index: &FleetIndex, name: &str| index.detail(&key("shared", name)).unwrap().vm.agent.way;
+    assert_eq!(way(&index, "a"), AgentWay::Direct);
+    let mut behind = cluster("a", "shared", &[("id", "a")]);
+    behind.relay = Some("relay.a.svc:10915".parse().unwrap());
+    let touched = index.apply(InventoryEvent::Apply(Fact::UserCluster(behind.clone())));
+    assert_eq!(touched, [key("shared", "a")], "the scraper gets the change");
+    assert_eq!(
+        way(&index, "a").to_string(),
+        "relay of UserCluster a (relay.a.svc:10915)"
+    );
+    assert_eq!(shown(&index, "a"), Some(way(&index, "a")));
+    assert_eq!(way(&index, "b"), AgentWay::Direct);
+    // No cluster is certain any more, so no relay is.
+    let mut wide = cluster("c", "shared", &[("id", "a")]);
+    wide.relay.clone_from(&behind.relay);
+    apply(&mut index, [Fact::UserCluster(wide)]);
+    assert_eq!(way(&index, "a"), AgentWay::Direct);
+}

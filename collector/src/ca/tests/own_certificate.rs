@@ -14,7 +14,7 @@ use super::{super::own_certificate::*, *};
 fn agents_accept_the_collector_for_its_lifetime() {
     let old = authorities();
     let new = old.rotate(RootKind::Clients, NOW).unwrap();
-    let (issued, renew_at) = issue(&new, "example.org", DAY, NOW).unwrap();
+    let (issued, not_after) = issue(&new, "example.org", DAY, NOW).unwrap();
     for roots in [
         old.client_roots_pem(),
         new.roots(RootKind::Clients)[0].pem.clone(),
@@ -38,16 +38,15 @@ fn agents_accept_the_collector_for_its_lifetime() {
     let leaf = CertificateDer::from_pem_slice(issued.certificate.as_bytes()).unwrap();
     assert_eq!(peer_names(&leaf), ["spiffe://example.org/collector"]);
     assert_eq!(issued.authorities, new.agent_roots_pem());
-    assert_eq!(renew_at, NOW + 2 * DAY / 3);
+    assert_eq!(not_after, NOW + DAY);
 }
 
 #[test]
 fn an_expired_root_issues_nothing() {
     let authorities = authorities();
     let end = authorities.roots(RootKind::Clients)[0].validity.not_after;
-    // Renewed for a shorter time until the end.
-    let (_, renew_at) = issue(&authorities, "example.org", DAY, end - 3600).unwrap();
-    assert_eq!(renew_at, end - 1200);
+    let (_, not_after) = issue(&authorities, "example.org", DAY, end - 3600).unwrap();
+    assert_eq!(not_after, end, "a shorter time before the end");
     let error = issue(&authorities, "example.org", DAY, end + 3600).unwrap_err();
     assert!(matches!(error, CaError::Expired { .. }), "{error}");
 }
@@ -60,14 +59,27 @@ static CLOCK: AtomicU64 = AtomicU64::new(NOW);
 async fn the_certificate_is_renewed() {
     let (publish, authorities) = watch::channel(Arc::new(authorities()));
     let tls = Arc::new(ClientTls::in_memory());
+    let mut registry = prometheus_client::registry::Registry::default();
     let mut own = OwnCertificate {
         tls: Arc::clone(&tls),
         authorities,
         trust_domain: "example.org".to_owned(),
         lifetime: DAY,
         clock: || CLOCK.load(Ordering::Relaxed),
+        metrics: CaMetrics::register(&mut registry),
     };
     let renew_at = own.renew().unwrap();
+    assert_eq!(renew_at, NOW + 2 * DAY / 3);
+    let mut page = String::new();
+    prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+    let expected = format!(
+        "ca_certificate_expiry_timestamp_seconds{{certificate=\"collector\"}} {}\n",
+        NOW + DAY
+    );
+    assert!(
+        page.contains(&expected) && page.contains("{certificate=\"agents\"}"),
+        "{page}"
+    );
     let stop = CancellationToken::new();
     let task = tokio::spawn(own.run(renew_at, stop.clone()));
     let config = || tls.config(std::time::Instant::now()).unwrap();

@@ -71,6 +71,28 @@ fn the_chain_is_bounded_and_can_be_shortened() {
     check(&chain, &shorter.roots(RootKind::Clients)[3].pem, Usage::Client).unwrap();
 }
 
+/// After a key may have leaked, certificates of the old root must not be accepted any more.
+#[test]
+fn previous_roots_can_be_distrusted_at_once() {
+    let old = authorities();
+    let before = agent(&old, ONE_DAY);
+    let distrust = |root| Rotation {
+        root,
+        distrust_previous: true,
+        drop_oldest: false,
+    };
+    let new = distrust(RootKind::Agents).apply(&old, NOW).unwrap();
+    check(&before, &new.agent_roots_pem(), Usage::Server).unwrap_err();
+    check(&agent(&new, ONE_DAY), &new.agent_roots_pem(), Usage::Server).unwrap();
+    // User-data that is rendered from now on has the new root only. VMs with the old one still
+    // accept collectors, until their user-data is replaced.
+    let new = distrust(RootKind::Clients).apply(&old, NOW).unwrap();
+    assert_eq!(new.roots(RootKind::Clients).len(), 1);
+    assert_ne!(new.client_roots_pem(), old.client_roots_pem());
+    let chain = collector(&new, ONE_DAY);
+    check(&chain, &old.client_roots_pem(), Usage::Client).unwrap();
+}
+
 #[test]
 fn the_number_of_roots_is_bounded() {
     let mut authorities = authorities();

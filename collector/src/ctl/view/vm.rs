@@ -6,6 +6,7 @@ use serde_json::Value;
 use virtfleet_collector_core::{
     facts::Migration,
     view::{IdentityVerdict, VmDetail, VmView},
+    way::AgentWay,
 };
 use virtfleet_wire::{
     finding::Finding,
@@ -92,6 +93,7 @@ fn agent(sheet: &mut Sheet<'_>, vm: &VmView, now: u64) {
     sheet.section("Agent");
     sheet.toned("Status", Some(agent.status.as_str()), agent_tone(agent.status));
     sheet.pair("Address", agent.address);
+    sheet.pair("Way", agent.way.as_ref().map(AgentWay::describe));
     sheet.pair("Version", agent.version.as_ref());
     sheet.pair("Last seen", ago(agent.last_seen_ms));
     sheet.pair("Last try", ago(agent.last_try_ms));

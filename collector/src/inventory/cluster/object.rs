@@ -192,6 +192,7 @@ static OBJECT: FieldMask = Only(&[
             ("vmis", All),
             ("kubeconfig", All),
             ("suspend", All),
+            ("relay", All),
             ("clusterSelector", All),
             ("dryRun", All),
             ("labels", All),

@@ -97,6 +97,7 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
         "metadata": { "name": "prod", "labels": { "a": "b" } },
         "spec": {
             "vmis": { "namespace": "vms", "selector": selector }, "suspend": true,
+            "relay": { "address": "relay.vms.svc:10915" },
             "kubeconfig": { "secret": { "namespace": "s", "name": "n" } },
         },
     });

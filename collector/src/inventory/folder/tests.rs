@@ -188,6 +188,16 @@ fn invalid_fields_are_named_with_line_and_path() {
             "infra/v.yaml:6: metadata.labels.a: 1 is not a string (quote it)",
         ),
         (
+            "clusters/blue/c.yaml",
+            format!("{user}  vmis: {{namespace: a}}\n  relay: {{address: relay}}\n"),
+            "clusters/blue/c.yaml:6: spec.relay.address: \"relay\" is not a valid address: host:port",
+        ),
+        (
+            "clusters/blue/c.yaml",
+            format!("{user}  vmis: {{namespace: a}}\n  relay: {{adress: relay:1}}\n"),
+            "clusters/blue/c.yaml:6: spec.relay.adress: unknown",
+        ),
+        (
             "infra/v.yaml",
             format!("{head}spec: []\n"),
             "infra/v.yaml:6: spec: a list is not a mapping",

@@ -137,12 +137,21 @@ pub(in crate::inventory) fn user_cluster(
             name = name.as_str()
         )));
     }
+    let relay = object.at("spec.relay")?;
+    // A misspelled key would dial the VMs of a tenant directly.
+    relay.only(&["address"])?;
+    let address = relay.get("address")?;
     Ok(UserCluster {
         name,
         namespace: object.at("spec.vmis.namespace")?.required()?,
         selector: selector(&object.at("spec.vmis.selector")?)?,
         labels: object.at("metadata.labels")?.labels()?,
         suspend: object.at("spec.suspend")?.flag()?,
+        relay: if relay.is_there() {
+            Some(address.required()?)
+        } else {
+            None
+        },
     })
 }
 

@@ -296,6 +296,7 @@ impl Harness {
             selector: Selector::default(),
             labels: Labels::new(),
             suspend: false,
+            relay: None,
         }))
         .await;
     }

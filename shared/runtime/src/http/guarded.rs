@@ -7,7 +7,7 @@ use http_body_util::{Either, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, header, service::Service};
 use tokio::sync::Semaphore;
 
-use super::{ServerMetrics, admission::Ticket};
+use super::{RequestPeer, ServerMetrics, admission::Ticket};
 
 /// The body of all responses.
 pub(super) type Body<B> = Either<Full<Bytes>, B>;
@@ -18,6 +18,8 @@ pub(super) struct Guarded<S> {
     /// The connection's slot.
     pub(super) ticket: Ticket,
     pub(super) service: S,
+    /// Added to each request.
+    pub(super) client: Arc<RequestPeer>,
     pub(super) requests: Arc<Semaphore>,
     pub(super) timeout: Duration,
     pub(super) metrics: ServerMetrics,
@@ -33,7 +35,7 @@ where
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, mut request: Request<Incoming>) -> Self::Future {
         self.metrics.requests.inc();
         self.ticket.busy();
         let Ok(permit) = self.requests.clone().try_acquire_owned() else {
@@ -45,6 +47,7 @@ where
             );
             return Box::pin(std::future::ready(Ok(answer)));
         };
+        request.extensions_mut().insert(Arc::clone(&self.client));
         let (answer, timeout, metrics) = (self.service.call(request), self.timeout, self.metrics.clone());
         let ticket = self.ticket.clone();
         Box::pin(async move {

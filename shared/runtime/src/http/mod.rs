@@ -10,8 +10,10 @@ mod admission;
 mod guarded;
 mod limits;
 mod metrics;
+mod peer;
 mod server;
 mod write_deadline;
 
 pub use metrics::ServerMetrics;
+pub use peer::RequestPeer;
 pub use server::{Limits, Server, Transport};

@@ -3,7 +3,7 @@
 pub use super::limits::Limits;
 use std::{
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -24,12 +24,16 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
-    ServerMetrics,
+    RequestPeer, ServerMetrics,
     admission::{Admission, Ticket},
     guarded::Guarded,
     write_deadline::WriteDeadline,
 };
-use crate::{shutdown::Shutdown, throttle::Throttle, tls::TlsAcceptor};
+use crate::{
+    shutdown::Shutdown,
+    throttle::Throttle,
+    tls::{TlsAcceptor, peer_names},
+};
 
 /// Transport of a listener.
 #[derive(Debug, Clone)]
@@ -38,6 +42,26 @@ pub enum Transport {
     Plain,
     /// TLS with certificates on both sides.
     Tls(Arc<TlsAcceptor>),
+    /// By the address at which a connection arrives; it is closed if none matches. For a socket
+    /// that listens on more addresses than are served. An unspecified address matches all
+    /// addresses of its family, and `::` all.
+    ByAddress(Arc<[(IpAddr, Transport)]>),
+}
+
+impl Transport {
+    /// The transport of a connection.
+    fn of(&self, stream: &TcpStream) -> Option<Self> {
+        let Self::ByAddress(served) = self else {
+            return Some(self.clone());
+        };
+        let local = stream.local_addr().ok()?.ip().to_canonical();
+        let matches = |address: IpAddr| {
+            address.to_canonical() == local
+                || address.is_unspecified() && (address.is_ipv6() || local.is_ipv4())
+        };
+        let (_, transport) = served.iter().find(|(address, _)| matches(*address))?;
+        transport.of(stream)
+    }
 }
 
 /// One service on any number of listeners, with common limits.
@@ -113,6 +137,10 @@ where
                     continue;
                 }
             };
+            let Some(transport) = transport.of(&stream) else {
+                tracing::debug!(%peer, "connection closed: this address is not served");
+                continue;
+            };
             // The loop never waits for a slot: a client with all slots would block it.
             let Some(ticket) = self.admission.admit(peer.ip()) else {
                 self.metrics.dropped.inc();
@@ -126,7 +154,6 @@ where
                 graceful: shutdown.graceful.clone(),
                 cut: cut.clone(),
             };
-            let transport = transport.clone();
             tasks.spawn(connection.run(stream, transport));
         }
         drop(listener);
@@ -197,7 +224,9 @@ where
             },
         }
         match transport {
-            Transport::Plain => self.http(stream).await,
+            Transport::Plain => self.http(stream, None).await,
+            // Resolved when the connection was accepted.
+            Transport::ByAddress(_) => {}
             Transport::Tls(acceptor) => {
                 let config = acceptor.config(Instant::now());
                 let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
@@ -213,10 +242,12 @@ where
                 match acceptor.authorise(stream.get_ref().1.peer_certificates()) {
                     Ok(client) => {
                         tracing::debug!(peer = %self.peer, client, "connected");
-                        if stream.get_ref().1.peer_certificates().is_some() {
+                        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                        let names = certificate.map(peer_names);
+                        if names.is_some() {
                             self.ticket.idle();
                         }
-                        self.http(stream).await;
+                        self.http(stream, names).await;
                     }
                     Err(reason) => {
                         self.server.metrics.unauthorised.inc();
@@ -234,8 +265,13 @@ where
             .log_rejected(self.peer, "connection closed before its first request", reason);
     }
 
-    fn guarded(&self) -> Guarded<S> {
+    /// The service for this connection; `names` are those of the client's certificate.
+    fn guarded(&self, names: Option<Vec<String>>) -> Guarded<S> {
         Guarded {
+            client: Arc::new(RequestPeer {
+                address: self.peer,
+                names,
+            }),
             ticket: self.ticket.clone(),
             service: self.server.service.clone(),
             requests: Arc::clone(&self.server.requests),
@@ -244,13 +280,17 @@ where
         }
     }
 
-    async fn http(&self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+    async fn http(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        names: Option<Vec<String>>,
+    ) {
         let io = TokioIo::new(WriteDeadline::new(stream, self.server.limits.write_timeout));
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
             .header_read_timeout(self.server.limits.idle_timeout)
             .max_buf_size(16 * 1024)
-            .serve_connection(io, self.guarded());
+            .serve_connection(io, self.guarded(names));
         tokio::pin!(connection);
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,

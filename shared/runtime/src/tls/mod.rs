@@ -1,24 +1,31 @@
-//! TLS 1.3 with certificates on both sides, from PEM files that are reloaded when they change.
+//! TLS 1.3 with certificates on both sides. They come from PEM files, which are reloaded when they
+//! change; an agent that is enrolled holds its certificate in memory.
 //!
 //! Every configuration names ring as its provider: if two crates enable two providers, rustls'
 //! default panics.
 
+mod agent_certificate;
 mod chain;
 mod client;
 mod client_keys;
+mod clients;
 mod files;
+mod identity;
 mod issued;
 mod peer;
 mod reload;
 mod server;
 mod validity;
 
+pub use agent_certificate::{UnfitCertificate, check_issued};
 pub use chain::{Usage, check_chain};
 pub use client::{ClientTls, ClientTlsPaths};
+pub use clients::{ClientRule, is_collector};
 pub use files::{TlsError, check_agent_names, check_pem};
+pub use identity::{CertificateChain, ClientAuthorities, HeldIdentity, IdentityError, ServerIdentity};
 pub use issued::{IssuedTls, IssuedTlsError};
 pub use peer::{VmIdentity, peer_names};
-pub use server::{ServerTlsPaths, TlsAcceptor};
+pub use server::{HeldTls, ServerTlsPaths, TlsAcceptor};
 pub use validity::Validity;
 
 use std::sync::Arc;

@@ -20,11 +20,16 @@ pub(super) trait Source {
     fn load(&self) -> Result<Arc<Self::Config>, TlsError>;
     /// The files.
     fn files(&self) -> [&Path; 3];
+    /// Changes when something other than the files has changed. The configuration is then rebuilt
+    /// at the next connection.
+    fn revision(&self) -> u64 {
+        0
+    }
 }
 
 #[derive(Debug)]
 pub(super) struct Reloading<S: Source> {
-    pub(super) source: S,
+    source: S,
     state: Mutex<State<S::Config>>,
 }
 
@@ -32,15 +37,17 @@ pub(super) struct Reloading<S: Source> {
 struct State<C> {
     config: Arc<C>,
     stamp: Stamp,
+    revision: u64,
     looked: Instant,
 }
 
 impl<S: Source> Reloading<S> {
     pub(super) fn new(source: S) -> Result<Self, TlsError> {
-        let stamp = Stamp::of(source.files());
+        let (stamp, revision) = (Stamp::of(source.files()), source.revision());
         let state = State {
             config: source.load()?,
             stamp,
+            revision,
             looked: Instant::now(),
         };
         Ok(Self {
@@ -53,16 +60,20 @@ impl<S: Source> Reloading<S> {
     /// is kept, and the error is logged once per change.
     pub(super) fn current(&self, now: Instant) -> Arc<S::Config> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if now.saturating_duration_since(state.looked) >= CHECK_INTERVAL {
+        let revision = self.source.revision();
+        let replaced = revision != state.revision;
+        if replaced || now.saturating_duration_since(state.looked) >= CHECK_INTERVAL {
             state.looked = now;
             let stamp = Stamp::of(self.source.files());
-            if stamp != state.stamp {
-                state.stamp = stamp;
+            if replaced || stamp != state.stamp {
+                (state.stamp, state.revision) = (stamp, revision);
                 let [first, ..] = self.source.files();
                 match self.source.load() {
                     Ok(config) => {
                         state.config = config;
-                        tracing::info!(file = %first.display(), "certificates reloaded");
+                        if !replaced {
+                            tracing::info!(file = %first.display(), "certificates reloaded");
+                        }
                     }
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;

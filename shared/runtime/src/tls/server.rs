@@ -2,14 +2,20 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{Arc, Mutex, PoisonError},
     time::Instant,
 };
 
-use rustls::{ServerConfig, pki_types::CertificateDer, server::WebPkiClientVerifier, version::TLS13};
+use rustls::{
+    RootCertStore, ServerConfig,
+    pki_types::CertificateDer,
+    server::WebPkiClientVerifier,
+    sign::{CertifiedKey, SingleCertAndKey},
+    version::TLS13,
+};
 
 use super::{
-    TlsError, VmIdentity,
+    ClientRule, HeldIdentity, TlsError,
     files::{authorities, certificates, private_key},
     peer_names, provider,
     reload::{Reloading, Source},
@@ -24,54 +30,161 @@ pub struct ServerTlsPaths {
     pub key: PathBuf,
     /// Authorities of clients; none allows every client, without client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Names, one of which a client must have; empty allows every client except agents.
-    pub clients: Vec<String>,
+    /// Which of their clients are authorized.
+    pub clients: ClientRule,
 }
 
-impl Source for ServerTlsPaths {
+/// A certificate in memory, a file with authorities of clients, and authorized clients.
+#[derive(Debug, Clone)]
+pub struct HeldTls {
+    /// The certificate and its key, and authorities of clients beside those of the file.
+    pub identity: Arc<HeldIdentity>,
+    /// Authorities of clients.
+    pub client_ca: PathBuf,
+    /// Which of their clients are authorized.
+    pub clients: ClientRule,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug)]
+enum ServerSource {
+    Files {
+        paths: ServerTlsPaths,
+        /// Clients without a certificate are accepted, because the service authenticates them.
+        anonymous: bool,
+    },
+    Held {
+        tls: HeldTls,
+        /// Authorities of the file as last read: an identity is used at once, even if the file
+        /// cannot be read at that time.
+        authorities: Mutex<Option<RootCertStore>>,
+    },
+}
+
+impl Source for ServerSource {
     type Config = ServerConfig;
 
     fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
-        let verifier = match &self.client_ca {
-            None => WebPkiClientVerifier::no_client_auth(),
-            Some(path) => {
-                WebPkiClientVerifier::builder_with_provider(Arc::new(authorities(path)?), provider())
-                    .build()
-                    .map_err(|source| TlsError::Authorities {
-                        path: path.clone(),
-                        source,
-                    })?
+        match self {
+            Self::Files { paths, anonymous } => {
+                let refused = |source| TlsError::Refused {
+                    path: paths.certificate.clone(),
+                    source,
+                };
+                let key = private_key(&paths.key)?;
+                let chain = certificates(&paths.certificate)?;
+                let certified = CertifiedKey::from_der(chain, key, &provider()).map_err(refused)?;
+                let clients = match &paths.client_ca {
+                    Some(path) => Some(ClientRoots {
+                        path,
+                        roots: authorities(path)?,
+                        anonymous: *anonymous,
+                    }),
+                    None => None,
+                };
+                config(&paths.certificate, certified, clients)
             }
-        };
-        let refused = |source| TlsError::Refused {
-            path: self.certificate.clone(),
-            source,
-        };
-        let mut config = ServerConfig::builder_with_provider(provider())
-            .with_protocol_versions(&[&TLS13])
-            .map_err(refused)?
-            .with_client_cert_verifier(verifier)
-            .with_single_cert(certificates(&self.certificate)?, private_key(&self.key)?)
-            .map_err(refused)?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        // No session tickets: a ticket would outlive a rotation of the authorities, so every peer
-        // shows its certificate each time.
-        config.send_tls13_tickets = 0;
-        Ok(Arc::new(config))
+            Self::Held {
+                tls,
+                authorities: known,
+            } => {
+                let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut roots = match (authorities(&tls.client_ca), known.as_ref()) {
+                    (Ok(read), _) => known.insert(read).clone(),
+                    (Err(error), Some(last)) => {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(error, "the authorities of clients as last read are kept");
+                        last.clone()
+                    }
+                    (Err(error), None) => return Err(error),
+                };
+                let identity = tls.identity.current();
+                identity.authorities.add_to(&mut roots);
+                let certified = CertifiedKey::clone(&identity.certified);
+                let clients = ClientRoots {
+                    path: &tls.client_ca,
+                    roots,
+                    anonymous: false,
+                };
+                config(&tls.client_ca, certified, Some(clients))
+            }
+        }
     }
 
     fn files(&self) -> [&Path; 3] {
-        [
-            &self.certificate,
-            &self.key,
-            self.client_ca.as_deref().unwrap_or(&self.certificate),
-        ]
+        match self {
+            Self::Files { paths, .. } => [
+                &paths.certificate,
+                &paths.key,
+                paths.client_ca.as_deref().unwrap_or(&paths.certificate),
+            ],
+            Self::Held { tls, .. } => [&tls.client_ca; 3].map(PathBuf::as_path),
+        }
+    }
+
+    fn revision(&self) -> u64 {
+        match self {
+            Self::Files { .. } => 0,
+            Self::Held { tls, .. } => tls.identity.revision(),
+        }
     }
 }
 
-/// Server configuration, reloaded when its files change, and the authorization of clients.
+/// Authorities of clients.
+struct ClientRoots<'a> {
+    /// The file of the authorities, for errors.
+    path: &'a Path,
+    roots: RootCertStore,
+    /// Clients without a certificate are accepted, too.
+    anonymous: bool,
+}
+
+/// TLS 1.3 with this certificate, for clients of these authorities, or for all. Errors name `path`.
+fn config(
+    path: &Path,
+    certified: CertifiedKey,
+    clients: Option<ClientRoots<'_>>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let verifier = match clients {
+        None => WebPkiClientVerifier::no_client_auth(),
+        Some(clients) => {
+            let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(clients.roots), provider());
+            let builder = if clients.anonymous {
+                builder.allow_unauthenticated()
+            } else {
+                builder
+            };
+            builder.build().map_err(|source| TlsError::Authorities {
+                path: clients.path.to_owned(),
+                source,
+            })?
+        }
+    };
+    let mut config = ServerConfig::builder_with_provider(provider())
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|source| TlsError::Refused {
+            path: path.to_owned(),
+            source,
+        })?
+        .with_client_cert_verifier(verifier)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    // No session tickets: a ticket would outlive a rotation of the authorities, so every peer
+    // shows its certificate each time.
+    config.send_tls13_tickets = 0;
+    Ok(Arc::new(config))
+}
+
+/// Server configuration, reloaded when its files or its identity change, and the authorization of
+/// clients.
 #[derive(Debug)]
-pub struct TlsAcceptor(Reloading<ServerTlsPaths>);
+pub struct TlsAcceptor {
+    config: Reloading<ServerSource>,
+    /// None if the server asks for no client certificate.
+    clients: Option<ClientRule>,
+    /// Clients without a certificate are accepted.
+    anonymous: bool,
+}
 
 impl TlsAcceptor {
     /// Reads the files.
@@ -79,13 +192,49 @@ impl TlsAcceptor {
     /// # Errors
     /// The file that cannot be used.
     pub fn new(paths: ServerTlsPaths) -> Result<Self, TlsError> {
-        Reloading::new(paths).map(Self)
+        Self::of_files(paths, false)
+    }
+
+    /// As [`TlsAcceptor::new`], but a client may omit its certificate: the service authenticates it
+    /// in another way. A certificate that a client presents is still verified.
+    ///
+    /// # Errors
+    /// The file that cannot be used.
+    pub fn with_optional_certificates(paths: ServerTlsPaths) -> Result<Self, TlsError> {
+        Self::of_files(paths, true)
+    }
+
+    fn of_files(paths: ServerTlsPaths, anonymous: bool) -> Result<Self, TlsError> {
+        let clients = paths.client_ca.is_some().then(|| paths.clients.clone());
+        let config = Reloading::new(ServerSource::Files { paths, anonymous })?;
+        Ok(Self {
+            config,
+            clients,
+            anonymous,
+        })
+    }
+
+    /// Serves with an identity that is held in memory. Each new connection gets the current one.
+    ///
+    /// # Errors
+    /// The authorities of clients cannot be used.
+    pub fn held(tls: HeldTls) -> Result<Self, TlsError> {
+        let clients = Some(tls.clients.clone());
+        let config = Reloading::new(ServerSource::Held {
+            tls,
+            authorities: Mutex::new(None),
+        })?;
+        Ok(Self {
+            config,
+            clients,
+            anonymous: false,
+        })
     }
 
     /// The configuration for a new connection at `now`; changed files are reloaded, and if they
     /// cannot be used the last valid configuration is kept.
     pub fn config(&self, now: Instant) -> Arc<ServerConfig> {
-        self.0.current(now)
+        self.config.current(now)
     }
 
     /// Authorizes the client with this certificate; returns the name that is authorized.
@@ -93,42 +242,13 @@ impl TlsAcceptor {
     /// # Errors
     /// Why the client is not authorized.
     pub fn authorise(&self, chain: Option<&[CertificateDer<'_>]>) -> Result<String, String> {
-        if self.0.source.client_ca.is_none() {
+        let Some(rule) = &self.clients else {
             return Ok("not asked".to_owned());
-        }
-        let certificate = chain.and_then(<[_]>::first).ok_or("no client certificate")?;
-        authorise(&self.0.source.clients, &peer_names(certificate))
-    }
-}
-
-/// An empty list allows every verified client except agents: they share the authority, but must not
-/// read each other.
-fn authorise(allowed: &[String], names: &[String]) -> Result<String, String> {
-    if allowed.is_empty() {
-        return match names.iter().find(|name| VmIdentity::from_uri(name).is_some()) {
-            Some(agent) => Err(format!(
-                "{agent} is an agent, and agents must not read each other"
-            )),
-            None => Ok(names.first().cloned().unwrap_or_else(|| "unnamed".to_owned())),
         };
-    }
-    let found = names.iter().find(|name| allowed.contains(name)).cloned();
-    found.ok_or_else(|| format!("none of {names:?} is in server.tls.clients"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn agents_are_rejected_unless_listed() {
-        let list = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
-        let agent = list(&["spiffe://d/vmi/a/b/c", "agent.virtfleet.internal"]);
-        let prometheus = list(&["prometheus.monitoring.svc"]);
-        authorise(&[], &agent).unwrap_err();
-        assert_eq!(authorise(&[], &prometheus).unwrap(), "prometheus.monitoring.svc");
-        authorise(&[], &[]).unwrap();
-        authorise(&list(&["spiffe://d/collector"]), &prometheus).unwrap_err();
-        authorise(&list(&["spiffe://d/vmi/a/b/c"]), &agent).unwrap();
+        match chain.and_then(<[_]>::first) {
+            Some(certificate) => rule.authorise(&peer_names(certificate)),
+            None if self.anonymous => Ok("without certificate".to_owned()),
+            None => Err("no client certificate".to_owned()),
+        }
     }
 }

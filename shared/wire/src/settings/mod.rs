@@ -137,7 +137,8 @@ impl Default for Listener {
     }
 }
 
-/// Certificates in PEM files. The agent reads them again when they change.
+/// Certificates in PEM files. The agent reads them again when they change. With `enrolment` the
+/// agent's own certificate is not a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerTls {
@@ -154,9 +155,8 @@ pub struct ServerTls {
     /// CA certificates that sign accepted client certificates.
     #[serde(rename = "clientCA")]
     pub client_ca: Option<String>,
-    /// SPIFFE URIs or DNS names of authorized clients; a client certificate must contain at least
-    /// one. Empty: every client with a certificate signed by `clientCA`, except another agent
-    /// (`spiffe://…/vmi/…`).
+    /// SPIFFE URIs or DNS names of clients that are authorized in addition to collectors
+    /// (`spiffe://<trust-domain>/collector`), e.g. Prometheus. Empty: collectors only.
     pub clients: Vec<String>,
 }
 

@@ -76,8 +76,8 @@ impl DialGuard {
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         match rules.check(ip) {
             Ok(()) => Ok(()),
-            Err(Refusal::Special(what, range)) => Err(format!(
-                "{ip} is {what} ({range}); only an entry of inventory.cluster.userClusters.allowCIDRs inside that range allows it"
+            Err(Refusal::Special(special)) => Err(format!(
+                "{ip} is {special}; only an entry of inventory.cluster.userClusters.allowCIDRs inside that range allows it"
             )),
             Err(_) => Err(format!(
                 "{ip} is in no network of inventory.cluster.userClusters.allowCIDRs"

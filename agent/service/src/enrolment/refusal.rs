@@ -1,0 +1,72 @@
+//! Why a request for enrolment is refused.
+
+use virtfleet_runtime::tls::UnfitCertificate;
+
+use super::key::KeyError;
+
+/// Why a request is refused. Displays as a sentence for people.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolmentRefusal {
+    /// The requested identity has another form.
+    #[error("{0:?} is not spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>")]
+    Identity(String),
+    /// The agent has replaced its key.
+    #[error("the agent has replaced its key; connect again and repeat the request")]
+    KeyReplaced,
+    /// The certificate was not requested since the agent started.
+    #[error("no certificate was requested from this agent since it started; send the request first")]
+    NotRequested,
+    /// The certificate, or an authority, is not usable.
+    #[error("{what} {reason}")]
+    Unusable {
+        /// What it is.
+        what: &'static str,
+        /// Why, as the end of a sentence.
+        reason: String,
+    },
+    /// The certificate does not fit.
+    #[error(transparent)]
+    Unfit(#[from] UnfitCertificate),
+    /// The certificate has expired.
+    #[error(
+        "the certificate expired {ago} ago by the guest's clock, which is synchronized; check the collector's clock"
+    )]
+    Expired {
+        /// How long ago.
+        ago: String,
+    },
+    /// The agent cannot sign.
+    #[error("the agent cannot use its key: {0}")]
+    Key(#[from] KeyError),
+}
+
+/// Every reason of a refusal, as in the metric.
+pub(super) const REASONS: [&str; 9] = [
+    "expired",
+    "identity",
+    "key",
+    "no_dns_name",
+    "not_for_servers",
+    "not_requested",
+    "other_identity",
+    "other_key",
+    "unusable",
+];
+
+impl EnrolmentRefusal {
+    /// The reason as in the metric. None if it is not a fault: the agent has replaced its key.
+    pub(super) fn word(&self) -> Option<&'static str> {
+        match self {
+            Self::Identity(_) => Some("identity"),
+            Self::KeyReplaced => None,
+            Self::NotRequested => Some("not_requested"),
+            Self::Unusable { .. } | Self::Unfit(UnfitCertificate::Unparsable) => Some("unusable"),
+            Self::Unfit(UnfitCertificate::OtherKey) => Some("other_key"),
+            Self::Unfit(UnfitCertificate::OtherIdentity { .. }) => Some("other_identity"),
+            Self::Unfit(UnfitCertificate::NoDnsName) => Some("no_dns_name"),
+            Self::Unfit(UnfitCertificate::NotForServers) => Some("not_for_servers"),
+            Self::Expired { .. } => Some("expired"),
+            Self::Key(_) => Some("key"),
+        }
+    }
+}

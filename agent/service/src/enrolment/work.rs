@@ -1,0 +1,153 @@
+//! Key, certificate and record of a running agent, and their files.
+
+use virtfleet_agent_core::enrolment::{
+    dates::CertificateDates,
+    record::{DiscardedKey, KeyRecord, LastRefusal},
+    status::{CertificateState, EnrolmentStatus},
+};
+use virtfleet_agent_state::enrolment::{EnrolmentFiles, EnrolmentFilesError};
+use virtfleet_runtime::tls::{CertificateChain, ClientAuthorities, IdentityError, ServerIdentity};
+
+use super::key::{AgentKey, KeyError};
+
+/// Minimum time between two writes of the same refusal, in seconds.
+const REFUSAL_WRITE_INTERVAL: u64 = 60;
+
+/// The certificate that a collector has issued.
+#[derive(Debug, Clone)]
+pub(super) struct IssuedIdentity {
+    /// The VM that it identifies.
+    pub(super) identity: String,
+    pub(super) dates: CertificateDates,
+    pub(super) chain: CertificateChain,
+}
+
+impl IssuedIdentity {
+    /// The state of an agent that serves with it.
+    pub(super) fn state(&self) -> CertificateState {
+        CertificateState::Enrolled {
+            identity: self.identity.clone(),
+            dates: self.dates,
+        }
+    }
+}
+
+/// Key, certificate and record.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) key: AgentKey,
+    pub(super) record: KeyRecord,
+    pub(super) certificate: Option<IssuedIdentity>,
+    /// Since when there is no certificate, in seconds since 1970.
+    pub(super) waiting_since: u64,
+    pub(super) authorities: ClientAuthorities,
+    /// The identity that was requested last.
+    pub(super) requested: Option<String>,
+    /// Where all this is stored, or why it is not.
+    pub(super) storage: Result<EnrolmentFiles, String>,
+}
+
+impl Work {
+    /// Work with a new key, which is stored if possible. The key before and its certificate are
+    /// gone.
+    pub(super) fn with_new_key(
+        storage: Result<EnrolmentFiles, String>,
+        smbios_uuid: Option<String>,
+        discarded: Option<DiscardedKey>,
+        now: u64,
+    ) -> Result<Self, KeyError> {
+        let mut work = Self {
+            key: AgentKey::generate()?,
+            record: KeyRecord::of_new_key(smbios_uuid, now, discarded),
+            certificate: None,
+            waiting_since: now,
+            authorities: ClientAuthorities::default(),
+            requested: None,
+            storage,
+        };
+        if let Ok(files) = &work.storage {
+            let written = files.write_key(work.key.pkcs8(), &work.record);
+            work.note(written, true);
+        }
+        Ok(work)
+    }
+
+    /// The identity in the certificate.
+    pub(super) fn identity(&self) -> Option<&str> {
+        Some(self.certificate.as_ref()?.identity.as_str())
+    }
+
+    /// What TLS presents.
+    pub(super) fn server_identity(&self) -> Result<ServerIdentity, ServedError> {
+        let chain = match &self.certificate {
+            Some(issued) => issued.chain.clone(),
+            None => self.key.self_signed()?,
+        };
+        let identity = ServerIdentity::new(chain, self.key.pkcs8(), self.authorities.clone())?;
+        Ok(identity)
+    }
+
+    /// Stores the certificate and the record.
+    pub(super) fn store_certificate(&mut self, pem: &str) {
+        if let Ok(files) = &self.storage {
+            let written = files.write_certificate(pem, &self.record);
+            self.note(written, false);
+        }
+    }
+
+    /// Stores the record.
+    pub(super) fn store_record(&mut self) {
+        if let Ok(files) = &self.storage {
+            let written = files.write_record(&self.record);
+            self.note(written, false);
+        }
+    }
+
+    /// Keeps the reason of a refusal. It is stored if it is new, or after a while.
+    pub(super) fn refused(&mut self, reason: &str, now: u64) {
+        let refusal = LastRefusal::new(now, reason);
+        let last = self.record.refusal.as_ref();
+        let recent = last.is_some_and(|last| {
+            last.reason == refusal.reason && now.abs_diff(last.at) < REFUSAL_WRITE_INTERVAL
+        });
+        if !recent {
+            self.record.refusal = Some(refusal);
+            self.store_record();
+        }
+    }
+
+    /// A key that cannot be written stays in memory, and so does all that belongs to it. Other
+    /// failures are logged: the collector issues a new certificate after a restart.
+    fn note(&mut self, written: Result<(), EnrolmentFilesError>, is_key: bool) {
+        let Err(error) = written else { return };
+        if is_key {
+            let reason = error.to_string();
+            tracing::error!(reason, "the agent's key is kept in memory only");
+            self.storage = Err(reason);
+        } else {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "the enrolment cannot be stored");
+        }
+    }
+
+    /// The status.
+    pub(super) fn status(&self, client_ca: &str) -> EnrolmentStatus {
+        let waiting = CertificateState::Waiting {
+            since: self.waiting_since,
+        };
+        let state = self.certificate.as_ref().map_or(waiting, IssuedIdentity::state);
+        let not_stored = self.storage.as_ref().err().cloned();
+        EnrolmentStatus::of(&self.record, state, client_ca, not_stored)
+    }
+}
+
+/// Why the key and its certificate cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum ServedError {
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The certificate cannot be used.
+    #[error("the certificate {0}")]
+    Identity(#[from] IdentityError),
+}

@@ -1,0 +1,257 @@
+//! Files of the enrolment: the agent's key, its certificate, and the record beside them. The
+//! unprivileged agent writes them, into a directory of its own (`StateDirectory=` of its unit).
+
+use std::{fmt, path::PathBuf};
+
+use virtfleet_agent_core::enrolment::record::{FORMAT, KeyRecord};
+use virtfleet_agent_host::{
+    ReadError, Roots, WriteError, make_private_directory, read_bounded, read_text, remove_durably,
+    sweep_directory, write_atomic,
+};
+use zeroize::Zeroizing;
+
+/// The directory, by its path in the guest.
+pub const ENROLMENT_DIRECTORY: &str = "/var/lib/virtfleet-agent";
+
+/// The private key, PKCS #8 in DER.
+const KEY: &str = "key.der";
+/// The certificate and its chain, in PEM.
+const CERTIFICATE: &str = "certificate.pem";
+/// The record, JSON.
+const RECORD: &str = "enrolment.json";
+/// Maximum size of each file, in bytes.
+const MAX_FILE_BYTES: usize = 256 * 1024;
+/// All files are for their owner alone.
+const MODE: u32 = 0o600;
+
+/// The files.
+#[derive(Debug, Clone)]
+pub struct EnrolmentFiles {
+    directory: PathBuf,
+}
+
+/// What is stored.
+#[derive(Debug)]
+pub struct StoredEnrolment {
+    /// The private key, PKCS #8 in DER.
+    pub key: Zeroizing<Vec<u8>>,
+    /// The record; an empty one if its file is missing or cannot be used.
+    pub record: KeyRecord,
+    /// The certificate and its chain, in PEM.
+    pub certificate: Option<String>,
+}
+
+/// Why the files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolmentFilesError {
+    /// The directory cannot be created.
+    #[error("cannot create {path}: {source}")]
+    Directory {
+        /// The directory in the guest.
+        path: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file in the guest.
+        path: String,
+        /// Why.
+        source: ReadError,
+    },
+    /// A file cannot be written.
+    #[error("{}", with_cause(.0))]
+    Write(#[from] WriteError),
+    /// A file cannot be removed.
+    #[error("cannot remove {path}: {source}")]
+    Remove {
+        /// The file in the guest.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The record cannot be encoded.
+    #[error("cannot encode {RECORD}: {0}")]
+    Encode(#[from] serde_json::Error),
+}
+
+fn with_cause(error: &WriteError) -> String {
+    let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
+    format!("{error}{cause}")
+}
+
+impl EnrolmentFiles {
+    /// The files below these roots. Nothing is read or created.
+    pub fn new(roots: &Roots) -> Self {
+        Self {
+            directory: roots.root(ENROLMENT_DIRECTORY),
+        }
+    }
+
+    /// Creates the directory if it is missing, and removes temporary files that a killed agent
+    /// left.
+    ///
+    /// # Errors
+    /// The directory cannot be created.
+    pub fn prepare(&self) -> Result<(), EnrolmentFilesError> {
+        make_private_directory(&self.directory).map_err(|source| EnrolmentFilesError::Directory {
+            path: ENROLMENT_DIRECTORY,
+            source,
+        })?;
+        sweep_directory(&self.directory);
+        Ok(())
+    }
+
+    /// Reads all files; none if there is no key.
+    ///
+    /// # Errors
+    /// A file exists and cannot be read.
+    pub fn read(&self) -> Result<Option<StoredEnrolment>, EnrolmentFilesError> {
+        let Some(key) = present(KEY, read_bounded(&self.directory.join(KEY), MAX_FILE_BYTES))? else {
+            return Ok(None);
+        };
+        let text = |name| present(name, read_text(&self.directory.join(name), MAX_FILE_BYTES));
+        let record = text(RECORD)?
+            .and_then(|json| serde_json::from_str(&json).ok())
+            .filter(|record: &KeyRecord| record.v == FORMAT);
+        Ok(Some(StoredEnrolment {
+            key: Zeroizing::new(key),
+            record: record.unwrap_or_default(),
+            certificate: text(CERTIFICATE)?,
+        }))
+    }
+
+    /// Replaces the key and the record, and removes the certificate of the key before. If it is
+    /// interrupted, the certificate is gone, or the record still names the machine of the key
+    /// before.
+    ///
+    /// # Errors
+    /// A file cannot be written or removed.
+    pub fn write_key(&self, pkcs8: &[u8], record: &KeyRecord) -> Result<(), EnrolmentFilesError> {
+        remove_durably(&self.directory.join(CERTIFICATE)).map_err(|source| EnrolmentFilesError::Remove {
+            path: format!("{ENROLMENT_DIRECTORY}/{CERTIFICATE}"),
+            source,
+        })?;
+        write_atomic(&self.directory.join(KEY), pkcs8, MODE, None)?;
+        self.write_record(record)
+    }
+
+    /// Replaces the certificate and the record.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn write_certificate(&self, pem: &str, record: &KeyRecord) -> Result<(), EnrolmentFilesError> {
+        self.write_record(record)?;
+        write_atomic(&self.directory.join(CERTIFICATE), pem.as_bytes(), MODE, None)?;
+        Ok(())
+    }
+
+    /// Replaces the record.
+    ///
+    /// # Errors
+    /// It cannot be encoded or written.
+    pub fn write_record(&self, record: &KeyRecord) -> Result<(), EnrolmentFilesError> {
+        let mut json = serde_json::to_vec(record)?;
+        json.push(b'\n');
+        write_atomic(&self.directory.join(RECORD), &json, MODE, None)?;
+        Ok(())
+    }
+}
+
+/// The content; none if there is no such file.
+fn present<T>(name: &str, read: Result<T, ReadError>) -> Result<Option<T>, EnrolmentFilesError> {
+    match read {
+        Ok(content) => Ok(Some(content)),
+        Err(ReadError::Missing) => Ok(None),
+        Err(source) => Err(EnrolmentFilesError::Read {
+            path: format!("{ENROLMENT_DIRECTORY}/{name}"),
+            source,
+        }),
+    }
+}
+
+impl fmt::Display for EnrolmentFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(ENROLMENT_DIRECTORY)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::MetadataExt as _};
+
+    use super::*;
+
+    fn files() -> (tempfile::TempDir, EnrolmentFiles) {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            rootfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        let files = EnrolmentFiles::new(&roots);
+        files.prepare().unwrap();
+        (dir, files)
+    }
+
+    fn record(uuid: &str) -> KeyRecord {
+        KeyRecord::of_new_key(Some(uuid.to_owned()), 1, None)
+    }
+
+    #[test]
+    fn everything_is_private_and_a_new_key_has_no_certificate() {
+        let (_dir, files) = files();
+        assert!(files.read().unwrap().is_none());
+        files.write_key(b"key 1", &record("a")).unwrap();
+        files.write_certificate("pem", &record("a")).unwrap();
+        let stored = files.read().unwrap().unwrap();
+        assert_eq!(
+            (stored.key.as_slice(), stored.record),
+            (&b"key 1"[..], record("a"))
+        );
+        assert_eq!(stored.certificate.as_deref(), Some("pem"));
+        let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(&files.directory), 0o700);
+        for entry in fs::read_dir(&files.directory).unwrap() {
+            assert_eq!(mode(&entry.unwrap().path()), 0o600);
+        }
+        files.write_key(b"key 2", &record("b")).unwrap();
+        let stored = files.read().unwrap().unwrap();
+        assert_eq!(
+            (stored.certificate, stored.record.smbios_uuid.as_deref()),
+            (None, Some("b"))
+        );
+    }
+
+    #[test]
+    fn an_unusable_record_is_empty_and_an_unreadable_file_is_an_error() {
+        let (_dir, files) = files();
+        files.write_key(b"key", &record("a")).unwrap();
+        for text in ["{", r#"{"v":9,"smbiosUuid":"a"}"#] {
+            fs::write(files.directory.join(RECORD), text).unwrap();
+            assert_eq!(files.read().unwrap().unwrap().record, KeyRecord::default());
+        }
+        fs::write(files.directory.join(KEY), vec![0; MAX_FILE_BYTES + 1]).unwrap();
+        let error = files.read().unwrap_err().to_string();
+        assert!(
+            error.contains("/var/lib/virtfleet-agent/key.der: larger"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_directory_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("var/lib")).unwrap();
+        fs::write(dir.path().join("var/lib/virtfleet-agent"), "").unwrap();
+        let roots = Roots {
+            rootfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        let error = EnrolmentFiles::new(&roots).prepare().unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot create /var/lib/virtfleet-agent: "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! The fleet for callers that may see a part of it. Handlers of the API read it as they read the
+//! whole fleet.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use virtfleet_collector_core::{
+    access::{
+        AccessScope, VisibleFleet,
+        redact::{InfraTerms, KeyedHash, Redactor},
+        tenant_detail, tenant_failure, tenant_findings, tenant_label_input, tenant_snapshot,
+    },
+    labels::plan::LabelInput,
+    pull_result::Failure,
+    view::{FleetSnapshot, VmDetail},
+};
+use virtfleet_wire::{finding::Finding, ids::VmKey};
+
+use crate::fleet::FleetRead;
+
+/// A part of a fleet.
+pub struct TenantView {
+    fleet: Arc<dyn FleetRead>,
+    scope: AccessScope,
+    /// Key of the pseudonyms of infra names; none if they are not hidden.
+    hash: Option<KeyedHash>,
+}
+
+impl TenantView {
+    /// The part of `fleet` that `scope` has.
+    pub fn new(fleet: Arc<dyn FleetRead>, scope: AccessScope, hash: Option<KeyedHash>) -> Self {
+        Self { fleet, scope, hash }
+    }
+
+    /// Replaces infra names; none if they are not hidden.
+    pub fn redactor(&self) -> Option<Redactor> {
+        self.redactor_for(&self.fleet.snapshot())
+    }
+
+    /// A failed pull of a VM in the scope.
+    pub fn failure(&self, failure: Failure) -> Failure {
+        let failure = tenant_failure(failure);
+        match self.redactor() {
+            Some(redactor) => redactor.failure(&failure),
+            None => failure,
+        }
+    }
+
+    fn redactor_for(&self, whole: &FleetSnapshot) -> Option<Redactor> {
+        let hash = Arc::clone(self.hash.as_ref()?);
+        let mut terms = self.fleet.infra_terms();
+        // A VMI may name a node that the inventory lacks.
+        for host in whole.hosts.iter().filter(|host| !host.known) {
+            Arc::make_mut(&mut terms).add_node(host.name.as_str());
+        }
+        Some(Redactor::new(hash, terms))
+    }
+}
+
+impl FleetRead for TenantView {
+    fn snapshot(&self) -> Arc<FleetSnapshot> {
+        let whole = self.fleet.snapshot();
+        let visible = VisibleFleet::new(&whole, &self.scope);
+        let part = tenant_snapshot(&visible, &|key| self.fleet.findings(key));
+        Arc::new(match self.redactor_for(&whole) {
+            Some(redactor) => redactor.snapshot(part),
+            None => part,
+        })
+    }
+
+    fn detail(&self, key: &VmKey) -> Option<VmDetail> {
+        let whole = self.fleet.snapshot();
+        let visible = VisibleFleet::new(&whole, &self.scope);
+        let detail = tenant_detail(&visible, self.fleet.detail(key)?)?;
+        Some(match self.redactor_for(&whole) {
+            Some(redactor) => redactor.detail(detail),
+            None => detail,
+        })
+    }
+
+    fn findings(&self, key: &VmKey) -> Vec<Finding> {
+        let whole = self.fleet.snapshot();
+        let visible = VisibleFleet::new(&whole, &self.scope);
+        let Some(vm) = whole.vms.get(key).filter(|vm| self.scope.has_vm(vm)) else {
+            return Vec::new();
+        };
+        let found = tenant_findings(&visible, vm, self.fleet.findings(key));
+        match self.redactor_for(&whole) {
+            Some(redactor) => found
+                .into_iter()
+                .map(|finding| redactor.finding(finding))
+                .collect(),
+            None => found,
+        }
+    }
+
+    fn label_inputs(&self) -> Vec<LabelInput> {
+        let whole = self.fleet.snapshot();
+        let visible = VisibleFleet::new(&whole, &self.scope);
+        let inputs = self.fleet.label_inputs().into_iter();
+        let inputs = inputs.filter_map(|input| tenant_label_input(&visible, input));
+        match self.redactor_for(&whole) {
+            Some(redactor) => inputs.map(|input| redactor.label_input(input)).collect(),
+            None => inputs.collect(),
+        }
+    }
+
+    fn infra_terms(&self) -> Arc<InfraTerms> {
+        self.fleet.infra_terms()
+    }
+
+    fn revisions(&self) -> watch::Receiver<u64> {
+        self.fleet.revisions()
+    }
+}
