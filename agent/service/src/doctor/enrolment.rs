@@ -17,7 +17,8 @@ pub(super) fn enrolment(seen: &Seen) -> Vec<CheckResult> {
         None => Vec::new(),
         Some(Err(reason)) => vec![CheckResult::warn(WHAT, reason, "sudo virtfleet-agent doctor")],
         Some(Ok(None)) => {
-            let detail = "no agent has started with it yet, so there is no key";
+            let detail = "no key is stored: no agent has started with enrolment yet, or it cannot write \
+                          /var/lib/virtfleet-agent";
             vec![CheckResult::warn(
                 WHAT,
                 detail,
