@@ -10,6 +10,7 @@ mod cluster_authority;
 mod cluster_churn;
 mod cluster_deletion;
 mod cluster_doctor;
+mod cluster_enrolment;
 mod cluster_faults;
 mod cluster_inventory;
 mod cluster_labels;

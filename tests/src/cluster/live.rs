@@ -42,6 +42,12 @@ impl Collector {
 
     /// As [`Collector::start`], with further top-level settings in YAML.
     pub fn start_with(folder: &Path, inventory: &str, more: &str) -> Result<Self> {
+        Self::start_scraping(folder, inventory, "", more)
+    }
+
+    /// As [`Collector::start_with`], with further settings of `scrape`, each a line that is indented
+    /// by two spaces.
+    pub fn start_scraping(folder: &Path, inventory: &str, scrape: &str, more: &str) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let authority = Authority::new("virtfleet test authority")?;
         let pki = folder.join("pki");
@@ -51,7 +57,7 @@ impl Collector {
         let pki = pki.display();
         let text = format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
-             server: {{ address: \"{api}\" }}\nscrape:\n  allowCIDRs: [127.0.0.0/8]\n  tls:\n    ca: {pki}/ca.pem\n    \
+             server: {{ address: \"{api}\" }}\nscrape:\n{scrape}  allowCIDRs: [127.0.0.0/8]\n  tls:\n    ca: {pki}/ca.pem\n    \
              certificate: {pki}/collector.pem\n    key: {pki}/collector.key\n    trustDomain: {}\n{more}",
             pki::TRUST_DOMAIN
         );

@@ -1,0 +1,213 @@
+//! Tier 3: enrolment with a real API server: the authority in a Secret, the records in ConfigMaps,
+//! and two collectors, of which one leads.
+#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
+
+use std::{fs, net::SocketAddr, path::Path};
+
+use anyhow::ensure;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use virtfleet_tests::{
+    cluster::{
+        self, ApiServer,
+        live::{Collector, WAIT_TIMEOUT, infra, settings},
+    },
+    parts, pki, ports,
+    sim::{
+        Guest, Options, Plan,
+        enrol::{AgentHost, AgentSpec, RunningAgent},
+    },
+    skip, wait,
+};
+
+const TIER: u8 = 3;
+
+/// The VMI of a guest with its virt-launcher pod; returns the guest with the UID from the server.
+fn run_vm(infra: &ApiServer, guest: &Guest) -> Guest {
+    let address = guest.address.ip().to_string();
+    let vmi = cluster::vmi("vms", &guest.name)
+        .phase("Running")
+        .on("host-1")
+        .with(
+            "/spec/domain/firmware",
+            serde_json::json!({ "uuid": guest.firmware }),
+        )
+        .interface("default", &guest.mac, &[&address]);
+    let vmi = infra.apply(&vmi).unwrap();
+    infra.apply(&cluster::launcher(&vmi, &[&address])).unwrap();
+    Guest {
+        cluster: "vms".to_owned(),
+        uid: vmi["metadata"]["uid"].as_str().unwrap().to_owned(),
+        ..guest.clone()
+    }
+}
+
+fn collector(folder: &Path, inventory: &str, port: u16) -> Collector {
+    let scrape = format!("  interval: 1s\n  timeout: 1s\n  port: {port}\n");
+    let more = format!(
+        "enrolment: {{ trustDomain: {}, lifetime: 24h }}\n\
+         leaderElection: {{ namespace: virtfleet, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1 }}\n",
+        pki::TRUST_DOMAIN
+    );
+    let collector = Collector::start_scraping(folder, inventory, &scrape, &more).unwrap();
+    collector.until_ready().unwrap();
+    collector
+}
+
+fn until_agent(collector: &Collector, guest: &Guest, what: &str, holds: impl Fn(&Value) -> bool) {
+    wait::eventually(WAIT_TIMEOUT, &format!("{}: {what}", guest.name), || {
+        let vm = collector.json(&format!("/api/v1/vms/vms/{}", guest.name))?;
+        ensure!(holds(&vm["agent"]), "{vm:#}");
+        Ok(())
+    })
+    .unwrap();
+}
+
+fn until_up(collector: &Collector, guest: &Guest) {
+    until_agent(collector, guest, "up", |agent| agent["status"] == "up");
+}
+
+fn until_refused(collector: &Collector, guest: &Guest, reason: &str) {
+    until_agent(collector, guest, reason, |agent| {
+        agent["failure"]["enrolment"] == reason
+    });
+}
+
+/// The VMs with a record, from the ConfigMaps.
+fn recorded(infra: &ApiServer) -> Vec<String> {
+    let path = "/api/v1/namespaces/virtfleet/configmaps?labelSelector=virtfleet.io/component=enrolments";
+    let list = infra.admin().get(path).unwrap().ok().unwrap();
+    let mut all = Vec::new();
+    for map in list["items"].as_array().unwrap() {
+        let json = map["data"]["enrolments.json"].as_str().unwrap();
+        let shard: Value = serde_json::from_str(json).unwrap();
+        all.extend(shard["records"].as_object().unwrap().keys().cloned());
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn tier3_the_leader_enrols_and_another_takes_over_with_its_records() {
+    let test = "tier3_the_leader_enrols_and_another_takes_over_with_its_records";
+    let Some(_) = skip::need(TIER, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let infra = infra(root).unwrap();
+    for name in ["vms", "virtfleet"] {
+        infra.namespace(name).unwrap();
+    }
+    let port = ports::free().unwrap().port();
+    let plan = Plan::new(&Options {
+        guests: 3,
+        clusters: 1,
+        port,
+        ..Options::default()
+    })
+    .unwrap();
+    let [first, second, third]: [Guest; 3] = plan
+        .guests
+        .iter()
+        .map(|guest| run_vm(&infra, guest))
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
+
+    let mut leader = collector(&root.join("leader"), &inventory, port);
+    leader.until_leads().unwrap();
+    let standby = collector(&root.join("standby"), &inventory, port);
+    let roots = root.join("clients.pem");
+    fs::write(&roots, leader.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
+    let host = AgentHost::new(&roots).unwrap();
+    let run = |guest: &Guest| -> RunningAgent { host.run(AgentSpec::honest(guest).unwrap()).unwrap() };
+
+    let agents = [run(&first), run(&second)];
+    for guest in [&first, &second] {
+        until_up(&leader, guest);
+        until_up(&standby, guest);
+    }
+    assert!(agents.iter().all(|agent| agent.accepted() == 1));
+    assert_eq!(
+        recorded(&infra),
+        [format!("vms/{}", first.name), format!("vms/{}", second.name)]
+    );
+    let issued = "virtfleet_collector_enrolments_total{result=\"issued\"}";
+    assert!(standby.sample(issued).unwrap() < 0.5);
+    // The standby refers to the leader, and changes nothing.
+    let name = format!("vms/{}", second.name);
+    standby.ctl(&["enrolment", "revoke", &name]).unwrap_err();
+
+    leader.process.signal(Signal::SIGKILL).unwrap();
+    standby.until_leads().unwrap();
+    // It knows the keys of the one before.
+    let [honest, _] = agents;
+    honest.stop().unwrap();
+    let impostor = run(&first);
+    until_refused(&standby, &first, "second_key");
+    assert_eq!(impostor.accepted(), 0);
+    run(&third);
+    until_up(&standby, &third);
+    assert_eq!(recorded(&infra).len(), 3);
+
+    standby.ctl(&["enrolment", "revoke", &name]).unwrap();
+    until_refused(&standby, &second, "revoked");
+    let other = collector(&root.join("other"), &inventory, port);
+    until_refused(&other, &second, "revoked");
+    // One that runs already learns of it, too.
+    until_up(&other, &third);
+    standby
+        .ctl(&["enrolment", "revoke", &format!("vms/{}", third.name)])
+        .unwrap();
+    let refused = |agent: &Value| {
+        ["revoked", "certificate_denied"]
+            .iter()
+            .any(|reason| agent["failure"]["enrolment"] == *reason)
+    };
+    until_agent(&other, &third, "refused by the standby", refused);
+}
+
+#[test]
+fn tier3_records_changed_by_another_writer_are_read_again() {
+    let test = "tier3_records_changed_by_another_writer_are_read_again";
+    let Some(_) = skip::need(TIER, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let infra = infra(root).unwrap();
+    for name in ["vms", "virtfleet"] {
+        infra.namespace(name).unwrap();
+    }
+    let address: SocketAddr = ports::free().unwrap();
+    let plan = Plan::new(&Options {
+        guests: 1,
+        clusters: 1,
+        port: address.port(),
+        ..Options::default()
+    })
+    .unwrap();
+    let guest = run_vm(&infra, &plan.guests[0]);
+    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
+    let collector = collector(&root.join("collector"), &inventory, address.port());
+    collector.until_leads().unwrap();
+    let roots = root.join("clients.pem");
+    fs::write(&roots, collector.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
+    let host = AgentHost::new(&roots).unwrap();
+    let agent = host.run(AgentSpec::honest(&guest).unwrap()).unwrap();
+    until_up(&collector, &guest);
+    // An admin deletes the ConfigMap while the collector runs: the record is read again before the
+    // second key is refused, and it is gone, as the admin wanted.
+    let path = "/api/v1/namespaces/virtfleet/configmaps?labelSelector=virtfleet.io/component=enrolments";
+    let list = infra.admin().get(path).unwrap().ok().unwrap();
+    let name = list["items"][0]["metadata"]["name"].as_str().unwrap();
+    let path = format!("/api/v1/namespaces/virtfleet/configmaps/{name}");
+    infra.admin().delete(&path).unwrap().ok().unwrap();
+    agent.stop().unwrap();
+    let other = host.run(AgentSpec::honest(&guest).unwrap()).unwrap();
+    until_up(&collector, &guest);
+    assert_eq!(other.accepted(), 1);
+    assert_eq!(recorded(&infra), [format!("vms/{}", guest.name)]);
+}
