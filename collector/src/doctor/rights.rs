@@ -224,8 +224,8 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
         );
     }
     if let Some(enrolment) = &config.enrolment {
-        for (verb, name, status, without) in secret_rights(enrolment) {
-            one(verb, "", "secrets", own_namespace, name, status, without);
+        for (verb, resource, name, status, without) in enrolment_rights(enrolment) {
+            one(verb, "", resource, own_namespace, name, status, without);
         }
     }
     let without = "the addresses of the infra API server are known only from its URL";
@@ -238,21 +238,6 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
         CheckStatus::Warn,
         without,
     );
-    if let (Some((namespace, _)), Some(_)) = (lease, &config.enrolment) {
-        let without = "no agent is enrolled, because its key cannot be recorded";
-        let records = Some("virtfleet-enrolments-00");
-        for (verb, name) in [("create", None), ("get", records), ("update", records)] {
-            one(
-                verb,
-                "",
-                "configmaps",
-                namespace,
-                name,
-                CheckStatus::Fail,
-                without,
-            );
-        }
-    }
     if let Some((namespace, name)) = lease {
         let (group, without) = (
             "coordination.k8s.io",
@@ -282,34 +267,36 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
     rights
 }
 
-/// Rights on the Secrets of the authority: verb, name, severity, and the consequence if it is
-/// missing.
-fn secret_rights(
-    enrolment: &EnrolmentSettings,
-) -> Vec<(&'static str, Option<&str>, CheckStatus, &'static str)> {
+/// Verb, resource, name, severity, and the consequence if it is missing.
+type EnrolmentRight<'a> = (
+    &'static str,
+    &'static str,
+    Option<&'a str>,
+    CheckStatus,
+    &'static str,
+);
+
+/// Rights on the Secrets of the authority and on the records of enrolment.
+fn enrolment_rights(enrolment: &EnrolmentSettings) -> Vec<EnrolmentRight<'_>> {
+    let (secrets, fail, warn) = ("secrets", CheckStatus::Fail, CheckStatus::Warn);
     let create = "the Secret of the authority cannot be created; create it empty by hand";
     let update = "no root can be rotated and no certificate denied";
     let mut rights = vec![
-        ("create", None, CheckStatus::Warn, create),
-        (
-            "update",
-            Some(enrolment.secret.as_str()),
-            CheckStatus::Fail,
-            update,
-        ),
+        ("create", secrets, None, warn, create),
+        ("update", secrets, Some(enrolment.secret.as_str()), fail, update),
     ];
     for name in authority::names(enrolment) {
         let follow = "changes of the authority are followed only once a minute";
         rights.extend([
-            (
-                "get",
-                Some(name),
-                CheckStatus::Fail,
-                "no certificate can be issued",
-            ),
-            ("list", Some(name), CheckStatus::Warn, follow),
-            ("watch", Some(name), CheckStatus::Warn, follow),
+            ("get", secrets, Some(name), fail, "no certificate can be issued"),
+            ("list", secrets, Some(name), warn, follow),
+            ("watch", secrets, Some(name), warn, follow),
         ]);
+    }
+    let without = "no agent is enrolled, because its key cannot be recorded";
+    let records = Some("virtfleet-enrolments-00");
+    for (verb, name) in [("create", None), ("get", records), ("update", records)] {
+        rights.push((verb, "configmaps", name, fail, without));
     }
     rights
 }
