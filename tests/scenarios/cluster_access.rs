@@ -185,7 +185,7 @@ fn virtfleetctl_finds_the_collector_by_a_kubeconfig_tier3() {
     let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
         return;
     };
-    let Some(address) = skip::need(3, test, access::own_address()).unwrap() else {
+    let Some(address) = skip::need(3, test, access::own_network()).unwrap() else {
         return;
     };
     let stage = AccessStage::at(address.into(), "").unwrap();

@@ -116,7 +116,7 @@ fn tier3_the_leader_enrols_and_another_takes_over_with_its_records() {
         .unwrap();
     let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
 
-    let mut leader = collector(&root.join("leader"), &inventory, port);
+    let leader = collector(&root.join("leader"), &inventory, port);
     leader.until_leads().unwrap();
     let standby = collector(&root.join("standby"), &inventory, port);
     let roots = root.join("clients.pem");

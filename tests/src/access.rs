@@ -1,13 +1,14 @@
 //! Access to a collector's API: tokens, and a client that sends them.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result};
-use nix::ifaddrs::getifaddrs;
+use nix::sched::{CloneFlags, unshare};
 use rustls::ClientConfig;
 use serde_json::Value;
 use virtfleet_runtime::digest::Sha256;
@@ -91,20 +92,24 @@ pub fn ctl() -> Result<Launch> {
     Ok(launch.env("VIRTFLEET_SERVER", "").env("KUBECONFIG", ""))
 }
 
-/// An address of this machine that is not loopback, because an API server refuses loopback as an
-/// endpoint. Connections to it stay on this machine.
-pub fn own_address() -> Result<Ipv4Addr> {
-    let usable = |address: &Ipv4Addr| !address.is_loopback() && !address.is_link_local();
-    let addresses = getifaddrs()
-        .context("addresses of this machine")?
-        .filter_map(|one| {
-            let address = one.address?.as_sockaddr_in()?.ip();
-            Some(address).filter(usable)
-        });
-    let mut addresses: Vec<Ipv4Addr> = addresses.collect();
-    addresses.retain(|address| crate::ports::free_on(IpAddr::V4(*address)).is_ok());
-    let first = addresses.first().copied();
-    first.context("this machine has no address but loopback")
+/// Address in [`own_network`] that is not loopback: an API server refuses loopback as an endpoint.
+/// It is one of those for documentation (RFC 5737).
+const OWN_ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 10);
+/// Timeout of a command that configures the network.
+const NETWORK_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Moves this thread, and all programs and threads that it starts from now on, into a new network
+/// namespace, which ends with them. Returns its address. Needs root.
+pub fn own_network() -> Result<Ipv4Addr> {
+    unshare(CloneFlags::CLONE_NEWNET).context("a network namespace (needs root)")?;
+    let address = format!("{OWN_ADDRESS}/32");
+    for arguments in [
+        &["link", "set", "lo", "up"][..],
+        &["address", "add", &address, "dev", "lo"],
+    ] {
+        Launch::new("ip").args(arguments).text(NETWORK_TIMEOUT)?;
+    }
+    Ok(OWN_ADDRESS)
 }
 
 /// Path of a kubeconfig, written into `folder`.

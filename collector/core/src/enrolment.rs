@@ -17,6 +17,7 @@ mod reason;
 mod record;
 mod records;
 mod renewal;
+mod stable_hash;
 #[cfg(test)]
 mod tests;
 

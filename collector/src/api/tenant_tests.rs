@@ -10,7 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tower::ServiceExt as _;
 
 use super::{
-    super::{param::ParamRule, testing},
+    super::{param::ParamRule, routes::RouteAccess, testing},
     *,
 };
 use crate::{
@@ -57,11 +57,18 @@ impl Attack {
         Self { fleet, api }
     }
 
+    /// The answer to a request with the route's method.
     async fn get(&self, token: &str, path: &str) -> AttackAnswer {
-        let request = Request::get(path).header("authorization", format!("Bearer {token}"));
+        let only = path.split('?').next().unwrap();
+        let route = ROUTES.iter().find(|route| route.matches(only)).unwrap();
+        let request = Request::builder()
+            .method(route.method())
+            .uri(path)
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {token}"));
         let router = router(self.api.clone());
         let response = router
-            .oneshot(request.body(Body::empty()).unwrap())
+            .oneshot(request.body(Body::from("{}")).unwrap())
             .await
             .unwrap();
         let (parts, body) = response.into_parts();
@@ -187,7 +194,9 @@ async fn a_hidden_object_is_answered_like_one_that_does_not_exist() {
 #[tokio::test]
 async fn answers_for_a_tenant_do_not_depend_on_another() {
     for token in [ALPHA, ALPHA_CLUSTER] {
-        let (with, without) = (Attack::new(true, false), Attack::new(false, false));
+        let (with, mut without) = (Attack::new(true, false), Attack::new(false, false));
+        // One authority: each new one has other keys.
+        without.api.ca.clone_from(&with.api.ca);
         for path in Attack::paths("ns-alpha", true) {
             let (one, other) = (with.get(token, &path).await, without.get(token, &path).await);
             assert_eq!(one, other, "{token}, {path}");
@@ -373,8 +382,11 @@ async fn only_callers_with_the_right_get_an_answer() {
                 unknown.headers
             );
         }
+        let changes = matches!(route.access, RouteAccess::Change(_));
+        assert_eq!(changes, route.method() == Method::POST, "{path}");
+        let of_all = ["/metrics", "/api/v1/ca", "/api/v1/enrolments"].contains(&path.as_str());
         let expected = match path.as_str() {
-            "/metrics" => 403,
+            _ if changes || of_all => 403,
             // There is no scraper in this test.
             path if path.starts_with("/vm/") => 503,
             _ => 200,

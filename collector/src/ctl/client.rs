@@ -9,7 +9,7 @@ use super::{
     cli::ConnectionArgs,
     fail::Fail,
     locate,
-    transport::{ApiCall, RawResponse, Transport},
+    transport::{ApiCall, CollectorTransport, RawResponse},
 };
 use crate::api::ErrorBody;
 
@@ -22,7 +22,7 @@ const JSON: &str = "application/json";
 /// A connection to a collector. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Client {
-    transport: Arc<dyn Transport>,
+    transport: Arc<dyn CollectorTransport>,
     timeout: Duration,
 }
 

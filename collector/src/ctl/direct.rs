@@ -17,7 +17,7 @@ use super::{
     cli::ConnectionArgs,
     fail::Fail,
     token_file,
-    transport::{ApiCall, MAX_RESPONSE_BYTES, RawResponse, Transport},
+    transport::{ApiCall, CollectorTransport, MAX_RESPONSE_BYTES, RawResponse},
 };
 use crate::api::REVISION_HEADER;
 
@@ -122,7 +122,7 @@ impl DirectTransport {
     }
 }
 
-impl Transport for DirectTransport {
+impl CollectorTransport for DirectTransport {
     fn server(&self) -> &str {
         &self.server
     }

@@ -7,14 +7,14 @@ use super::{
     cluster::{ClusterTransport, kubeconfig},
     direct::DirectTransport,
     fail::Fail,
-    transport::Transport,
+    transport::CollectorTransport,
 };
 
 /// The collector on this machine, or the one that `kubectl port-forward` forwards to.
 const LOCAL_SERVER: &str = "http://127.0.0.1:10912";
 
 /// The way to the collector.
-pub(super) fn transport(connection: &ConnectionArgs) -> Result<Arc<dyn Transport>, Fail> {
+pub(super) fn transport(connection: &ConnectionArgs) -> Result<Arc<dyn CollectorTransport>, Fail> {
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         if let Some(flag) = connection.cluster_flag() {
             return Err(Fail::Usage(format!(

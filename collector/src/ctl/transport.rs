@@ -30,7 +30,7 @@ pub(super) struct ApiCall<'a> {
 }
 
 /// Sends requests to a collector, from several threads.
-pub(super) trait Transport: fmt::Debug + Send + Sync {
+pub(super) trait CollectorTransport: fmt::Debug + Send + Sync {
     /// Name of the collector in messages: the beginning of its URLs.
     fn server(&self) -> &str;
 

@@ -152,8 +152,8 @@ impl Issuer {
         answered: &AnsweredCsr,
     ) -> EnrolmentDecision {
         let decision = self.decide_now(target, identity, answered);
-        // An admin may have edited the record in the store, or this process may have missed a change
-        // of the leader.
+        // An admin may have edited the record in the store, or this process may have missed a
+        // change of the leader.
         if decision == EnrolmentDecision::Refuse(EnrolmentReason::SecondKey)
             && self.records.refresh(&target.key).await.is_ok()
         {

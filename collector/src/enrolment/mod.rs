@@ -30,7 +30,7 @@ pub use enroller::{Enroller, EnrollerParts, EnrolmentEnd, EnrolmentLimits};
 pub use guard::RecordGuard;
 pub use metrics::EnrolmentMetrics;
 pub use records::{
-    ConfigMapRecords, FolderRecords, RecordBook, RecordKeeper, RecordStore, StoredShard, WriteError,
+    ConfigMapRecords, FolderRecords, RecordBook, RecordKeeper, RecordStore, RecordWriteError, StoredShard,
     keep_records,
 };
 pub use start::{EnrolmentContext, RunningEnrolment};

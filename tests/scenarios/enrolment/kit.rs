@@ -143,8 +143,8 @@ impl Kit {
         again
     }
 
-    /// Writes the VMI with a VirtualMachine that controls it, and waits until the collector has read
-    /// it.
+    /// Writes the VMI with a VirtualMachine that controls it, and waits until the collector has
+    /// read it.
     pub(crate) fn own(&self, guest: &Guest, vm_uid: &str) {
         let host = self.stage.plan.hosts[guest.host].name.clone();
         let owned = format!(

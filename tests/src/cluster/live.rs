@@ -45,8 +45,8 @@ impl Collector {
         Self::start_scraping(folder, inventory, "", more)
     }
 
-    /// As [`Collector::start_with`], with further settings of `scrape`, each a line that is indented
-    /// by two spaces.
+    /// As [`Collector::start_with`], with further settings of `scrape`, each a line that is
+    /// indented by two spaces.
     pub fn start_scraping(folder: &Path, inventory: &str, scrape: &str, more: &str) -> Result<Self> {
         fs::create_dir_all(folder)?;
         let authority = Authority::new("virtfleet test authority")?;

@@ -2,7 +2,7 @@
 
 use virtfleet_wire::ids::VmKey;
 
-use super::records::stable_hash;
+use super::stable_hash::stable_hash;
 
 /// Validity of a certificate, in seconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,7 +38,7 @@ use self::{
 use super::{
     cli::ConnectionArgs,
     fail::Fail,
-    transport::{ApiCall, RawResponse, Transport},
+    transport::{ApiCall, CollectorTransport, RawResponse},
 };
 use crate::api::ErrorBody;
 
@@ -165,7 +165,7 @@ impl ClusterTransport {
     }
 }
 
-impl Transport for ClusterTransport {
+impl CollectorTransport for ClusterTransport {
     fn server(&self) -> &str {
         &self.server
     }

@@ -1,5 +1,5 @@
-//! Records in ConfigMaps of the collector's own namespace: tenants may have rights in the namespaces
-//! of their VMs, and one object cannot hold ten thousand records.
+//! Records in ConfigMaps of the collector's own namespace: tenants may have rights in the
+//! namespaces of their VMs, and one object cannot hold ten thousand records.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -11,7 +11,7 @@ use kube::{
     core::Status,
 };
 
-use super::store::{RecordStore, StoredShard, WriteError};
+use super::store::{RecordStore, RecordWriteError, StoredShard};
 
 /// Number of ConfigMaps.
 const SHARDS: usize = 64;
@@ -79,10 +79,15 @@ impl RecordStore for ConfigMapRecords {
             .await
     }
 
-    async fn write(&self, shard: usize, json: String, over: Option<&String>) -> Result<String, WriteError> {
+    async fn write(
+        &self,
+        shard: usize,
+        json: String,
+        over: Option<&String>,
+    ) -> Result<String, RecordWriteError> {
         let name = name(shard);
         if json.len() > MAX_JSON_BYTES {
-            return Err(WriteError::Failed(format!(
+            return Err(RecordWriteError::Failed(format!(
                 "the records of the ConfigMap {name} have {} bytes, more than {MAX_JSON_BYTES}",
                 json.len()
             )));
@@ -105,12 +110,12 @@ impl RecordStore for ConfigMapRecords {
         };
         let map = written.map_err(|error| match error {
             // Changed, created or deleted by another process.
-            RequestError::Status(status) if matches!(status.code, 404 | 409) => WriteError::Conflict,
-            error => WriteError::Failed(format!("writing the ConfigMap {name}: {error}")),
+            RequestError::Status(status) if matches!(status.code, 404 | 409) => RecordWriteError::Conflict,
+            error => RecordWriteError::Failed(format!("writing the ConfigMap {name}: {error}")),
         })?;
         map.metadata
             .resource_version
-            .ok_or_else(|| WriteError::Failed(format!("the ConfigMap {name} has no resourceVersion")))
+            .ok_or_else(|| RecordWriteError::Failed(format!("the ConfigMap {name} has no resourceVersion")))
     }
 }
 

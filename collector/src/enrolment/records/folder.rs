@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::store::{RecordStore, StoredShard, WriteError};
+use super::store::{RecordStore, RecordWriteError, StoredShard};
 
 /// Name of the file.
 const FILE: &str = "enrolments.json";
@@ -58,10 +58,10 @@ impl RecordStore for FolderRecords {
         _shard: usize,
         json: String,
         over: Option<&FileVersion>,
-    ) -> Result<FileVersion, WriteError> {
+    ) -> Result<FileVersion, RecordWriteError> {
         let (folder, over) = (Arc::clone(&self.0), over.copied());
         let written = tokio::task::spawn_blocking(move || folder.write(&json, over)).await;
-        written.map_err(|error| WriteError::Failed(error.to_string()))?
+        written.map_err(|error| RecordWriteError::Failed(error.to_string()))?
     }
 }
 
@@ -94,17 +94,18 @@ impl RecordsFolder {
         Ok(Some((json, version)))
     }
 
-    fn write(&self, json: &str, over: Option<FileVersion>) -> Result<FileVersion, WriteError> {
-        let failed =
-            |error: io::Error| WriteError::Failed(format!("cannot write {}: {error}", self.file().display()));
+    fn write(&self, json: &str, over: Option<FileVersion>) -> Result<FileVersion, RecordWriteError> {
+        let failed = |error: io::Error| {
+            RecordWriteError::Failed(format!("cannot write {}: {error}", self.file().display()))
+        };
         fs::create_dir_all(&self.path).map_err(failed)?;
         if self.version().map_err(failed)? != over {
-            return Err(WriteError::Conflict);
+            return Err(RecordWriteError::Conflict);
         }
         self.replace(json).map_err(failed)?;
         self.version()
             .map_err(failed)?
-            .ok_or_else(|| WriteError::Failed(format!("{} is gone", self.file().display())))
+            .ok_or_else(|| RecordWriteError::Failed(format!("{} is gone", self.file().display())))
     }
 
     /// Writes a temporary file and renames it. A crash leaves the old file or the new one.
@@ -144,7 +145,7 @@ mod tests {
         let first = store.write(0, "a".to_owned(), None).await.unwrap();
         assert_eq!(
             store.write(0, "b".to_owned(), None).await,
-            Err(WriteError::Conflict)
+            Err(RecordWriteError::Conflict)
         );
         let file = folder.path().join("ca").join(FILE);
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
@@ -152,7 +153,7 @@ mod tests {
         fs::write(&file, "edited").unwrap();
         assert_eq!(
             store.write(0, "b".to_owned(), Some(&first)).await,
-            Err(WriteError::Conflict)
+            Err(RecordWriteError::Conflict)
         );
         let [read] = store.read(Some(0)).await.unwrap().try_into().unwrap();
         let (json, version) = read.stored.unwrap();

@@ -17,7 +17,7 @@ use virtfleet_wire::ids::VmKey;
 
 use super::{
     BookRequest, RecordBook, RecordError, SharedRecords,
-    store::{RecordStore, StoredShard, WriteError},
+    store::{RecordStore, RecordWriteError, StoredShard},
 };
 use crate::{enrolment::metrics::EnrolmentMetrics, leader::WriteAccess};
 
@@ -83,7 +83,7 @@ struct AppliedChange {
 struct WriteEnd<V> {
     shard: usize,
     generation: u64,
-    result: Result<V, WriteError>,
+    result: Result<V, RecordWriteError>,
 }
 
 /// Keeps the records of a [`RecordBook`].
@@ -304,7 +304,7 @@ impl<S: RecordStore> RecordKeeper<S> {
         }
     }
 
-    /// Writes changes that nobody waits for, too.
+    /// Also writes changes whose result no caller awaits.
     fn flush(&mut self) {
         for state in &mut self.shards {
             state.urgent |= state.applied.len() > state.in_flight;
@@ -330,14 +330,14 @@ impl<S: RecordStore> RecordKeeper<S> {
             let write_access = self.write_access.clone();
             self.writes.spawn(async move {
                 let write = async {
-                    let json = json.map_err(WriteError::Failed)?;
+                    let json = json.map_err(RecordWriteError::Failed)?;
                     store.write(shard, json, version.as_ref()).await
                 };
                 let written = write_access.within(WRITE_MARGIN, write).await;
                 WriteEnd {
                     shard,
                     generation,
-                    result: written.unwrap_or_else(|| Err(WriteError::Failed(STANDBY.to_owned()))),
+                    result: written.unwrap_or_else(|| Err(RecordWriteError::Failed(STANDBY.to_owned()))),
                 }
             });
         }
@@ -370,7 +370,7 @@ impl<S: RecordStore> RecordKeeper<S> {
                 state.in_flight = 0;
                 reply(done, &Ok(()));
             }
-            Ok(_) | Err(WriteError::Conflict) => {
+            Ok(_) | Err(RecordWriteError::Conflict) => {
                 let read = self.store.read(Some(end.shard)).await;
                 let taken = read.and_then(|read| read.into_iter().try_for_each(|shard| self.take(shard)));
                 if let Err(error) = taken {
@@ -378,7 +378,7 @@ impl<S: RecordStore> RecordKeeper<S> {
                     self.shared.set_current(Err(error));
                 }
             }
-            Err(WriteError::Failed(error)) => {
+            Err(RecordWriteError::Failed(error)) => {
                 tracing::warn!(error, "records of enrolment could not be written");
                 if end.generation == state.generation {
                     self.undo(end.shard, &error);

@@ -27,7 +27,7 @@ use virtfleet_wire::ids::{Uid, VmKey};
 pub use config_maps::ConfigMapRecords;
 pub use folder::FolderRecords;
 pub use keeper::{RecordKeeper, keep_records};
-pub use store::{RecordStore, StoredShard, WriteError};
+pub use store::{RecordStore, RecordWriteError, StoredShard};
 
 /// Requests that wait for the keeper; a full queue only slows enrolments.
 const MAX_QUEUED_REQUESTS: usize = 1024;

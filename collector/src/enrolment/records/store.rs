@@ -11,7 +11,7 @@ pub struct StoredShard<V> {
 
 /// Why a shard was not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum WriteError {
+pub enum RecordWriteError {
     /// Another process wrote it meanwhile.
     #[error("another process wrote it meanwhile")]
     Conflict,
@@ -40,5 +40,5 @@ pub trait RecordStore: Send + Sync + 'static {
         shard: usize,
         json: String,
         over: Option<&Self::Version>,
-    ) -> impl Future<Output = Result<Self::Version, WriteError>> + Send;
+    ) -> impl Future<Output = Result<Self::Version, RecordWriteError>> + Send;
 }

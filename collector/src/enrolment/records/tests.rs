@@ -66,16 +66,16 @@ impl RecordStore for TestStore {
         Ok(numbers.map(read).collect())
     }
 
-    async fn write(&self, shard: usize, json: String, over: Option<&u64>) -> Result<u64, WriteError> {
+    async fn write(&self, shard: usize, json: String, over: Option<&u64>) -> Result<u64, RecordWriteError> {
         tokio::time::sleep(Duration::from_millis(5)).await;
         if let Some(problem) = &*self.0.failing.lock().unwrap() {
-            return Err(WriteError::Failed(problem.clone()));
+            return Err(RecordWriteError::Failed(problem.clone()));
         }
         self.0.writes.fetch_add(1, Ordering::Relaxed);
         let mut shards = self.0.shards.lock().unwrap();
         let version = shards.get(&shard).map(|(_, version)| *version);
         if version.as_ref() != over {
-            return Err(WriteError::Conflict);
+            return Err(RecordWriteError::Conflict);
         }
         let next = version.unwrap_or(0) + 1;
         shards.insert(shard, (json, next));
