@@ -207,7 +207,7 @@ fn tier3_records_changed_by_another_writer_are_read_again() {
     infra.admin().delete(&path).unwrap().ok().unwrap();
     agent.stop().unwrap();
     let other = host.run(AgentSpec::honest(&guest).unwrap()).unwrap();
+    wait::until(WAIT_TIMEOUT, "another key is accepted", || other.accepted() == 1).unwrap();
     until_up(&collector, &guest);
-    assert_eq!(other.accepted(), 1);
     assert_eq!(recorded(&infra), [format!("vms/{}", guest.name)]);
 }

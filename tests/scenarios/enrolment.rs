@@ -11,6 +11,7 @@ mod certificates;
 mod kit;
 mod lifecycle;
 mod load;
+mod real;
 
 use virtfleet_tests::sim::{Guest, enrol::AgentSpec};
 

@@ -42,7 +42,7 @@ const RENEW_LIMITS: AttemptLimits = AttemptLimits {
     max_pause: Duration::from_mins(15),
     forget_after: Duration::from_hours(2),
 };
-/// Pause until the next attempt while the records or the authority cannot be read yet.
+/// Pause until the next attempt while the inventory or the records have not been read yet.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(1);
 
 /// Limits of enrolment.
@@ -152,8 +152,11 @@ impl Enroller {
             failure: Some(failure),
             retry_in,
         };
-        if !self.write_access.leads() || !self.issuer.fleet.synced() {
+        if !self.write_access.leads() {
             return ended(rejected, None);
+        }
+        if !self.issuer.fleet.synced() {
+            return ended(rejected, Some(NOT_READY_PAUSE));
         }
         if let Err(failure) = self.ready(target) {
             self.issuer.metrics.failed(failure.reason);

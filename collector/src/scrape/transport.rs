@@ -236,16 +236,14 @@ impl AgentTransport {
 }
 
 async fn connect(target: &DialTarget, timeout: Duration) -> Result<TcpStream, Failure> {
-    match tokio::time::timeout(timeout, way::connect(target)).await {
-        Ok(connected) => connected,
-        Err(_) => {
-            let message = format!(
-                "no answer from {} within {timeout:?}: stopped while connecting",
-                target.address
-            );
-            Err(fail(FailureClass::Timeout, message))
-        }
-    }
+    let connected = tokio::time::timeout(timeout, way::connect(target)).await;
+    connected.unwrap_or_else(|_| {
+        let message = format!(
+            "no answer from {} within {timeout:?}: stopped while connecting",
+            target.address
+        );
+        Err(fail(FailureClass::Timeout, message))
+    })
 }
 
 /// Whether this side rejected the peer's certificate.

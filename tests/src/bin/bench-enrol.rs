@@ -91,7 +91,7 @@ impl Bench {
         // The first start creates the authority that the agents trust.
         fs::create_dir_all(self.folder.join("manifests"))?;
         let first = self.collector("24h")?;
-        self.stop(first)?;
+        Self::stop(first)?;
         let host = AgentHost::new(&self.folder.join("ca/clients.crt"))?;
         let (fleet, added) = self.plan.guests.split_at(self.arguments.guests);
         let agents = fleet
@@ -114,13 +114,18 @@ impl Bench {
         let started = Instant::now();
         let collector = self.collector("24h")?;
         let ready = usage::cpu(collector.id())?;
-        self.until("virtfleet_collector_enrolled ", agents.len())?;
+        self.until(ISSUED, agents.len())?;
         let enrolled = started.elapsed();
         self.until(OK_PULLS, agents.len())?;
         let cpu = usage::cpu(collector.id())?;
         let all = agents.len() as f64;
         let again = agents.iter().filter(|agent| agent.accepted() != 1).count();
-        ensure!(again == 0, "{again} agents got more than one certificate");
+        ensure!(
+            again == 0,
+            "{again} agents got more than one certificate; a busy machine may be the reason:\n{}\n{}",
+            self.results()?,
+            collector.log()
+        );
         table.row(&[
             "enrol all: CPU of the collector",
             &format!("{:.1} s", cpu.saturating_sub(ready).as_secs_f64()),
@@ -138,14 +143,14 @@ impl Bench {
 
     /// CPU a minute without enrolments, and memory.
     fn steady(&self, collector: &Process, table: &mut Table) -> Result<(f64, f64)> {
-        let (cpu, memory) = self.observe(collector.id(), Duration::from_secs(4 * self.arguments.interval))?;
+        let (cpu, memory) = Self::observe(collector.id(), Duration::from_secs(4 * self.arguments.interval))?;
         table.row(&["steady: CPU a minute", &format!("{cpu:.1} s"), ""]);
         table.row(&["steady: resident", &format!("{memory:.0} MiB"), ""]);
         Ok((cpu, memory))
     }
 
     fn restart(&self, collector: Process, steady: f64, table: &mut Table) -> Result<Process> {
-        self.stop(collector)?;
+        Self::stop(collector)?;
         let started = Instant::now();
         let collector = self.collector("24h")?;
         self.until(OK_PULLS, self.arguments.guests)?;
@@ -163,7 +168,7 @@ impl Bench {
             &format!("{:.2}", peak / steady),
             "<= 2",
         ]);
-        let issued = self.metric("virtfleet_collector_enrolments_total{result=\"issued\"} ")?;
+        let issued = self.metric(ISSUED)?;
         ensure!(issued < 0.5, "{issued} agents enrolled again");
         say("all are back after a restart")?;
         Ok(collector)
@@ -208,8 +213,8 @@ impl Bench {
     fn renew(&self, collector: Process, agents: &[RunningAgent], table: &mut Table) -> Result<()> {
         // Added agents are pulled as well, so this is measured again.
         let window = Duration::from_secs(4 * self.arguments.interval);
-        let (off, _) = self.observe(collector.id(), window)?;
-        self.stop(collector)?;
+        let (off, _) = Self::observe(collector.id(), window)?;
+        Self::stop(collector)?;
         let authorities = self.authorities()?;
         // As many are due in a second as in a fleet that renews at two thirds of an hour, times the
         // speed.
@@ -226,7 +231,7 @@ impl Bench {
         ensure!(now < begin, "the agents came back too late; use fewer");
         measure(Duration::from_secs(begin - now), || Ok(()))?;
         let before = self.metric(RENEWED)?;
-        let (on, _) = self.observe(collector.id(), window)?;
+        let (on, _) = Self::observe(collector.id(), window)?;
         let renewed = self.metric(RENEWED)? - before;
         let rate = renewed / window.as_secs_f64();
         let added = (on - off) / f64::from(RENEWAL_SPEED);
@@ -245,11 +250,11 @@ impl Bench {
             &format!("{:.1} %", 100.0 * added / off),
             "<= 5 %",
         ]);
-        self.stop(collector)
+        Self::stop(collector)
     }
 
     /// CPU a minute and mean resident memory in MiB over `length`.
-    fn observe(&self, id: u32, length: Duration) -> Result<(f64, f64)> {
+    fn observe(id: u32, length: Duration) -> Result<(f64, f64)> {
         let before = usage::cpu(id)?;
         let (mut samples, mut sum) = (0.0, 0.0);
         measure(length, || {
@@ -317,7 +322,7 @@ enrolment:
         Ok(collector)
     }
 
-    fn stop(&self, mut collector: Process) -> Result<()> {
+    fn stop(mut collector: Process) -> Result<()> {
         collector.signal(Signal::SIGTERM)?;
         let status = collector.wait(SOON)?;
         ensure!(status.success(), "{status}\n{}", collector.log());
@@ -334,6 +339,15 @@ enrolment:
         Ok(value.with_context(|| format!("no {name}"))?.parse()?)
     }
 
+    /// The results of enrolments so far.
+    fn results(&self) -> Result<String> {
+        let page = self.get("/metrics")?;
+        let lines = page
+            .lines()
+            .filter(|line| line.starts_with("virtfleet_collector_enrolments_total") && !line.ends_with(" 0"));
+        Ok(lines.collect::<Vec<_>>().join("\n"))
+    }
+
     /// Waits until a metric has at least this value.
     fn until(&self, name: &str, count: usize) -> Result<()> {
         let patience = Duration::from_secs(3 * self.arguments.interval + 300);
@@ -346,6 +360,7 @@ enrolment:
 }
 
 const OK_PULLS: &str = "virtfleet_collector_pulls_total{result=\"ok\"} ";
+const ISSUED: &str = "virtfleet_collector_enrolments_total{result=\"issued\"} ";
 const RENEWED: &str = "virtfleet_collector_enrolments_total{result=\"renewed\"} ";
 
 /// Replaces an agent's certificate by one for the same key that is due for renewal at `due`.
