@@ -14,6 +14,8 @@ use crate::wait::{self, eventually};
 
 /// Timeout of a shutdown.
 const SHUTDOWN: Duration = Duration::from_mins(2);
+/// Time within which a kernel prints its first line, also on a busy machine.
+const FIRST_OUTPUT: Duration = Duration::from_secs(90);
 /// Interval between presses of the power button: a press is lost while nothing in the guest listens
 /// for it.
 const PRESS_INTERVAL: Duration = Duration::from_secs(3);
@@ -37,25 +39,30 @@ impl Guest {
 
     /// Boots it and waits until the guest agent answers.
     ///
-    /// Under emulation QEMU itself sometimes aborts while a guest boots (seen once in some thousand
-    /// boots: `iotlb_to_section: Assertion ... failed`). That is a power cut during the boot, after
-    /// which the guest must boot as well, so it boots once more.
+    /// Under emulation QEMU itself fails sometimes while a guest boots (seen in one of some hundred
+    /// boots): it aborts (`iotlb_to_section: Assertion ... failed`), or both vCPUs stay halted
+    /// before the kernel's first output. Either is like a power cut during the boot, after which the
+    /// guest must boot as well, so it boots once more. A boot with output is waited for.
     pub fn boot_to_agent(&self) -> Result<()> {
         self.boot()?;
-        let error = match self.wait_agent(BOOT) {
-            Ok(()) => return Ok(()),
-            Err(error) => error,
+        let Err(error) = self.wait_agent(FIRST_OUTPUT) else {
+            return Ok(());
         };
         let ended = self.state().process()?.ended()?;
-        if ended.and_then(|status| status.signal()) != Some(Signal::SIGABRT as i32) {
+        let aborted = ended.and_then(|status| status.signal()) == Some(Signal::SIGABRT as i32);
+        let halted = ended.is_none() && self.console().trim().is_empty();
+        if aborted || halted {
+            let why = if aborted {
+                "QEMU aborted"
+            } else {
+                "the console is silent"
+            };
+            say(&format!("{why}, so {} boots again: {error:#}", self.vm().name));
+            self.state().kill();
+            self.boot()?;
+        } else if ended.is_some() {
             return Err(error);
         }
-        say(&format!(
-            "QEMU aborted, so {} boots again: {error:#}",
-            self.vm().name
-        ));
-        self.state().kill();
-        self.boot()?;
         self.wait_agent(BOOT)
     }
 
