@@ -9,6 +9,7 @@ use serde_json::json;
 use super::{
     running::{BOOT, Guest},
     say,
+    vm::Vm,
 };
 use crate::wait::{self, eventually};
 
@@ -26,43 +27,64 @@ impl Guest {
         self.state().kill();
     }
 
-    /// Boots a guest that is not running, from its current disks.
+    /// Boots a guest that is not running, from its current disks, and waits for the kernel's first
+    /// output.
+    ///
+    /// Under emulation QEMU itself fails sometimes while a guest boots (seen in one of some hundred
+    /// boots): it aborts (`iotlb_to_section: Assertion ... failed`), or both vCPUs stay halted
+    /// before the kernel's first output. Either is like a power cut during the boot, after which the
+    /// guest must boot as well, so it boots once more.
     pub fn boot(&self) -> Result<()> {
-        self.launch(self.vm(), false, false)
+        self.boot_as(self.vm())
     }
 
     /// Boots it with further kernel parameters, as a user adds them in the boot loader.
     pub fn boot_with(&self, words: &[&str]) -> Result<()> {
         let vm = words.iter().fold(self.vm().clone(), |vm, word| vm.kernel(*word));
-        self.launch(&vm, false, false)
+        self.boot_as(&vm)
     }
 
-    /// Boots it and waits until the guest agent answers.
-    ///
-    /// Under emulation QEMU itself fails sometimes while a guest boots (seen in one of some hundred
-    /// boots): it aborts (`iotlb_to_section: Assertion ... failed`), or both vCPUs stay halted
-    /// before the kernel's first output. Either is like a power cut during the boot, after which the
-    /// guest must boot as well, so it boots once more. A boot with output is waited for.
+    fn boot_as(&self, vm: &Vm) -> Result<()> {
+        self.launch(vm, false, false)?;
+        let Err(error) = self.until_first_output() else {
+            return Ok(());
+        };
+        say(&format!("{} boots again: {error:#}", vm.name));
+        self.state().kill();
+        self.launch(vm, false, false)?;
+        self.until_first_output()
+    }
+
+    fn until_first_output(&self) -> Result<()> {
+        let found = eventually(FIRST_OUTPUT, "the kernel's first output", || {
+            if !self.console().trim().is_empty() {
+                return Ok(Ok(()));
+            }
+            match self.state().process()?.ended()? {
+                Some(status) => Ok(Err(anyhow::anyhow!("QEMU ended with {status}"))),
+                None => anyhow::bail!("the console is silent"),
+            }
+        });
+        found.and_then(|inner| inner).with_context(|| self.tail())
+    }
+
+    /// Boots it and waits until the guest agent answers. If QEMU aborts meanwhile, it boots once
+    /// more: see [`Guest::boot`].
     pub fn boot_to_agent(&self) -> Result<()> {
         self.boot()?;
-        let Err(error) = self.wait_agent(FIRST_OUTPUT) else {
+        let Err(error) = self.wait_agent(BOOT) else {
             return Ok(());
         };
         let ended = self.state().process()?.ended()?;
-        let aborted = ended.and_then(|status| status.signal()) == Some(Signal::SIGABRT as i32);
-        let halted = ended.is_none() && self.console().trim().is_empty();
-        if aborted || halted {
-            let why = if aborted {
-                "QEMU aborted"
-            } else {
-                "the console is silent"
-            };
-            say(&format!("{why}, so {} boots again: {error:#}", self.vm().name));
-            self.state().kill();
-            self.boot()?;
-        } else if ended.is_some() {
+        if ended.and_then(|status| status.signal()) != Some(Signal::SIGABRT as i32) {
             return Err(error);
         }
+        say(&format!(
+            "QEMU aborted, so {} boots again: {error:#}",
+            self.vm().name
+        ));
+        self.state().kill();
+        self.boot()?;
         self.wait_agent(BOOT)
     }
 
