@@ -76,7 +76,7 @@ const READING: &str = "to prove that it is blank";
 
 /// Each disk was read by time, the log says how far, and the serial console has shown the progress.
 fn proven(machine: &Guest) -> Result<()> {
-    let log = machine.run("journalctl --no-pager -o cat -b -u virtfleet-provision")?;
+    let log = machine.journal("virtfleet-provision")?;
     let is_proof = |line: &&str| line.contains("blank, ") && !line.contains(READING);
     let proofs: Vec<&str> = log.lines().filter(is_proof).collect();
     println!("{}", proofs.join("\n"));
@@ -157,7 +157,7 @@ fn three(test: &str, suite: Suite, reboot: bool) {
                 == "kept\nkept\nkept"
         );
         machine.run_until("systemctl is-active --quiet virtfleet-provision", "provisioning")?;
-        let log = machine.run("journalctl --no-pager -b -u virtfleet-provision")?;
+        let log = machine.journal("virtfleet-provision")?;
         ensure!(
             !log.contains(READING),
             "a boot that formats nothing has read disks:\n{log}"
@@ -219,7 +219,7 @@ fn tier4_a_required_disk_that_is_missing_holds_kubelet_back_until_it_comes() {
             let started = machine.sh("systemctl start kubelet")?;
             ensure!(started.code != 0, "kubelet was started without its disk");
             // The node says why, in each place where somebody looks.
-            let journal = machine.run("journalctl --no-pager -u virtfleet-disks")?;
+            let journal = machine.journal("virtfleet-disks")?;
             ensure!(
                 journal.contains("late") && journal.contains("serial"),
                 "the journal:\n{journal}"

@@ -76,6 +76,15 @@ impl Guest {
         Ok(output.stdout.trim_end_matches('\n').to_owned())
     }
 
+    /// What a unit has logged since the boot. Waits for the messages that journald has not stored yet
+    /// (`journalctl --sync`): a unit's end does not wait for them.
+    pub fn journal(&self, unit: &str) -> Result<String> {
+        let unit = quote(unit);
+        self.run(&format!(
+            "journalctl --sync; journalctl --no-pager --boot --unit={unit}"
+        ))
+    }
+
     /// Writes and syncs a file of at most 4 MiB; creates its folders. `mode` is octal, as for
     /// `chmod`.
     pub fn write_file(&self, path: &str, bytes: &[u8], mode: &str) -> Result<()> {

@@ -32,7 +32,7 @@ impl Guest {
     ///
     /// Under emulation QEMU itself fails sometimes while a guest boots (seen in one of some hundred
     /// boots): it aborts (`iotlb_to_section: Assertion ... failed`), or both vCPUs stay halted
-    /// before the kernel's first output. Either is like a power cut during the boot, after which the
+    /// before the kernel's first output. Either is like a power cut during the boot, after which a
     /// guest must boot as well, so it boots once more.
     pub fn boot(&self) -> Result<()> {
         self.boot_as(self.vm())
