@@ -4,7 +4,7 @@
 //!
 //! - [`ids`]: types for names and identifiers, so that they cannot be confused;
 //! - [`report`]: the report of a guest, with [`identity`] and [`finding`]s;
-//! - [`enrolment`]: how an agent gets its certificate;
+//! - [`enrolment`]: how an agent gets its certificate, and [`node_proof`], evidence for it;
 //! - [`settings`]: the agent's settings and their JSON Schema;
 //! - [`layered`]: YAML fragments → one merged and validated value, with file and line of each part
 //!   (for every settings file and manifest);
@@ -17,5 +17,6 @@ pub mod finding;
 pub mod identity;
 pub mod ids;
 pub mod layered;
+pub mod node_proof;
 pub mod report;
 pub mod settings;
