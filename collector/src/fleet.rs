@@ -254,6 +254,7 @@ mod tests {
             labels: Labels::new(),
             suspend: false,
             relay: None,
+            node_authorities: None,
         }))
     }
 

@@ -19,6 +19,7 @@ mod guest;
 mod health;
 mod machine;
 pub mod nic;
+mod node_proof;
 mod print;
 mod settings;
 mod stages;

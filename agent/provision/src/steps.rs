@@ -6,7 +6,7 @@ use virtfleet_agent_state::identity::state::write_state;
 use super::{
     disks, dns,
     guest::{Guest, Report},
-    health, nic, settings,
+    health, nic, node_proof, settings,
 };
 
 /// One entry of the table.
@@ -66,6 +66,15 @@ pub static STEPS: &[Step] = &[
         },
         about: "writes the dates of kubelet's certificates to /run/virtfleet/state/guest-health.json",
         run: health::run,
+    },
+    Step {
+        plan: StepPlan {
+            name: "node-proof",
+            stages: &[Stage::Provision, Stage::Reconcile],
+            needs: &[],
+        },
+        about: "signs the agent's key with the kubelet's key, if push.kubeletCertificate is set, to /run/virtfleet/state/node-proof.json",
+        run: node_proof::run,
     },
     Step {
         plan: StepPlan {

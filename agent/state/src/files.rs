@@ -3,10 +3,12 @@
 use virtfleet_agent_core::{
     disks::state::{self as disks, DisksState},
     dns::state::{self as dns, DnsState},
+    enrolment::node_proof::{self, NodeProofRecord},
     guest::health::{self, GuestHealth},
     nic::state::{self as nic, NicState},
     pass::{self, GuestRecord},
 };
+use virtfleet_wire::node_proof::MAX_NODE_PROOF_BYTES;
 
 use crate::file::{StateFile, StateRecord};
 
@@ -45,6 +47,13 @@ pub static GUEST_HEALTH: StateFile<GuestHealth> = StateFile::new(
     health::FORMAT,
     256 * 1024,
 );
+/// The kubelet's key vouches for the agent's key. A chain of several RSA certificates fits.
+pub static NODE_PROOF: StateFile<NodeProofRecord> = StateFile::new(
+    "/run/virtfleet/state/node-proof.json",
+    "a node proof",
+    node_proof::FORMAT,
+    MAX_NODE_PROOF_BYTES + 1024,
+);
 
 macro_rules! record {
     ($($record:ty),+) => {$(
@@ -58,4 +67,11 @@ macro_rules! record {
         }
     )+};
 }
-record!(GuestRecord, DisksState, DnsState, NicState, GuestHealth);
+record!(
+    GuestRecord,
+    DisksState,
+    DnsState,
+    NicState,
+    GuestHealth,
+    NodeProofRecord
+);

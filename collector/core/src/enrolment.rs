@@ -12,6 +12,7 @@
 mod attempts;
 mod case;
 mod decision;
+mod expected_node;
 mod fingerprint;
 mod reason;
 mod record;
@@ -24,6 +25,7 @@ mod tests;
 pub use attempts::{AttemptHistory, AttemptLimits};
 pub use case::{CsrExchange, EnrolmentCase, EnrolmentSubject};
 pub use decision::{EnrolmentDecision, decide, identity_uid};
+pub use expected_node::{ExpectedNode, NoExpectedNode};
 pub use fingerprint::KeyFingerprint;
 pub use reason::EnrolmentReason;
 pub use record::{EnrolmentRecord, EnrolmentState};

@@ -2,7 +2,7 @@
 //! produce them; the rest of the collector uses no Kubernetes types.
 
 pub use super::selector::{Operator, Requirement, Selector};
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -242,6 +242,8 @@ pub struct UserCluster {
     pub suspend: bool,
     /// `spec.relay.address`: the agents of its VMs are dialled through this relay.
     pub relay: Option<HostPort>,
+    /// `spec.nodeAuthorities`: the authorities of its kubelets' client certificates, in PEM.
+    pub node_authorities: Option<Arc<str>>,
 }
 
 /// A `VirtualMachineInstanceMigration`: records a node on which a VM has run.

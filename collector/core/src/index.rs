@@ -8,6 +8,7 @@
 //! order of events, equal facts give equal snapshots.
 
 mod change;
+mod expected_node;
 mod labels;
 mod touched;
 

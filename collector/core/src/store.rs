@@ -431,6 +431,7 @@ pub(crate) mod tests {
             labels: Labels::new(),
             suspend: false,
             relay: None,
+            node_authorities: None,
         }
     }
     pub(crate) fn user_node(cluster: &str, name: &str, provider: Option<&str>) -> UserNode {

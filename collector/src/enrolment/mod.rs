@@ -18,6 +18,7 @@ mod failure;
 mod guard;
 mod issue;
 mod metrics;
+mod node_proof;
 mod records;
 mod start;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub use authority::SigningAuthority;
 pub use enroller::{Enroller, EnrollerParts, EnrolmentEnd, EnrolmentLimits};
 pub use guard::RecordGuard;
 pub use metrics::EnrolmentMetrics;
+pub use node_proof::{NodeProofRefusal, check_node_proof};
 pub use records::{
     ConfigMapRecords, FolderRecords, RecordBook, RecordKeeper, RecordStore, RecordWriteError, StoredShard,
     keep_records,

@@ -231,6 +231,7 @@ async fn a_restart_keeps_the_status_of_a_failing_agent() {
             labels: Labels::new(),
             suspend: false,
             relay: None,
+            node_authorities: None,
         })));
         (fleet, stop)
     };

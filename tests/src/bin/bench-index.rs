@@ -44,6 +44,7 @@ fn cluster(number: usize, selects: usize) -> Result<Fact> {
         labels: Labels::new(),
         suspend: false,
         relay: None,
+        node_authorities: None,
     }))
 }
 

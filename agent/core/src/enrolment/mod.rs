@@ -3,6 +3,7 @@
 
 pub mod dates;
 pub mod findings;
+pub mod node_proof;
 pub mod record;
 pub mod request;
 pub mod status;

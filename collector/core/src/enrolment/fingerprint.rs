@@ -18,6 +18,11 @@ impl KeyFingerprint {
     pub fn from_bytes(digest: [u8; 32]) -> Self {
         Self(digest)
     }
+
+    /// The digest.
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
 }
 
 impl FromStr for KeyFingerprint {

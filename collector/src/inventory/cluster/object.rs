@@ -193,6 +193,7 @@ static OBJECT: FieldMask = Only(&[
             ("kubeconfig", All),
             ("suspend", All),
             ("relay", All),
+            ("nodeAuthorities", All),
             ("clusterSelector", All),
             ("dryRun", All),
             ("labels", All),

@@ -6,6 +6,7 @@ use virtfleet_collector_core::{
     facts::{InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi, VmiMove},
     labels::owned::ANNOTATION,
 };
+use virtfleet_runtime::tls::ClientAuthorities;
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
 use super::{
@@ -141,6 +142,11 @@ pub(in crate::inventory) fn user_cluster(
     // A misspelled key would dial the VMs of a tenant directly.
     relay.only(&["address"])?;
     let address = relay.get("address")?;
+    let authorities = object.at("spec.nodeAuthorities")?;
+    let node_authorities = authorities.text()?;
+    if let Some(pem) = node_authorities {
+        check_node_authorities(pem).map_err(|reason| authorities.problem(reason))?;
+    }
     Ok(UserCluster {
         name,
         namespace: object.at("spec.vmis.namespace")?.required()?,
@@ -152,7 +158,24 @@ pub(in crate::inventory) fn user_cluster(
         } else {
             None
         },
+        node_authorities: node_authorities.map(Into::into),
     })
+}
+
+/// Maximum size of `spec.nodeAuthorities`, in bytes.
+const MAX_NODE_AUTHORITIES: usize = 64 * 1024;
+
+fn check_node_authorities(pem: &str) -> Result<(), String> {
+    if pem.len() > MAX_NODE_AUTHORITIES {
+        return Err(format!(
+            "the authorities have {} bytes, at most {MAX_NODE_AUTHORITIES}",
+            pem.len()
+        ));
+    }
+    let authorities = ClientAuthorities::from_pem(pem.as_bytes());
+    authorities
+        .map(drop)
+        .map_err(|error| format!("the PEM text {error}"))
 }
 
 /// A label selector; unknown keys are errors.

@@ -297,6 +297,7 @@ impl Harness {
             labels: Labels::new(),
             suspend: false,
             relay: None,
+            node_authorities: None,
         }))
         .await;
     }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use ::ring::digest::{SHA256, digest};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::{
     SignatureScheme,
     crypto::ring::sign::any_supported_type,
     pki_types::{
-        CertificateDer, PrivateKeyDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime,
+        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime,
         pem::PemObject as _,
     },
 };
@@ -30,6 +31,15 @@ const SCHEMES: [(NodeProofScheme, SignatureScheme); 4] = [
     (NodeProofScheme::Ed25519, SignatureScheme::ED25519),
     (NodeProofScheme::RsaPssRsaeSha256, SignatureScheme::RSA_PSS_SHA256),
 ];
+
+/// SHA-256 of a private key's public key (SubjectPublicKeyInfo in DER); none if `pkcs8` (PKCS #8 in
+/// DER) cannot be used.
+pub fn public_key_sha256(pkcs8: &[u8]) -> Option<[u8; 32]> {
+    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pkcs8));
+    let key = any_supported_type(&key).ok()?;
+    let digest = digest(&SHA256, &key.public_key()?);
+    digest.as_ref().try_into().ok()
+}
 
 /// Why no proof can be signed.
 #[derive(Debug, thiserror::Error)]
