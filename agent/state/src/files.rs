@@ -6,6 +6,7 @@ use virtfleet_agent_core::{
     guest::health::{self, GuestHealth},
     nic::state::{self as nic, NicState},
     pass::{self, GuestRecord},
+    push::record::{self as way, WayRecord},
 };
 
 use crate::file::{StateFile, StateRecord};
@@ -45,6 +46,13 @@ pub static GUEST_HEALTH: StateFile<GuestHealth> = StateFile::new(
     health::FORMAT,
     256 * 1024,
 );
+/// How collectors reach the agent. The running agent writes it.
+pub static WAY_RECORD: StateFile<WayRecord> = StateFile::new(
+    "/run/virtfleet-agent/way.json",
+    "a record of how collectors reach the agent",
+    way::FORMAT,
+    64 * 1024,
+);
 
 macro_rules! record {
     ($($record:ty),+) => {$(
@@ -58,4 +66,11 @@ macro_rules! record {
         }
     )+};
 }
-record!(GuestRecord, DisksState, DnsState, NicState, GuestHealth);
+record!(
+    GuestRecord,
+    DisksState,
+    DnsState,
+    NicState,
+    GuestHealth,
+    WayRecord
+);
