@@ -22,8 +22,9 @@ use virtfleet_agent_service::{
     dns_watch::{self, DnsWatchEnded, DnsWatchThread},
     enrolment::Enrolment,
     pause::ClockWatch,
+    push::{Pusher, TokenFile, WayTracker},
     report::Reporter,
-    server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind},
+    server::{ListenError, OwnMetrics, Routes, Worker, WorkerGone, bind, push_tls},
 };
 use virtfleet_agent_state::{
     DnsHistory,
@@ -35,9 +36,12 @@ use virtfleet_runtime::{
     shutdown::{self, Shutdown},
     telemetry,
 };
-use virtfleet_wire::settings::{LogSettings, ServerSettings};
+use virtfleet_wire::settings::{AgentConfig, LogSettings, ServerSettings};
 
 use crate::cli::Args;
+
+/// Maximum time for threads that block to end, after everything else has.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT.
 ///
@@ -63,7 +67,10 @@ pub fn run(args: &Args) -> Result<(), (anyhow::Error, Code)> {
         .build()
         .context("cannot start")
         .map_err(failure)?;
-    runtime.block_on(serve(args, &settings))
+    let served = runtime.block_on(serve(args, &settings));
+    // An attempt to connect may still block in its thread. Nothing needs its result.
+    runtime.shutdown_timeout(SHUTDOWN_TIMEOUT);
+    served
 }
 
 async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Error, Code)> {
@@ -96,11 +103,20 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let dns_watch = dns_watch::start(&args.roots, settings, &history)
         .context("cannot start a thread")
         .map_err(failure)?;
-    let enrolment = enrolment(&args.roots, &config.server).map_err(failure)?;
-    let reporter = reporter.with_enrolment(enrolment.clone());
-    let own = own.with_enrolment(enrolment.clone());
-    let bound = bind(&config.server, enrolment.as_ref(), passed());
-    let listeners = bound.await.map_err(|error| {
+    let tracker = WayTracker::new(&args.roots, &config.push);
+    let token = config.push.token_file.as_deref();
+    let token = token.map(|path| TokenFile::new(&args.roots, path));
+    let enrolment = enrolment(&args.roots, config).map_err(failure)?.map(|enrolment| {
+        let proof = config.push.kubelet_certificate.is_some();
+        enrolment.with_token(token, &tracker).with_node_proof(proof)
+    });
+    let reporter = reporter
+        .with_enrolment(enrolment.clone())
+        .with_tracker(tracker.clone());
+    let own = own
+        .with_enrolment(enrolment.clone())
+        .with_tracker(tracker.clone());
+    let cannot_serve = |error: ListenError| {
         // The address may become free and the certificate may be issued later; then a restart
         // succeeds.
         let code = match &error {
@@ -109,16 +125,22 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
             _ => Code::Config,
         };
         (anyhow::Error::new(error).context("cannot serve"), code)
-    })?;
+    };
+    let bound = bind(&config.server, enrolment.as_ref(), passed());
+    let listeners = bound.await.map_err(cannot_serve)?;
+    let push_tls = match config.push.collector {
+        Some(_) => Some(push_tls(&config.server.tls, enrolment.as_ref()).map_err(cannot_serve)?),
+        None => None,
+    };
     let worker = Worker::start(registry, reporter, own, ClockWatch::new(&args.roots))
         .context("cannot start a thread")
         .map_err(failure)?;
     let ready = Arc::new(AtomicBool::new(false));
-    let server = Server::new(
-        Routes::new(worker.clone(), Arc::clone(&ready)).with_enrolment(enrolment),
-        limits(&config.server),
-        server_metrics,
-    );
+    let routes = Routes::new(worker.clone(), Arc::clone(&ready))
+        .with_enrolment(enrolment)
+        .with_tracker(tracker.clone());
+    let limits = limits(&config.server);
+    let server = Server::new(routes.clone(), limits.clone(), server_metrics.clone());
     let mut serving = JoinSet::new();
     for (listener, transport) in listeners {
         let address = listener
@@ -127,6 +149,25 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
             .map_err(failure)?;
         tracing::info!(%address, tls = matches!(transport, Transport::Tls(_)), "serving");
         serving.spawn(server.clone().serve(listener, transport, shutdown.clone()));
+    }
+    let pusher = push_tls.and_then(|tls| {
+        let (roots, push) = (&args.roots, &config.push);
+        Pusher::new(
+            roots,
+            push,
+            routes,
+            limits,
+            server_metrics,
+            Arc::new(tls),
+            tracker,
+        )
+    });
+    if let Some(pusher) = pusher {
+        let shutdown = shutdown.clone();
+        serving.spawn(async move {
+            pusher.run(shutdown).await;
+            0
+        });
     }
     let watchdog = sd_notify::watchdog_enabled();
     tokio::select! {
@@ -138,7 +179,9 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     notify(NotifyState::Stopping);
     let mut cut = 0;
     while let Some(ended) = serving.join_next().await {
-        cut += ended.context("a listener has panicked").map_err(failure)?;
+        cut += ended
+            .context("a task that serves has panicked")
+            .map_err(failure)?;
     }
     if cut > 0 {
         tracing::warn!(
@@ -150,10 +193,12 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     Ok(())
 }
 
-/// The enrolment, if the settings ask for it and a listener speaks TLS.
-fn enrolment(roots: &Roots, server: &ServerSettings) -> anyhow::Result<Option<Enrolment>> {
+/// The enrolment, if the settings ask for it, and a listener speaks TLS or the agent may connect.
+fn enrolment(roots: &Roots, config: &AgentConfig) -> anyhow::Result<Option<Enrolment>> {
+    let server = &config.server;
     let client_ca = server.tls.client_ca.as_deref().unwrap_or_default();
-    let serves_tls = server.listeners.iter().any(|listener| !listener.plain);
+    let serves_tls =
+        config.push.collector.is_some() || server.listeners.iter().any(|listener| !listener.plain);
     if !server.tls.enrolment || !serves_tls {
         return Ok(None);
     }

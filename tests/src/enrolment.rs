@@ -2,7 +2,7 @@
 //! that has not issued one yet, and keeps it.
 
 use std::{
-    net::SocketAddr,
+    net::{SocketAddr, TcpStream},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -36,6 +36,15 @@ pub struct EnrolmentClient {
 impl EnrolmentClient {
     /// Connects with a client certificate.
     pub fn connect(address: SocketAddr, identity: &Identity, deadline: Duration) -> Result<Self> {
+        Self::with(identity, |config| Client::tls(address, config, deadline))
+    }
+
+    /// As [`EnrolmentClient::connect`], over a connection that the agent opened.
+    pub fn over(stream: TcpStream, identity: &Identity, deadline: Duration) -> Result<Self> {
+        Self::with(identity, |config| Client::over(stream, config, deadline))
+    }
+
+    fn with(identity: &Identity, connect: impl FnOnce(Arc<ClientConfig>) -> Result<Client>) -> Result<Self> {
         let presented = Arc::new(Presented::default());
         let (chain, key) = identity.der();
         let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -43,7 +52,7 @@ impl EnrolmentClient {
             .dangerous()
             .with_custom_certificate_verifier(presented.clone())
             .with_client_auth_cert(chain, key)?;
-        let client = Client::tls(address, Arc::new(config), deadline)?;
+        let client = connect(Arc::new(config))?;
         let certificate = presented.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         Ok(Self {
             client,

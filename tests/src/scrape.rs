@@ -72,12 +72,37 @@ impl Client {
         Self::connect(address, Some(config), deadline)
     }
 
+    /// As [`Client::tls`], over a connection that the agent opened.
+    pub fn over(stream: std::net::TcpStream, config: Arc<ClientConfig>, deadline: Duration) -> Result<Self> {
+        let address = stream.peer_addr()?;
+        stream.set_nonblocking(true)?;
+        Self::with(address, deadline, async {
+            secure(TcpStream::from_std(stream)?, address, Some(config)).await
+        })
+    }
+
     fn connect(address: SocketAddr, tls: Option<Arc<ClientConfig>>, deadline: Duration) -> Result<Self> {
+        Self::with(address, deadline, async {
+            let stream = TcpStream::connect(address).await;
+            secure(
+                stream.with_context(|| format!("connect to {address}"))?,
+                address,
+                tls,
+            )
+            .await
+        })
+    }
+
+    fn with(
+        address: SocketAddr,
+        deadline: Duration,
+        opening: impl Future<Output = Result<SendRequest<Full<Bytes>>>>,
+    ) -> Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
         let sender = runtime.block_on(async {
-            timeout(deadline, open(address, tls))
+            timeout(deadline, opening)
                 .await
                 .with_context(|| format!("{address}: no answer in {deadline:?}"))?
         });
@@ -133,10 +158,11 @@ impl Client {
     }
 }
 
-async fn open(address: SocketAddr, tls: Option<Arc<ClientConfig>>) -> Result<SendRequest<Full<Bytes>>> {
-    let stream = TcpStream::connect(address)
-        .await
-        .with_context(|| format!("connect to {address}"))?;
+async fn secure(
+    stream: TcpStream,
+    address: SocketAddr,
+    tls: Option<Arc<ClientConfig>>,
+) -> Result<SendRequest<Full<Bytes>>> {
     stream.set_nodelay(true)?;
     match tls {
         None => shake(stream).await,

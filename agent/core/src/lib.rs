@@ -13,6 +13,7 @@ pub mod nic;
 pub mod pass;
 pub mod pause;
 pub mod procfs;
+pub mod push;
 pub mod scrape_filter;
 pub mod settings;
 pub mod textfile;

@@ -6,6 +6,7 @@
 //! are read with [`read_bounded`] and its siblings, which never block in `open`.
 
 mod command;
+mod dial;
 pub mod disks;
 pub mod dns;
 mod files;
@@ -20,6 +21,7 @@ pub use command::fake::FakeCommands;
 pub use command::{
     CommandError, CommandOutput, Commands, SystemCommands, Tool, find_program, outlive::outlive, own_program,
 };
+pub use dial::{DialError, dial};
 pub use disks::{
     btrfs_calls::{BtrfsDevice, BtrfsFilesystem, btrfs_devices},
     busy::{busy_below, entries_in},

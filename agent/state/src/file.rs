@@ -1,10 +1,13 @@
-//! JSON state files below `/run/virtfleet/state`. Root writes them; the unprivileged agent reads
-//! them.
+//! JSON state files below `/run`. Root writes those in `/run/virtfleet/state`, and the unprivileged
+//! agent reads them. The agent writes those in `/run/virtfleet-agent`.
 
 use std::{fmt, marker::PhantomData};
 
 use serde::{Serialize, de::DeserializeOwned};
-use virtfleet_agent_host::{ReadError, Roots, WriteError, read_text, write_for_agent};
+use virtfleet_agent_host::{ReadError, Roots, WriteError, read_text, write_atomic, write_for_agent};
+
+/// Everyone may read the file.
+const PUBLIC: u32 = 0o644;
 
 /// A record that a [`StateFile`] holds.
 pub trait StateRecord: Serialize + DeserializeOwned {
@@ -144,12 +147,26 @@ impl<T: StateRecord> StateFile<T> {
     /// The record cannot be encoded, or the file cannot be replaced; then the previous content
     /// stays.
     pub fn write(&self, roots: &Roots, record: &T) -> Result<bool, WriteStateError> {
+        Ok(write_for_agent(roots, self.path, &self.encode(record)?)?)
+    }
+
+    /// Replaces the file atomically, readable by everyone. For a file of the process itself.
+    ///
+    /// # Errors
+    /// The record cannot be encoded, or the file cannot be replaced; then the previous content
+    /// stays.
+    pub fn write_own(&self, roots: &Roots, record: &T) -> Result<(), WriteStateError> {
+        let json = self.encode(record)?;
+        Ok(write_atomic(&roots.root(self.path), &json, PUBLIC, None)?)
+    }
+
+    fn encode(&self, record: &T) -> Result<Vec<u8>, WriteStateError> {
         let mut json = serde_json::to_vec(record).map_err(|source| WriteStateError::Encode {
             path: self.path,
             source,
         })?;
         json.push(b'\n');
-        Ok(write_for_agent(roots, self.path, &json)?)
+        Ok(json)
     }
 }
 

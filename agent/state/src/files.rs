@@ -7,6 +7,7 @@ use virtfleet_agent_core::{
     guest::health::{self, GuestHealth},
     nic::state::{self as nic, NicState},
     pass::{self, GuestRecord},
+    push::record::{self as way, WayRecord},
 };
 use virtfleet_wire::node_proof::MAX_NODE_PROOF_BYTES;
 
@@ -54,6 +55,13 @@ pub static NODE_PROOF: StateFile<NodeProofRecord> = StateFile::new(
     node_proof::FORMAT,
     MAX_NODE_PROOF_BYTES + 1024,
 );
+/// How collectors reach the agent. The running agent writes it.
+pub static WAY_RECORD: StateFile<WayRecord> = StateFile::new(
+    "/run/virtfleet-agent/way.json",
+    "a record of how collectors reach the agent",
+    way::FORMAT,
+    64 * 1024,
+);
 
 macro_rules! record {
     ($($record:ty),+) => {$(
@@ -73,5 +81,6 @@ record!(
     DnsState,
     NicState,
     GuestHealth,
-    NodeProofRecord
+    NodeProofRecord,
+    WayRecord
 );

@@ -20,4 +20,4 @@ pub mod virtio;
 pub use cached::{CachedState, CachedStateError};
 pub use dns_history::DnsHistory;
 pub use file::{StateError, StateFile, StateRecord, WriteStateError};
-pub use files::{DISKS_STATE, DNS_STATE, GUEST_HEALTH, GUEST_RECORD, NIC_STATE, NODE_PROOF};
+pub use files::{DISKS_STATE, DNS_STATE, GUEST_HEALTH, GUEST_RECORD, NIC_STATE, NODE_PROOF, WAY_RECORD};

@@ -29,7 +29,6 @@ pub mod expected;
 pub mod facts;
 pub mod findings;
 pub mod health;
-pub mod host_port;
 pub mod identity;
 pub mod index;
 mod join;
@@ -50,3 +49,5 @@ mod store;
 pub mod tenant;
 pub mod view;
 pub mod way;
+
+pub use virtfleet_wire::host_port;

@@ -1,15 +1,22 @@
 //! Enrolment: how the collector issues an agent's certificate. `docs/decisions/0029-enrolment.md`
 //! has the protocol and its reasons.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{InvalidId, MacAddr, Uuid};
+use crate::{
+    ids::{InvalidId, MacAddr, Uuid},
+    node_proof::NodeProof,
+};
 
 /// Path for [`EnrolmentRequest`].
 pub const REQUEST_PATH: &str = "/v1/enrolment/request";
 /// Path for [`IssuedCertificate`].
 pub const CERTIFICATE_PATH: &str = "/v1/enrolment/certificate";
+/// Path of the request for [`EnrolmentClaim`]. The body of the request is `{}`.
+pub const CLAIM_PATH: &str = "/v1/enrolment/claim";
 /// Maximum size of each body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
@@ -102,6 +109,33 @@ pub struct EnrolmentEvidence {
     pub boot_id: Option<String>,
 }
 
+/// The agent's answer to a collector that does not know yet which VM it is (decision 0034).
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolmentClaim {
+    /// Content of the agent's `push.tokenFile`, a secret. None if there is no such file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Proof by the kubelet (decision 0035). None without `push.kubeletCertificate`, and until root
+    /// has signed the agent's present key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_proof: Option<NodeProof>,
+    /// Identity of the VM as the guest reads it.
+    pub evidence: EnrolmentEvidence,
+}
+
+/// Does not show the token.
+impl fmt::Debug for EnrolmentClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let token = self.token.as_ref().map(|_| "(hidden)");
+        f.debug_struct("EnrolmentClaim")
+            .field("token", &token)
+            .field("node_proof", &self.node_proof)
+            .field("evidence", &self.evidence)
+            .finish()
+    }
+}
+
 /// A certificate for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,6 +168,24 @@ mod tests {
         for wrong in ["", "a5", &"A5".repeat(32), &"g5".repeat(32), &"a5".repeat(33)] {
             Nonce::try_from(wrong.to_owned()).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_claim_without_a_token_has_no_key_for_it_and_a_token_is_not_shown() {
+        let none = EnrolmentClaim::default();
+        assert_eq!(serde_json::to_string(&none).unwrap(), r#"{"evidence":{}}"#);
+        assert_eq!(
+            serde_json::from_str::<EnrolmentClaim>(r#"{"evidence":{},"later":1}"#).unwrap(),
+            none
+        );
+        let with = EnrolmentClaim {
+            token: Some("vft1.a.b".to_owned()),
+            ..none
+        };
+        let shown = format!("{with:?}");
+        assert!(shown.contains("hidden") && !shown.contains("vft1"), "{shown}");
+        let json = serde_json::to_string(&with).unwrap();
+        assert_eq!(serde_json::from_str::<EnrolmentClaim>(&json).unwrap(), with);
     }
 
     #[test]

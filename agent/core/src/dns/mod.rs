@@ -28,6 +28,7 @@ mod fixtures;
 pub mod given;
 pub mod inherited;
 pub mod kubelet;
+pub mod lookup;
 pub mod merge;
 pub mod names;
 mod our_file;

@@ -7,7 +7,7 @@ use virtfleet_wire::{
     settings::{AgentConfig, Listener, MetricsSettings, ServerSettings, ServerTls},
 };
 
-use super::names;
+use super::{names, push};
 use crate::{disks::wanted, dns::asked, nic};
 
 /// Reports problems and removes invalid values, so that the agent can run with the rest. A listener
@@ -21,6 +21,7 @@ pub fn check(config: &mut AgentConfig, origins: &Origins) -> Vec<Problem> {
     };
     enrolment(&mut config.server.tls, &mut refuse);
     listeners(&mut config.server, &mut refuse);
+    push::check(config, &mut refuse);
     durations(&mut config.server, &mut refuse);
     if let Err(error) = names::check_metrics(&config.metrics) {
         refuse(error.key(), error.message());

@@ -10,6 +10,7 @@ pub mod filters;
 pub mod folders;
 mod name_filter;
 mod names;
+mod push;
 pub mod sysctl;
 
 pub use config::check;

@@ -5,6 +5,7 @@
 mod ask;
 mod change;
 mod change_source;
+mod lookup;
 mod network;
 mod observe;
 mod watch;
@@ -15,6 +16,8 @@ pub use change::{
     keep_last_good, last_good, original, recover, recover_live, unfinished,
 };
 pub use change_source::DnsChangeSource;
+pub use lookup::LookupError;
+pub(crate) use lookup::lookup;
 pub use network::{DnsClient, Network};
 pub use observe::{ObserveDnsError, observe};
 pub use watch::{DnsChange, DnsWatch, DnsWatchError};

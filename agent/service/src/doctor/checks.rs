@@ -7,6 +7,7 @@ use super::{
     enrolment::enrolment,
     passes::passes,
     virtio::virtio,
+    way::way,
 };
 
 use virtfleet_agent_host::Port;
@@ -44,6 +45,7 @@ pub fn check(seen: &Seen) -> Vec<CheckResult> {
         ));
     }
     lines.extend(enrolment(seen));
+    lines.extend(way(seen));
     lines.extend(listeners(seen));
     lines.extend(roots(seen));
     lines.push(platform(seen));

@@ -8,7 +8,7 @@ use virtfleet_agent_host::{
     try_port,
 };
 use virtfleet_agent_state::{
-    DISKS_STATE, DNS_STATE, GUEST_RECORD,
+    DISKS_STATE, DNS_STATE, GUEST_RECORD, WAY_RECORD,
     identity::{observe, state::IDENTITY_STATE},
     settings::LoadedSettings,
 };
@@ -91,6 +91,11 @@ pub fn collect(
     let client_ca = tls.client_ca.as_deref().unwrap_or_default();
     let now = clock.realtime_ns / 1_000_000_000;
     let enrolment = tls.enrolment.then(|| stored_status(roots, client_ca, now));
+    let agent_pid = running_agent(roots);
+    let way = agent_pid.map(|_| {
+        let record = WAY_RECORD.read(roots, &observed.boot_id);
+        record.map_err(|error| format!("{WAY_RECORD}: {error}"))
+    });
     let readable = |flag, path: &Path| {
         let readable = list(path).map(|_| ()).map_err(|error| error.to_string());
         (flag, path.display().to_string(), readable)
@@ -100,7 +105,8 @@ pub fn collect(
         tls: together,
         enrolment,
         listeners: listeners.collect(),
-        agent_pid: running_agent(roots),
+        agent_pid,
+        way,
         roots: vec![
             readable("--path.rootfs", &roots.rootfs),
             readable("--path.procfs", &roots.procfs),

@@ -13,9 +13,11 @@ mod dns;
 mod enrolment;
 mod passes;
 mod virtio;
+mod way;
 
 use virtfleet_agent_core::{
     disks::state::DisksState, dns::state::DnsState, enrolment::status::EnrolmentStatus, pass::GuestRecord,
+    push::record::WayRecord,
 };
 use virtfleet_agent_host::Port;
 use virtfleet_agent_state::{settings::LoadedSettings, virtio::Virtio};
@@ -84,6 +86,8 @@ pub struct Seen {
     /// State of the enrolment, or why it is unknown. The outer option is none if the settings do
     /// not ask for it, the inner one if no agent has started with it yet.
     pub enrolment: Option<Result<Option<EnrolmentStatus>, String>>,
+    /// How collectors reach the running agent, or why that is unknown. None if no agent runs.
+    pub way: Option<Result<WayRecord, String>>,
     /// Listeners of the settings.
     pub listeners: Vec<ListenerSeen>,
     /// The process id of a running agent.

@@ -36,6 +36,7 @@ pub(super) fn healthy() -> Seen {
         pem: vec![pem("certificate", valid), pem("key", Ok(None))],
         tls: None,
         enrolment: None,
+        way: None,
         listeners: vec![ListenerSeen {
             name: "default".into(),
             address: "[::]:10911".into(),

@@ -18,15 +18,18 @@ use virtfleet_runtime::tls::{
     CertificateChain, ClientAuthorities, HeldIdentity, IdentityError, ServerIdentity, VmIdentity,
     check_issued,
 };
-use virtfleet_wire::enrolment::{EnrolmentAnswer, EnrolmentRequest, IssuedCertificate};
+use virtfleet_wire::enrolment::{EnrolmentAnswer, EnrolmentClaim, EnrolmentRequest, IssuedCertificate};
+use zeroize::Zeroizing;
 
 use super::{
     evidence::evidence,
     key::KeyError,
+    node_proof::NodeProofFile,
     refusal::{EnrolmentRefusal, REASONS},
     start::start,
     work::{IssuedIdentity, ServedError, Work},
 };
+use crate::push::{TokenFile, WayTracker};
 
 /// The guest's clock.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +63,18 @@ pub enum EnrolmentStartError {
 
 /// The enrolment. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Enrolment(Arc<Shared>);
+pub struct Enrolment {
+    shared: Arc<Shared>,
+    token: Option<JoinToken>,
+    node_proof: Option<NodeProofFile>,
+}
+
+/// The join token, and where its problems are shown.
+#[derive(Debug, Clone)]
+struct JoinToken {
+    file: TokenFile,
+    tracker: WayTracker,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -110,7 +124,7 @@ impl Enrolment {
         } else {
             tracing::info!(client_ca, "waiting for a collector to issue a certificate");
         }
-        Ok(Self(Arc::new(Shared {
+        let shared = Arc::new(Shared {
             roots: roots.clone(),
             client_ca: client_ca.to_owned(),
             time,
@@ -120,27 +134,72 @@ impl Enrolment {
                 status,
                 refusals: REASONS.map(|reason| (reason, 0)).into(),
             }),
-        })))
+        });
+        Ok(Self {
+            shared,
+            token: None,
+            node_proof: None,
+        })
+    }
+
+    /// Shows the join token in this file to collectors. Its problems are shown by `tracker`.
+    #[must_use]
+    pub fn with_token(mut self, file: Option<TokenFile>, tracker: &WayTracker) -> Self {
+        self.token = file.map(|file| JoinToken {
+            file,
+            tracker: tracker.clone(),
+        });
+        // A problem is reported before a collector needs the token.
+        drop(self.token());
+        self
+    }
+
+    /// Shows collectors the node proof that root signs, if `wanted`.
+    #[must_use]
+    pub fn with_node_proof(mut self, wanted: bool) -> Self {
+        self.node_proof = wanted.then(|| NodeProofFile::new(&self.shared.roots));
+        self
+    }
+
+    fn token(&self) -> Option<Zeroizing<String>> {
+        let JoinToken { file, tracker } = self.token.as_ref()?;
+        let read = file.read();
+        tracker.token_read(read.as_ref().err().map(ToString::to_string));
+        read.ok()
+    }
+
+    /// Answers a collector that does not know which VM this is. It reads files, and so may block.
+    /// The token is read each time; without a readable one there is none.
+    pub fn claim(&self) -> EnrolmentClaim {
+        let node_proof = self.node_proof.as_ref().and_then(|file| {
+            let now = (self.shared.time)().now;
+            file.read(lock(&self.shared.work).key.public_key(), now)
+        });
+        EnrolmentClaim {
+            token: self.token().map(|token| token.as_str().to_owned()),
+            node_proof,
+            evidence: evidence(observe(&self.shared.roots)),
+        }
     }
 
     /// What TLS presents to new connections.
     pub fn identity(&self) -> Arc<HeldIdentity> {
-        Arc::clone(&self.0.held)
+        Arc::clone(&self.shared.held)
     }
 
     /// The state.
     pub fn status(&self) -> EnrolmentStatus {
-        lock(&self.0.shown).status.clone()
+        lock(&self.shared.shown).status.clone()
     }
 
     /// True if the agent serves with a certificate.
     pub fn is_enrolled(&self) -> bool {
-        lock(&self.0.shown).status.is_enrolled()
+        lock(&self.shared.shown).status.is_enrolled()
     }
 
     /// Number of refusals by reason, all reasons.
     pub fn refusals(&self) -> BTreeMap<&'static str, u64> {
-        lock(&self.0.shown).refusals.clone()
+        lock(&self.shared.shown).refusals.clone()
     }
 
     /// Answers a request for a CSR. It may write files, and so may block.
@@ -148,7 +207,7 @@ impl Enrolment {
     /// # Errors
     /// Why there is no CSR: the identity has another form, or the key was replaced.
     pub fn request(&self, request: &EnrolmentRequest) -> Result<EnrolmentAnswer, EnrolmentRefusal> {
-        let mut work = lock(&self.0.work);
+        let mut work = lock(&self.shared.work);
         let answer = self.sign(&mut work, request);
         self.show(&mut work, answer.as_ref().err());
         answer
@@ -160,7 +219,7 @@ impl Enrolment {
                 request.identity.chars().take(200).collect(),
             ));
         }
-        match decide(request, work.identity(), (self.0.time)().now) {
+        match decide(request, work.identity(), (self.shared.time)().now) {
             RequestDecision::ReplaceKey(discarded) => {
                 self.replace_key(work, discarded)?;
                 Err(EnrolmentRefusal::KeyReplaced)
@@ -168,7 +227,7 @@ impl Enrolment {
             RequestDecision::Sign => {
                 let csr = work.key.csr(&request.nonce)?;
                 work.requested = Some(request.identity.clone());
-                let evidence = evidence(observe(&self.0.roots));
+                let evidence = evidence(observe(&self.shared.roots));
                 Ok(EnrolmentAnswer { csr, evidence })
             }
         }
@@ -183,10 +242,10 @@ impl Enrolment {
         );
         let storage = work.storage.clone();
         let uuid = work.record.smbios_uuid.clone();
-        let new = Work::with_new_key(storage, uuid, Some(discarded), (self.0.time)().now)?;
+        let new = Work::with_new_key(storage, uuid, Some(discarded), (self.shared.time)().now)?;
         let identity = new.server_identity().map_err(served)?;
         *work = new;
-        self.0.held.replace(identity);
+        self.shared.held.replace(identity);
         Ok(())
     }
 
@@ -196,7 +255,7 @@ impl Enrolment {
     /// # Errors
     /// Why it is refused.
     pub fn accept(&self, issued: &IssuedCertificate) -> Result<(), EnrolmentRefusal> {
-        let mut work = lock(&self.0.work);
+        let mut work = lock(&self.shared.work);
         let accepted = self.verify_and_serve(&mut work, issued);
         self.show(&mut work, accepted.as_ref().err());
         accepted
@@ -217,7 +276,7 @@ impl Enrolment {
             not_before: validity.not_before,
             not_after: validity.not_after,
         };
-        let time = (self.0.time)();
+        let time = (self.shared.time)();
         if !dates.is_accepted(time.now, time.synchronised) {
             return Err(EnrolmentRefusal::Expired {
                 ago: duration(time.now.saturating_sub(dates.not_after)),
@@ -247,7 +306,7 @@ impl Enrolment {
             .clone_from(&issued.client_authorities);
         work.record.refusal = None;
         work.store_certificate(&issued.certificate);
-        self.0.held.replace(served);
+        self.shared.held.replace(served);
         Ok(())
     }
 
@@ -257,10 +316,10 @@ impl Enrolment {
         if let (Some(refusal), Some(reason)) = (refusal, reason) {
             let text = refusal.to_string();
             tracing::warn!(reason, "enrolment refused: {text}");
-            work.refused(&text, (self.0.time)().now);
+            work.refused(&text, (self.shared.time)().now);
         }
-        let mut shown = lock(&self.0.shown);
-        shown.status = work.status(&self.0.client_ca);
+        let mut shown = lock(&self.shared.shown);
+        shown.status = work.status(&self.shared.client_ca);
         if let Some(count) = reason.and_then(|reason| shown.refusals.get_mut(reason)) {
             *count += 1;
         }

@@ -11,6 +11,7 @@
 mod agent;
 mod evidence;
 mod key;
+mod node_proof;
 mod refusal;
 mod start;
 mod work;

@@ -13,6 +13,7 @@ mod provision;
 mod storage;
 mod system;
 mod virtio;
+mod way;
 
 use std::collections::BTreeMap;
 
@@ -29,8 +30,8 @@ use virtfleet_wire::{
 };
 pub use virtio::state as device_state;
 
-use self::enrolment::EnrolmentSource;
-use crate::{enrolment::Enrolment, pause::ClockWatch};
+use self::{enrolment::EnrolmentSource, way::WaySource};
+use crate::{enrolment::Enrolment, pause::ClockWatch, push::WayTracker};
 
 /// What this agent can do, sorted.
 const FEATURES: [&str; 2] = ["metrics", "report"];
@@ -47,6 +48,7 @@ pub struct Reporter {
     nic: NicSettings,
     history: DnsHistory,
     enrolment: EnrolmentSource,
+    way: WaySource,
     /// Findings of the settings. They do not change while the process runs.
     standing: Vec<Finding>,
     since: BTreeMap<(String, Subject), Since>,
@@ -81,6 +83,7 @@ impl Reporter {
             nic: settings.config.nic.clone(),
             history: DnsHistory::default(),
             enrolment: EnrolmentSource::of_settings(&settings.config.server.tls),
+            way: WaySource::Stored,
             standing: findings::of_settings(&settings.problems),
             since: BTreeMap::new(),
         }
@@ -99,6 +102,13 @@ impl Reporter {
         if let Some(enrolment) = enrolment {
             self.enrolment = EnrolmentSource::Running(enrolment);
         }
+        self
+    }
+
+    /// Reports how collectors reach this process instead of what is stored.
+    #[must_use]
+    pub fn with_tracker(mut self, tracker: WayTracker) -> Self {
+        self.way = WaySource::Running(tracker);
         self
     }
 
@@ -129,6 +139,8 @@ impl Reporter {
         findings.extend_from_slice(&devices.findings);
         let certificate = self.enrolment.read(&self.roots, &clock);
         findings.extend(certificate.findings);
+        let way = self.way.read(&self.roots, &observed.boot_id, &clock);
+        findings.extend(way.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
@@ -141,6 +153,7 @@ impl Reporter {
             ("dns", names.section),
             ("virtio", virtio::section(&devices)),
             ("clock", watch.section(&clock)),
+            ("way", way.section),
         ];
         let sections = sections.into_iter().chain(certificate.section);
         GuestReport {

@@ -1,21 +1,44 @@
-//! The two requests of enrolment (decision 0029), for collectors alone.
+//! The requests of enrolment (decisions 0029 and 0034), for collectors alone.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{Method, Request, StatusCode, body::Body, header};
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use virtfleet_runtime::{http::RequestPeer, tls::is_collector};
-use virtfleet_wire::enrolment::{CERTIFICATE_PATH, EnrolmentError, MAX_BODY_BYTES, REQUEST_PATH};
+use virtfleet_wire::enrolment::{CERTIFICATE_PATH, CLAIM_PATH, EnrolmentError, MAX_BODY_BYTES, REQUEST_PATH};
 
 use super::answer::{Answer, with_type};
 use crate::enrolment::{Enrolment, EnrolmentRefusal};
 
-/// True if `path` is one of the two requests.
-pub(super) fn is_enrolment(path: &str) -> bool {
-    path == REQUEST_PATH || path == CERTIFICATE_PATH
+/// A request of enrolment.
+#[derive(Debug, Clone, Copy)]
+enum EnrolmentCall {
+    Request,
+    Certificate,
+    Claim,
 }
+
+impl EnrolmentCall {
+    fn of(path: &str) -> Option<Self> {
+        match path {
+            REQUEST_PATH => Some(Self::Request),
+            CERTIFICATE_PATH => Some(Self::Certificate),
+            CLAIM_PATH => Some(Self::Claim),
+            _ => None,
+        }
+    }
+}
+
+/// True if `path` is one of the requests.
+pub(super) fn is_enrolment(path: &str) -> bool {
+    EnrolmentCall::of(path).is_some()
+}
+
+/// The body of a claim: a JSON object, for fields of later versions.
+#[derive(Deserialize)]
+struct EmptyObject {}
 
 /// Answers a request of enrolment. `enrolment` is none if the settings do not ask for it.
 pub(super) async fn answer<B>(enrolment: Option<&Enrolment>, request: Request<B>) -> Answer
@@ -40,7 +63,9 @@ where
             .insert(header::ALLOW, header::HeaderValue::from_static("POST"));
         return answer;
     }
-    let is_request = request.uri().path() == REQUEST_PATH;
+    let Some(call) = EnrolmentCall::of(request.uri().path()) else {
+        return failure(StatusCode::NOT_FOUND, "no request of enrolment");
+    };
     let body = match Limited::new(request.into_body(), MAX_BODY_BYTES).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) => {
@@ -49,15 +74,20 @@ where
         }
     };
     // Files are written and synced: not on the thread that serves.
-    let done = tokio::task::spawn_blocking(move || {
-        if is_request {
+    let done = tokio::task::spawn_blocking(move || match call {
+        EnrolmentCall::Request => {
             let answer = parsed(&body, |request| enrolment.request(&request))?;
             Ok(json(StatusCode::OK, &answer))
-        } else {
+        }
+        EnrolmentCall::Certificate => {
             parsed(&body, |issued| enrolment.accept(&issued))?;
             let mut answer = Answer::default();
             *answer.status_mut() = StatusCode::NO_CONTENT;
             Ok(answer)
+        }
+        EnrolmentCall::Claim => {
+            let claim = parsed(&body, |_: EmptyObject| Ok(enrolment.claim()))?;
+            Ok(json(StatusCode::OK, &claim))
         }
     });
     match done.await {

@@ -113,6 +113,19 @@ pub fn try_tls(tls: &ServerTls) -> Result<(), ListenError> {
     Ok(())
 }
 
+/// TLS for the connection that the agent opens. The peer must be a collector: those whom
+/// `server.tls.clients` lists read from listeners only.
+///
+/// # Errors
+/// A TLS file cannot be used.
+pub fn push_tls(tls: &ServerTls, enrolment: Option<&Enrolment>) -> Result<TlsAcceptor, ListenError> {
+    let tls = ServerTls {
+        clients: Vec::new(),
+        ..tls.clone()
+    };
+    acceptor(&tls, enrolment, "(push)")
+}
+
 fn acceptor(tls: &ServerTls, enrolment: Option<&Enrolment>, name: &str) -> Result<TlsAcceptor, ListenError> {
     let Some(enrolment) = enrolment else {
         return Ok(TlsAcceptor::new(paths(tls, name)?)?);

@@ -14,11 +14,12 @@ mod listen;
 mod own_metrics;
 mod pass_metrics;
 mod passed;
+mod push_metrics;
 mod query;
 mod routes;
 mod worker;
 
-pub use listen::{ListenError, bind, try_tls};
+pub use listen::{ListenError, bind, push_tls, try_tls};
 pub use own_metrics::OwnMetrics;
 pub use query::filter as filter_of_query;
 pub use routes::Routes;

@@ -7,8 +7,8 @@ use virtfleet_agent_host::Roots;
 use virtfleet_runtime::{http::ServerMetrics, process::append_process_metrics};
 use virtfleet_wire::exposition::{MetricType, Page, append_openmetrics};
 
-use super::{certificate_metrics, pass_metrics::PassMetrics};
-use crate::enrolment::Enrolment;
+use super::{certificate_metrics, pass_metrics::PassMetrics, push_metrics};
+use crate::{enrolment::Enrolment, push::WayTracker};
 
 /// The agent's own metrics, prefix `virtfleet_agent_`, and those of its process under their usual
 /// names.
@@ -18,6 +18,7 @@ pub struct OwnMetrics {
     roots: Roots,
     passes: PassMetrics,
     enrolment: Option<Enrolment>,
+    tracker: Option<WayTracker>,
 }
 
 impl OwnMetrics {
@@ -36,6 +37,7 @@ impl OwnMetrics {
             roots: roots.clone(),
             passes: PassMetrics::new(roots),
             enrolment: None,
+            tracker: None,
         };
         (own, server)
     }
@@ -44,6 +46,13 @@ impl OwnMetrics {
     #[must_use]
     pub fn with_enrolment(mut self, enrolment: Option<Enrolment>) -> Self {
         self.enrolment = enrolment;
+        self
+    }
+
+    /// Adds the connection to the collector.
+    #[must_use]
+    pub fn with_tracker(mut self, tracker: WayTracker) -> Self {
+        self.tracker = Some(tracker);
         self
     }
 
@@ -73,6 +82,11 @@ impl OwnMetrics {
         .sample(&labels, 1.0);
         if let Some(enrolment) = &self.enrolment {
             certificate_metrics::append(page, &enrolment.status(), &enrolment.refusals());
+        }
+        if let Some(tracker) = &self.tracker
+            && let Some(counters) = tracker.counters()
+        {
+            push_metrics::append(page, &tracker.record().push, &counters);
         }
         self.passes.append(page);
         append_process_metrics(page, &self.roots.procfs);

@@ -12,8 +12,8 @@ use std::{
 
 use bytes::Bytes;
 use hyper::{Method, Request, StatusCode, body::Incoming, header, service::Service};
-use virtfleet_runtime::http::RequestPeer;
-use virtfleet_wire::exposition;
+use virtfleet_runtime::{http::RequestPeer, tls::is_collector};
+use virtfleet_wire::{enrolment::CERTIFICATE_PATH, exposition};
 
 use super::{
     Worker,
@@ -21,7 +21,10 @@ use super::{
     enrolment_routes, query,
     worker::WorkerGone,
 };
-use crate::enrolment::Enrolment;
+use crate::{
+    enrolment::Enrolment,
+    push::{PullWay, WayTracker},
+};
 
 const INDEX: &str = "virtfleet-agent\n\n\
     /metrics     guest metrics, text format 0.0.4; ?collect[]=NAME or ?exclude[]=NAME\n\
@@ -38,6 +41,9 @@ pub struct Routes {
     worker: Worker,
     ready: Arc<AtomicBool>,
     enrolment: Option<Enrolment>,
+    tracker: Option<WayTracker>,
+    /// How the connections were made that these routes answer.
+    way: PullWay,
 }
 
 impl Routes {
@@ -47,7 +53,23 @@ impl Routes {
             worker,
             ready,
             enrolment: None,
+            tracker: None,
+            way: PullWay::Direct,
         }
+    }
+
+    /// Notes when collectors pull.
+    #[must_use]
+    pub fn with_tracker(mut self, tracker: WayTracker) -> Self {
+        self.tracker = Some(tracker);
+        self
+    }
+
+    /// The same routes, for connections that the agent opened.
+    #[must_use]
+    pub(crate) fn over_push(mut self) -> Self {
+        self.way = PullWay::Push;
+        self
     }
 
     /// Answers requests for enrolment. Until there is a certificate, TLS clients get nothing else.
@@ -67,7 +89,33 @@ impl Routes {
             && enrolment.is_some_and(|enrolment| !enrolment.is_enrolled())
     }
 
+    /// Notes that a collector reached this agent: for a report, or to enrol it.
+    fn note(&self, peer: Option<&RequestPeer>, answer: &Answer, is_report: bool) {
+        let is_of_collector = |peer: &&RequestPeer| peer.names.as_deref().is_some_and(is_collector);
+        if let (Some(tracker), Some(peer)) = (&self.tracker, peer.filter(is_of_collector))
+            && answer.status().is_success()
+        {
+            if is_report {
+                tracker.pulled(self.way, peer.address.ip());
+            } else {
+                tracker.contacted(self.way);
+            }
+        }
+    }
+
     async fn answer(self, request: Request<Incoming>) -> Answer {
+        let peer = request.extensions().get::<Arc<RequestPeer>>().cloned();
+        let path = request.uri().path();
+        let is_report = path == "/v1/report";
+        let is_certificate = path == CERTIFICATE_PATH;
+        let answer = self.answer_to(request).await;
+        if is_report || is_certificate {
+            self.note(peer.as_deref(), &answer, is_report);
+        }
+        answer
+    }
+
+    async fn answer_to(&self, request: Request<Incoming>) -> Answer {
         if enrolment_routes::is_enrolment(request.uri().path()) {
             return enrolment_routes::answer(self.enrolment.as_ref(), request).await;
         }

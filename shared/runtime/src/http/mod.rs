@@ -16,4 +16,4 @@ mod write_deadline;
 
 pub use metrics::ServerMetrics;
 pub use peer::RequestPeer;
-pub use server::{Limits, Server, Transport};
+pub use server::{ConnectionEnd, Limits, Server, Transport};

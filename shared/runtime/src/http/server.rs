@@ -115,6 +115,50 @@ where
         }
     }
 
+    /// Serves a connection that this process opened itself, until it ends. After
+    /// `shutdown.graceful` a running request may still end: within `shutdown_grace`, and until
+    /// `shutdown.hard`. The peer has the role of the client, and every limit applies as to an
+    /// accepted connection.
+    ///
+    /// # Errors
+    /// The kernel refuses to use the stream without blocking.
+    pub async fn serve_opened(
+        &self,
+        stream: std::net::TcpStream,
+        tls: Arc<TlsAcceptor>,
+        shutdown: &Shutdown,
+    ) -> std::io::Result<ConnectionEnd> {
+        stream.set_nonblocking(true)?;
+        let peer = stream.peer_addr()?;
+        let stream = TcpStream::from_std(stream)?;
+        let Some(ticket) = self.admission.admit(peer.ip()) else {
+            self.metrics.dropped.inc();
+            return Ok(ConnectionEnd::Aborted);
+        };
+        let cut = CancellationToken::new();
+        let connection = Connection {
+            server: self.clone(),
+            peer,
+            ticket,
+            graceful: shutdown.graceful.clone(),
+            cut: cut.clone(),
+        };
+        let run = connection.run(stream, Transport::Tls(tls));
+        tokio::pin!(run);
+        let grace = async {
+            shutdown.graceful.cancelled().await;
+            tokio::select! {
+                () = tokio::time::sleep(self.limits.shutdown_grace) => {}
+                () = shutdown.hard.cancelled() => {}
+            }
+        };
+        tokio::select! {
+            end = run.as_mut() => return Ok(end),
+            () = grace => cut.cancel(),
+        }
+        Ok(run.await)
+    }
+
     /// Accepts connections until `shutdown.graceful`, then waits for running requests: at most
     /// `shutdown_grace`, and until `shutdown.hard`. Returns how many connections were aborted.
     pub async fn serve(self, listener: TcpListener, transport: Transport, shutdown: Shutdown) -> usize {
@@ -178,6 +222,19 @@ impl<S> Server<S> {
     }
 }
 
+/// How a connection ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectionEnd {
+    /// The client was authorised, and then either side closed the connection.
+    Served,
+    /// The client showed no valid certificate, or sent nothing in time; why.
+    NoClient(String),
+    /// The client's certificate is valid and not authorised; why.
+    Unauthorised(String),
+    /// This process closed it: it stops, or needed the slot.
+    Aborted,
+}
+
 /// An accepted connection.
 struct Connection<S> {
     server: Server<S>,
@@ -191,16 +248,20 @@ impl<S> Connection<S>
 where
     S: HttpService<Future: 'static>,
 {
-    async fn run(self, stream: TcpStream, transport: Transport) {
+    async fn run(self, stream: TcpStream, transport: Transport) -> ConnectionEnd {
         self.server.metrics.accepted.inc();
         self.server.metrics.open.inc();
-        tokio::select! {
-            () = self.cut.cancelled() => {}
-            () = self.ticket.is_taken() => drop(self.server.metrics.dropped.inc()),
+        let end = tokio::select! {
+            () = self.cut.cancelled() => ConnectionEnd::Aborted,
+            () = self.ticket.is_taken() => {
+                self.server.metrics.dropped.inc();
+                ConnectionEnd::Aborted
+            }
             () = self.stays_new() => self.handshake_failed("the client did not send a request in time"),
-            () = self.negotiate(stream, transport) => {}
-        }
+            end = self.negotiate(stream, transport) => end,
+        };
         self.server.metrics.open.dec();
+        end
     }
 
     /// Returns when the client has stayed unknown for too long.
@@ -212,27 +273,30 @@ where
         }
     }
 
-    async fn negotiate(&self, stream: TcpStream, transport: Transport) {
+    async fn negotiate(&self, stream: TcpStream, transport: Transport) -> ConnectionEnd {
         // Responses are written in one piece; waiting to fill a segment only adds latency.
         drop(stream.set_nodelay(true));
         // Also ready if the client has disconnected, which the next read detects.
         let limit = self.server.limits.first_byte_timeout;
         tokio::select! {
-            () = self.graceful.cancelled() => return,
+            () = self.graceful.cancelled() => return ConnectionEnd::Aborted,
             ready = tokio::time::timeout(limit, stream.readable()) => if ready.is_err() {
                 return self.handshake_failed("the client sent nothing");
             },
         }
         match transport {
-            Transport::Plain => self.http(stream, None).await,
+            Transport::Plain => {
+                self.http(stream, None).await;
+                ConnectionEnd::Served
+            }
             // Resolved when the connection was accepted.
-            Transport::ByAddress(_) => {}
+            Transport::ByAddress(_) => ConnectionEnd::Aborted,
             Transport::Tls(acceptor) => {
                 let config = acceptor.config(Instant::now());
                 let handshake = tokio_rustls::TlsAcceptor::from(config).accept(stream);
                 let limit = self.server.limits.handshake_timeout;
                 let stream = tokio::select! {
-                    () = self.graceful.cancelled() => return,
+                    () = self.graceful.cancelled() => return ConnectionEnd::Aborted,
                     result = tokio::time::timeout(limit, handshake) => match result {
                         Ok(Ok(stream)) => stream,
                         Ok(Err(error)) => return self.handshake_failed(&error.to_string()),
@@ -248,21 +312,24 @@ where
                             self.ticket.idle();
                         }
                         self.http(stream, names).await;
+                        ConnectionEnd::Served
                     }
                     Err(reason) => {
                         self.server.metrics.unauthorised.inc();
                         self.server
                             .log_rejected(self.peer, "the client is not authorized", &reason);
+                        ConnectionEnd::Unauthorised(reason)
                     }
                 }
             }
         }
     }
 
-    fn handshake_failed(&self, reason: &str) {
+    fn handshake_failed(&self, reason: &str) -> ConnectionEnd {
         self.server.metrics.handshake_failures.inc();
         self.server
             .log_rejected(self.peer, "connection closed before its first request", reason);
+        ConnectionEnd::NoClient(reason.to_owned())
     }
 
     /// The service for this connection; `names` are those of the client's certificate.

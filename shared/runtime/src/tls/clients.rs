@@ -27,8 +27,14 @@ impl ClientRule {
             Self::CollectorsAnd(others) => {
                 let listed = names.iter().find(|name| others.contains(name));
                 let found = collector(names).or(listed).cloned();
-                found
-                    .ok_or_else(|| format!("{names:?} is not a collector, and not one of server.tls.clients"))
+                found.ok_or_else(|| {
+                    let others = if others.is_empty() {
+                        ""
+                    } else {
+                        ", and not one of server.tls.clients"
+                    };
+                    format!("{names:?} is not a collector{others}")
+                })
             }
         }
     }

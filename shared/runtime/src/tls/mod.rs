@@ -25,7 +25,9 @@ pub use clients::{ClientRule, is_collector};
 pub use files::{TlsError, check_agent_names, check_pem};
 pub use identity::{CertificateChain, ClientAuthorities, HeldIdentity, IdentityError, ServerIdentity};
 pub use issued::{IssuedTls, IssuedTlsError};
-pub use node_proof::{NodeProofError, SignNodeProofError, public_key_sha256, sign_node_proof, verify_node_proof};
+pub use node_proof::{
+    NodeProofError, SignNodeProofError, public_key_sha256, sign_node_proof, verify_node_proof,
+};
 pub use peer::{VmIdentity, peer_names};
 pub use server::{HeldTls, ServerTlsPaths, TlsAcceptor};
 pub use validity::Validity;

@@ -8,8 +8,8 @@ use rustls::{
     SignatureScheme,
     crypto::ring::sign::any_supported_type,
     pki_types::{
-        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SignatureVerificationAlgorithm, TrustAnchor, UnixTime,
-        pem::PemObject as _,
+        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, SignatureVerificationAlgorithm, TrustAnchor,
+        UnixTime, pem::PemObject as _,
     },
 };
 use virtfleet_wire::node_proof::{NodeProof, NodeProofScheme, node_proof_statement};

@@ -12,6 +12,7 @@ mod disks;
 mod dns;
 mod metrics;
 mod nic;
+mod push;
 
 pub use disks::{
     DiskContent, DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskPlace, DiskSettings,
@@ -28,6 +29,7 @@ pub use metrics::{
     TextfileSettings,
 };
 pub use nic::{Multiqueue, NicSettings, RingSettings, Steering, VirtioSettings};
+pub use push::PushSettings;
 
 /// The settings' `apiVersion`.
 pub const CONFIG_API_VERSION: &str = "virtfleet.io/v1alpha1";
@@ -46,6 +48,8 @@ pub struct AgentConfig {
     pub kind: String,
     /// Addresses, certificates and limits of the server for metrics and the report.
     pub server: ServerSettings,
+    /// Connection to the collector, for an agent that no collector can reach. Default: none.
+    pub push: PushSettings,
     /// Metrics: collectors, devices and limits.
     pub metrics: MetricsSettings,
     /// Secondary disks, merged by `name`. Default: none. The agent never changes a disk that is not
@@ -67,6 +71,7 @@ impl Default for AgentConfig {
             api_version: CONFIG_API_VERSION.to_owned(),
             kind: AGENT_CONFIG_KIND.to_owned(),
             server: ServerSettings::default(),
+            push: PushSettings::default(),
             metrics: MetricsSettings::default(),
             disks: Vec::new(),
             dns: DnsSettings::default(),

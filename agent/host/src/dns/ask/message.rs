@@ -5,6 +5,7 @@ use std::{net::IpAddr, str::FromStr as _};
 use domain::base::{
     Message, MessageBuilder, Name, Rtype, iana::Class, iana::Opcode, iana::Rcode, name::ToName as _,
 };
+use domain::rdata::{A, Aaaa};
 use virtfleet_agent_core::dns::answers::{ECHO, Purpose, QueryOutcome, Question, Transport};
 
 /// An encoded query and what an answer to it must contain.
@@ -49,17 +50,31 @@ impl QueryMessage {
             IpAddr::V4(_) => Rtype::A,
             IpAddr::V6(_) => Rtype::AAAA,
         };
+        Self::encode(name, kind, id, question.transport).map_err(refuse)
+    }
+
+    /// Encodes a query for the IPv4 or the IPv6 addresses of a name.
+    ///
+    /// # Errors
+    /// Why the name cannot be queried.
+    pub fn for_addresses(name: &str, ipv6: bool, transport: Transport, id: u16) -> Result<Self, String> {
+        let name = Name::<Vec<u8>>::from_str(name).map_err(|error| error.to_string())?;
+        let kind = if ipv6 { Rtype::AAAA } else { Rtype::A };
+        Self::encode(name, kind, id, transport)
+    }
+
+    fn encode(name: Name<Vec<u8>>, kind: Rtype, id: u16, transport: Transport) -> Result<Self, String> {
         let mut builder = MessageBuilder::new_vec().question();
         builder.header_mut().set_id(id);
         builder.header_mut().set_rd(true);
         builder
             .push((&name, kind, Class::IN))
-            .map_err(|error| refuse(error.to_string()))?;
+            .map_err(|error| error.to_string())?;
         Ok(Self {
             id,
             name,
             kind,
-            transport: question.transport,
+            transport,
             bytes: builder.finish(),
         })
     }
@@ -112,6 +127,23 @@ impl QueryMessage {
                 code: code.to_string(),
             }
         })
+    }
+
+    /// The addresses in an answer for which [`QueryMessage::read`] returned a number of them.
+    pub fn found_addresses(&self, bytes: &[u8]) -> Vec<IpAddr> {
+        let Ok(message) = Message::from_octets(bytes) else {
+            return Vec::new();
+        };
+        let Ok(answers) = message.answer() else {
+            return Vec::new();
+        };
+        if self.kind == Rtype::A {
+            let records = answers.limit_to_in::<A>().flatten();
+            records.map(|record| IpAddr::V4(record.data().addr())).collect()
+        } else {
+            let records = answers.limit_to_in::<Aaaa>().flatten();
+            records.map(|record| IpAddr::V6(record.data().addr())).collect()
+        }
     }
 
     fn repeats_question(&self, message: Message<&[u8]>) -> bool {

@@ -4,7 +4,7 @@
 mod message;
 mod pending_query;
 #[cfg(test)]
-mod responder;
+pub(super) mod responder;
 #[cfg(test)]
 mod tests;
 
@@ -17,6 +17,7 @@ use nix::{
 use virtfleet_agent_core::dns::answers::{Answer, Question};
 
 pub use message::{QueryMessage, Verdict};
+pub(super) use pending_query::nameserver_address;
 
 use pending_query::PendingQuery;
 

@@ -43,7 +43,7 @@ impl<'q> PendingQuery<'q> {
     pub(super) fn start(question: &'q Question, port: u16, random: [u8; 8]) -> Self {
         let sent = Instant::now();
         let state = match QueryMessage::new(question, random) {
-            Ok(asked) => address(question, port)
+            Ok(asked) => nameserver_address(question.nameserver, question.zone.as_deref(), port)
                 .and_then(|to| begin(to, question.transport, asked))
                 .unwrap_or_else(|error| State::Over(unreachable(&error), sent.elapsed())),
             Err(reason) => State::Over(QueryOutcome::Garbled { reason }, Duration::ZERO),
@@ -141,12 +141,19 @@ impl<'q> PendingQuery<'q> {
     }
 }
 
-/// The nameserver's address, with the interface index of its zone.
-fn address(question: &Question, port: u16) -> io::Result<SocketAddr> {
-    let (IpAddr::V6(ip), Some(zone)) = (question.nameserver, &question.zone) else {
-        return Ok(SocketAddr::new(question.nameserver, port));
+/// A nameserver's address, with the interface index of its zone.
+///
+/// # Errors
+/// There is no such interface.
+pub(in crate::dns) fn nameserver_address(
+    nameserver: IpAddr,
+    zone: Option<&str>,
+    port: u16,
+) -> io::Result<SocketAddr> {
+    let (IpAddr::V6(ip), Some(zone)) = (nameserver, zone) else {
+        return Ok(SocketAddr::new(nameserver, port));
     };
-    let index = if_nametoindex(zone.as_str()).or_else(|error| zone.parse().map_err(|_| error));
+    let index = if_nametoindex(zone).or_else(|error| zone.parse().map_err(|_| error));
     let scope = index.map_err(|_| io::Error::other(format!("no such interface: {zone}")))?;
     Ok(SocketAddrV6::new(ip, port, 0, scope).into())
 }

@@ -10,7 +10,7 @@ use std::{
 
 /// Behavior on a query.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Behavior {
+pub(in crate::dns) enum Behavior {
     /// NOERROR with this many addresses.
     Addresses(u8),
     /// A response code without records.
@@ -38,8 +38,8 @@ pub(super) enum Behavior {
 }
 
 /// A running nameserver.
-pub(super) struct Responder {
-    pub(super) port: u16,
+pub(in crate::dns) struct Responder {
+    pub(in crate::dns) port: u16,
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<usize>>,
 }
@@ -49,7 +49,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(5);
 impl Responder {
     /// Listens on that port (any if 0) of that address, over UDP and TCP, each with a
     /// behavior or not at all.
-    pub(super) fn start(at: (&str, u16), udp: Option<Behavior>, tcp: Option<Behavior>) -> Self {
+    pub(in crate::dns) fn start(at: (&str, u16), udp: Option<Behavior>, tcp: Option<Behavior>) -> Self {
         let address: IpAddr = at.0.parse().unwrap();
         // The port must be free for UDP and TCP; a port that is free for one may be in use for the
         // other.
@@ -87,7 +87,7 @@ impl Responder {
     }
 
     /// Stops the nameserver and returns the number of queries.
-    pub(super) fn asked(mut self) -> usize {
+    pub(in crate::dns) fn asked(mut self) -> usize {
         self.stop.clear();
         self.threads.drain(..).map(|thread| thread.join().unwrap()).sum()
     }
@@ -216,7 +216,7 @@ fn answer(question: &[u8], behavior: Behavior) -> Vec<u8> {
 
 /// A loopback address and port without a listener. The port is reserved at another address while
 /// the returned responder is held.
-pub(super) fn closed_port() -> (SocketAddr, Responder) {
+pub(in crate::dns) fn closed_port() -> (SocketAddr, Responder) {
     let other = Responder::start(("127.0.0.250", 0), None, None);
     (SocketAddr::new("127.0.0.251".parse().unwrap(), other.port), other)
 }

@@ -9,7 +9,8 @@ use std::{
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_wire::ids::InvalidId;
+
+use crate::ids::InvalidId;
 
 /// `host:port` with a DNS name, an IPv4 address, or an IPv6 address in brackets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

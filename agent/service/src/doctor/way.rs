@@ -1,0 +1,122 @@
+//! How collectors reach this agent: one line, and one for the join token.
+
+use virtfleet_agent_core::push::{WayInUse, describe, record::WayRecord, way_in_use};
+
+use super::{CheckResult, Seen};
+
+const WHAT: &str = "collector";
+
+pub(super) fn way(seen: &Seen) -> Vec<CheckResult> {
+    match &seen.way {
+        // Then another line says that no agent runs.
+        None => Vec::new(),
+        Some(Err(reason)) => vec![CheckResult::warn(
+            WHAT,
+            reason,
+            "systemctl restart virtfleet-agent",
+        )],
+        Some(Ok(record)) => of(record, seen.clock.boottime_ns / 1_000_000_000),
+    }
+}
+
+fn of(record: &WayRecord, now: u64) -> Vec<CheckResult> {
+    let detail = describe(record, now);
+    let mut lines = vec![match (way_in_use(record, now), &record.collector) {
+        (WayInUse::Direct | WayInUse::Push | WayInUse::Waiting, _) => CheckResult::ok(WHAT, detail),
+        (WayInUse::Trying | WayInUse::NotPulled, Some(collector)) => {
+            // `host:port`, as the settings have it.
+            let (host, port) = collector.rsplit_once(':').unwrap_or((collector, "10913"));
+            let host = host.trim_start_matches('[').trim_end_matches(']');
+            let next = format!(
+                "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: virtfleetctl doctor"
+            );
+            CheckResult::warn(WHAT, detail, next)
+        }
+        (WayInUse::Trying | WayInUse::NotPulled, None) => {
+            let next = "on the infra cluster: virtfleetctl vm; if no collector can reach this VM: set push.collector";
+            CheckResult::warn(WHAT, detail, next)
+        }
+    }];
+    lines.extend(record.token_problem.as_ref().map(|problem| {
+        let file = problem.split(':').next().unwrap_or_default();
+        CheckResult::warn(
+            WHAT,
+            format!("the join token cannot be read: {problem}"),
+            format!("sudo chgrp virtfleet {file}; sudo chmod 0640 {file}; sudo ls -l {file}"),
+        )
+    }));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_agent_core::push::record::{LastPull, PushState};
+
+    use super::*;
+    use crate::doctor::{CheckStatus, check, tests::healthy};
+
+    /// The lines for a record of an agent that started 15 minutes ago.
+    fn lines(change: impl Fn(&mut WayRecord, u64)) -> Vec<(CheckStatus, String)> {
+        let mut seen = healthy();
+        let now = seen.clock.boottime_ns / 1_000_000_000;
+        let mut record = WayRecord {
+            started_at: now - 900,
+            after_seconds: 90,
+            ..WayRecord::default()
+        };
+        change(&mut record, now);
+        seen.way = Some(Ok(record));
+        let lines = check(&seen).into_iter().filter(|line| line.what == WHAT);
+        lines
+            .map(|line| {
+                assert_eq!(line.next.is_empty(), line.status == CheckStatus::Ok, "{line:?}");
+                (line.status, format!("{} → {}", line.detail, line.next))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn every_way_has_a_line_with_the_next_command() {
+        let pulled = lines(|record, now| {
+            record.direct = Some(LastPull {
+                at: now - 9,
+                peer: "10.0.0.7".to_owned(),
+            });
+        });
+        assert_eq!(
+            pulled,
+            [(
+                CheckStatus::Ok,
+                "a collector at 10.0.0.7 pulls directly, last 9 s ago → ".to_owned()
+            )]
+        );
+        let none = lines(|_, _| ());
+        assert_eq!(none[0].0, CheckStatus::Warn);
+        assert!(
+            none[0].1.contains("push.collector is not set → "),
+            "{}",
+            none[0].1
+        );
+        let trying = lines(|record, now| {
+            record.collector = Some("[fd00::5]:10913".to_owned());
+            record.push = PushState::Waiting { next: now + 3 };
+            record.token_problem = Some("/etc/virtfleet/token: permission denied".to_owned());
+        });
+        assert!(trying[0].1.contains("next attempt in 3 s"), "{}", trying[0].1);
+        assert!(trying[0].1.contains("/dev/tcp/fd00::5/10913"), "{}", trying[0].1);
+        assert!(
+            trying[1].1.contains("chmod 0640 /etc/virtfleet/token;"),
+            "{}",
+            trying[1].1
+        );
+    }
+
+    #[test]
+    fn an_unknown_state_is_a_warning_and_no_agent_has_no_line() {
+        let mut seen = healthy();
+        assert!(check(&seen).iter().all(|line| line.what != WHAT));
+        seen.way = Some(Err("/run/virtfleet-agent/way.json: no such file".to_owned()));
+        let line = check(&seen).into_iter().find(|line| line.what == WHAT).unwrap();
+        assert_eq!(line.status, CheckStatus::Warn);
+    }
+}

@@ -1,0 +1,370 @@
+//! An agent that connects to the collector (decision 0033), and its join token (decision 0034): the
+//! real agent, and a listener that has the collector's part.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "what fails here fails the test, with its message"
+)]
+
+mod stage;
+
+use std::{
+    fs,
+    io::Read as _,
+    net::{SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use virtfleet_tests::{
+    enrolment::EnrolmentClient,
+    pki::{Authority, Identity},
+    ports,
+    scrape::Client,
+    wait,
+};
+use virtfleet_wire::enrolment::{CLAIM_PATH, EnrolmentClaim};
+
+use stage::{IDENTITY, READER, SOON, Stage, TOKEN};
+
+fn report(client: &mut Client) -> Value {
+    client.get("/v1/report").unwrap().ok().unwrap().json().unwrap()
+}
+
+fn way(report: &Value) -> &Value {
+    &report["sections"]["way"]["items"][0]
+}
+
+#[test]
+fn an_agent_that_is_not_pulled_connects_is_enrolled_and_pulled() {
+    let stage = Stage::new();
+    let agent = stage.start();
+    let mut collector = stage.push();
+    assert_eq!(collector.identity(), None);
+    // As on a listener: without a certificate only enrolment is answered.
+    let answer = collector.get("/v1/report").unwrap();
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    stage.enrol(&mut collector);
+    // The new certificate is shown on the next connection, which follows at once.
+    drop(collector);
+    let enrolled = Instant::now();
+    let mut collector = stage.strict_push();
+    assert!(enrolled.elapsed() < wait::PROMPT, "{:?}", enrolled.elapsed());
+    let first = report(&mut collector);
+    assert_eq!(first["sections"]["enrolment"]["items"][0]["identity"], IDENTITY);
+    assert_eq!(
+        way(&first)["push"]["state"],
+        "connected",
+        "before the first pull ends: {first}"
+    );
+    // Many pulls over one connection.
+    let mut last = first;
+    for _ in 0..20 {
+        last = report(&mut collector);
+        collector.get("/metrics").unwrap().ok().unwrap();
+    }
+    assert_eq!(way(&last)["way"], "push");
+    assert_eq!(way(&last)["lastPushedPull"]["peer"], "127.0.0.1");
+    let page = collector.get("/metrics").unwrap().ok().unwrap();
+    let page = page.text().unwrap().to_owned();
+    for line in [
+        "virtfleet_agent_push_connected 1\n",
+        "virtfleet_agent_push_attempts_total 2\n",
+        "virtfleet_agent_push_connections_total 2\n",
+        "virtfleet_agent_push_failures_total{reason=\"unused\"} 0\n",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    stage.no_connection().unwrap();
+    let doctor = stage.doctor();
+    let expected = "it pulls over the connection that the agent opened to 127.0.0.1:";
+    assert!(doctor.contains(expected), "{doctor}");
+    assert_eq!(
+        report_of_verb(&stage)["sections"]["way"]["items"][0]["way"],
+        "push"
+    );
+    agent.terminate(SOON).unwrap();
+}
+
+fn report_of_verb(stage: &Stage) -> Value {
+    serde_json::from_str(&stage.agent("report").text(SOON).unwrap()).unwrap()
+}
+
+#[test]
+fn a_pull_of_a_collector_that_dials_closes_the_connection() {
+    let stage = Stage::new();
+    let mut agent = stage.enrolled();
+    let mut pushed = stage.strict_push();
+    report(&mut pushed);
+    // Who is no collector, or does not pull, closes nothing.
+    stage.dial().get("/metrics").unwrap().ok().unwrap();
+    let config = stage.agents.client_config(&stage.client(READER)).unwrap();
+    let mut reader = Client::tls(stage.address, config, SOON).unwrap();
+    report(&mut reader);
+    report(&mut pushed);
+    let mut direct = stage.dial();
+    let report_of_direct = report(&mut direct);
+    assert_eq!(way(&report_of_direct)["push"]["state"], "connected");
+    agent.wait_for_line("a collector pulls directly", SOON).unwrap();
+    wait::until(SOON, "the end of the connection", || {
+        pushed.get("/healthz").is_err()
+    })
+    .unwrap();
+    // As long as a collector pulls directly, the agent does not connect: three times `after`.
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        assert_eq!(way(&report(&mut direct))["push"]["lastFailure"], Value::Null);
+        stage.no_connection().unwrap();
+        thread::park_timeout(Duration::from_millis(300));
+    }
+    let last = report(&mut direct);
+    assert_eq!(way(&last)["way"], "direct", "{last}");
+    assert!(
+        stage.doctor().contains("a collector at 127.0.0.1 pulls directly"),
+        "{}",
+        stage.doctor()
+    );
+    // When it stops, the agent connects again.
+    drop(direct);
+    report(&mut stage.strict_push());
+}
+
+/// Whether a peer gets any answer over the next connection of the agent.
+fn is_answered(stage: &Stage, identity: &Identity) -> bool {
+    let connected = EnrolmentClient::over(stage.accept(), identity, Duration::from_secs(5));
+    connected
+        .is_ok_and(|mut client| client.get("/healthz").is_ok() || client.post(CLAIM_PATH, &json!({})).is_ok())
+}
+
+#[test]
+fn an_impostor_that_the_agent_connects_to_gets_nothing() {
+    let stage = Stage::new();
+    stage.write_token();
+    let agent = stage.enrolled();
+    let foreign = Authority::new("clients").unwrap();
+    for (who, identity) in [
+        ("another authority", foreign.collector().unwrap()),
+        ("the authority of agents", stage.agents.collector().unwrap()),
+        // A listener answers this one: server.tls.clients names it.
+        ("a reader", stage.client(READER)),
+        ("an agent", stage.client(IDENTITY)),
+        (
+            "another path",
+            stage.client("spiffe://virtfleet.test/collector/x"),
+        ),
+    ] {
+        assert!(!is_answered(&stage, &identity), "{who}");
+        // The collector is still answered. Its pull also ends the longer delays.
+        report(&mut stage.strict_push());
+    }
+    let mut anonymous = stage.accept();
+    let plain = std::io::Write::write_all(&mut anonymous, b"GET /v1/report HTTP/1.1\r\nhost: x\r\n\r\n");
+    plain.unwrap();
+    let mut answer = Vec::new();
+    drop(anonymous.read_to_end(&mut answer));
+    assert!(!answer.windows(4).any(|part| part == b"HTTP"), "{answer:?}");
+    // The failures have their reasons.
+    let mut collector = stage.strict_push();
+    report(&mut collector);
+    let page = collector.get("/metrics").unwrap().ok().unwrap();
+    let page = page.text().unwrap().to_owned();
+    for line in [
+        "virtfleet_agent_push_failures_total{reason=\"unauthorized\"} 3\n",
+        "virtfleet_agent_push_failures_total{reason=\"tls\"} 3\n",
+    ] {
+        assert!(page.contains(line), "{line}: {page}");
+    }
+    assert!(!agent.log().contains(TOKEN));
+}
+
+#[test]
+fn a_token_is_shown_to_collectors_only_and_appears_nowhere_else() {
+    let stage = Stage::new();
+    let agent = stage.start();
+    let mut collector = stage.push();
+    let claim = |collector: &mut EnrolmentClient| {
+        let answer = collector.post(CLAIM_PATH, &json!({"later": 1})).unwrap();
+        let claim: EnrolmentClaim = serde_json::from_slice(&answer.ok().unwrap().body).unwrap();
+        claim
+    };
+    let none = claim(&mut collector);
+    assert_eq!(none.token, None, "there is no file yet");
+    assert!(none.evidence.smbios_uuid.is_some() && none.evidence.boot_id.is_some());
+    let problem = "the join token cannot be read: /etc/virtfleet/token: no such file";
+    let doctor = stage.doctor();
+    assert!(doctor.contains(problem), "{doctor}");
+    stage.write_token();
+    assert_eq!(claim(&mut collector).token.as_deref(), Some(TOKEN));
+    assert_eq!(
+        collector.post(CLAIM_PATH, &1).unwrap().status,
+        StatusCode::BAD_REQUEST
+    );
+    assert_eq!(
+        collector.get(CLAIM_PATH).unwrap().status,
+        StatusCode::METHOD_NOT_ALLOWED
+    );
+    // A reader that the settings name is no collector, and gets 403 on a listener.
+    let reader = stage.client(READER);
+    let mut reader = EnrolmentClient::connect(stage.address, &reader, SOON).unwrap();
+    let answer = reader.post(CLAIM_PATH, &json!({})).unwrap();
+    assert_eq!(answer.status, StatusCode::FORBIDDEN);
+    stage.enrol(&mut collector);
+    drop(collector);
+    let mut collector = stage.strict_push();
+    let served = format!(
+        "{} {}",
+        report(&mut collector),
+        collector.get("/metrics").unwrap().text().unwrap()
+    );
+    for (place, text) in [
+        ("log", agent.log()),
+        ("doctor", stage.doctor()),
+        ("report", report_of_verb(&stage).to_string()),
+        ("served", served),
+        ("record", record(&stage)),
+        ("check-config", stage.agent("check-config").text(SOON).unwrap()),
+    ] {
+        assert!(!text.contains("c2VjcmV0") && !text.contains("vft1"), "{place}");
+    }
+    assert!(
+        !stage.doctor().contains("the join token"),
+        "the file is there now: {}",
+        stage.doctor()
+    );
+    // Too large, and not one word: as if there were none.
+    let mut again = EnrolmentClient::connect(stage.address, &stage.collector(), SOON).unwrap();
+    for content in ["x".repeat(257), "a b".to_owned()] {
+        fs::write(stage.at("root/etc/virtfleet/token"), content).unwrap();
+        assert_eq!(claim(&mut again).token, None);
+    }
+}
+
+/// What the agent stores for the doctor.
+fn record(stage: &Stage) -> String {
+    fs::read_to_string(stage.at("root/run/virtfleet-agent/way.json")).unwrap()
+}
+
+/// Waits until the doctor shows all of these.
+fn doctor_says(stage: &Stage, parts: &[&str]) {
+    let mut last = String::new();
+    let found = wait::until(SOON, "the doctor", || {
+        last = stage.doctor();
+        parts.iter().all(|part| last.contains(part))
+    });
+    found.unwrap_or_else(|error| panic!("{error}: {last}"));
+}
+
+#[test]
+fn failures_to_connect_are_named_and_retried() {
+    let stage = Stage::new();
+    let closed = ports::free().unwrap();
+    stage.configure(&closed.to_string(), "1s");
+    let agent = stage.start();
+    let refused = format!("{closed} refused the connection");
+    doctor_says(&stage, &[&refused, "next attempt in", "/dev/tcp/127.0.0.1/"]);
+    // It is tried again, and warned of once.
+    wait::until(SOON, "a third attempt", || {
+        agent.log().matches("not connected").count() >= 3
+    })
+    .unwrap();
+    let warnings = agent
+        .log()
+        .lines()
+        .filter(|line| line.contains("not connected") && line.contains("WARN"))
+        .count();
+    assert_eq!(warnings, 1, "{}", agent.log());
+    let page = metrics(&stage);
+    let failures = "virtfleet_agent_push_failures_total{reason=\"refused\"} ";
+    let line = page.lines().find_map(|line| line.strip_prefix(failures));
+    assert!(line.unwrap().parse::<u64>().unwrap() >= 3, "{page}");
+    agent.terminate(SOON).unwrap();
+
+    // A name, and no nameserver that knows it.
+    stage.configure("collector.example:10913", "1s");
+    let agent = stage.start();
+    doctor_says(
+        &stage,
+        &["collector.example cannot be resolved: /etc/resolv.conf names no nameserver"],
+    );
+    agent.terminate(SOON).unwrap();
+
+    // A name of /etc/hosts.
+    fs::write(stage.at("root/etc/hosts"), "127.0.0.1 collector.example\n").unwrap();
+    let port = stage.ingest.local_addr().unwrap().port();
+    stage.configure(&format!("collector.example:{port}"), "1s");
+    let agent = stage.start();
+    stage.enrol(&mut stage.push());
+    report(&mut stage.strict_push());
+    // Stopping does not wait for the connection.
+    let stopping = Instant::now();
+    agent.terminate(SOON).unwrap();
+    assert!(stopping.elapsed() < wait::PROMPT, "{:?}", stopping.elapsed());
+}
+
+/// The page of metrics of an agent that is not enrolled yet.
+fn metrics(stage: &Stage) -> String {
+    let mut client = EnrolmentClient::connect(stage.address, &stage.collector(), SOON).unwrap();
+    stage.enrol(&mut client);
+    let page = stage.dial().get("/metrics").unwrap().ok().unwrap();
+    page.text().unwrap().to_owned()
+}
+
+#[test]
+fn a_peer_that_stays_silent_or_vanishes_is_given_up() {
+    let stage = Stage::new();
+    let agent = stage.start();
+    // Accepts, and says nothing: a connection, but no way.
+    let silent = stage.accept();
+    doctor_says(&stage, &["no pull came over that connection yet"]);
+    // Closes at once.
+    drop(silent);
+    doctor_says(&stage, &["no collector of this fleet at 127.0.0.1:"]);
+    // Is authorised, and closes without a pull.
+    let collector = stage.push();
+    drop(collector);
+    doctor_says(&stage, &["closed the connection without a pull"]);
+    // A collector that is gone in the middle of a handshake does not stop the agent.
+    let half: TcpStream = stage.accept();
+    let peer: SocketAddr = half.peer_addr().unwrap();
+    assert!(peer.ip().is_loopback());
+    let stopping = Instant::now();
+    agent.terminate(SOON).unwrap();
+    assert!(stopping.elapsed() < wait::PROMPT, "{:?}", stopping.elapsed());
+    drop(half);
+}
+
+#[test]
+fn push_without_a_tls_identity_is_a_problem_of_the_settings() {
+    let stage = Stage::new();
+    let file = stage.at("agent.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    for (from, to, expected) in [
+        (
+            "enrolment: true",
+            "enrolment: false",
+            "push: the agent proves its identity to the collector, and needs server.tls.enrolment: true",
+        ),
+        (
+            "after: 1s",
+            "after: 0s",
+            "push.after: 0s is too short; at least 1s",
+        ),
+        (
+            "/etc/virtfleet/token",
+            "token",
+            "push.tokenFile: \"token\" is not an absolute path",
+        ),
+        (
+            "collector: \"127.0.0.1:",
+            "collector: \"127.0.0.1 :",
+            "push.collector: ",
+        ),
+    ] {
+        fs::write(&file, text.replace(from, to)).unwrap();
+        let (code, output) = stage.agent("check-config").said(SOON).unwrap();
+        assert_eq!(code, 1, "{output}");
+        assert!(output.contains(expected), "{output}");
+    }
+}
