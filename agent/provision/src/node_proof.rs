@@ -10,7 +10,10 @@ use virtfleet_agent_state::{
     NODE_PROOF, WriteStateError,
     enrolment::{EnrolmentFiles, EnrolmentFilesError},
 };
-use virtfleet_runtime::tls::{SignNodeProofError, public_key_sha256, sign_node_proof};
+use virtfleet_runtime::{
+    digest::hex,
+    tls::{SignNodeProofError, public_key_sha256, sign_node_proof},
+};
 use zeroize::Zeroizing;
 
 use super::guest::{Guest, Report};
@@ -108,11 +111,10 @@ fn record(roots: &Roots, path: &str) -> Result<Result<NodeProofRecord, Done>, No
     })?;
     let boot_id = read_text(&roots.proc("sys/kernel/random/boot_id"), 256);
     let boot_id = boot_id.map_err(NodeProofProblem::BootId)?;
-    let key_sha256 = key.iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(Ok(NodeProofRecord {
         v: FORMAT,
         boot_id: boot_id.trim().to_owned(),
-        key_sha256,
+        key_sha256: hex(&key),
         proof,
     }))
 }

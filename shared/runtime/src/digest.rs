@@ -32,12 +32,18 @@ impl Sha256 {
     }
     /// The digest of all bytes, in hexadecimal digits.
     pub fn hex(self) -> String {
-        let mut text = String::new();
-        for byte in self.0.finish().as_ref() {
-            write!(text, "{byte:02x}").ok();
-        }
-        text
+        hex(self.0.finish().as_ref())
     }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        write!(text, "{byte:02x}").ok();
+    }
+    text
 }
 
 /// SHA-256 of a file's content in hexadecimal digits.
