@@ -116,16 +116,6 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let own = own
         .with_enrolment(enrolment.clone())
         .with_tracker(tracker.clone());
-    let cannot_serve = |error: ListenError| {
-        // The address may become free and the certificate may be issued later; then a restart
-        // succeeds.
-        let code = match &error {
-            ListenError::Bind { .. } | ListenError::Passed(_) => Code::Failure,
-            ListenError::Tls(error) if error.is_missing_file() => Code::Failure,
-            _ => Code::Config,
-        };
-        (anyhow::Error::new(error).context("cannot serve"), code)
-    };
     let bound = bind(&config.server, enrolment.as_ref(), passed());
     let listeners = bound.await.map_err(cannot_serve)?;
     let push_tls = match config.push.collector {
@@ -177,11 +167,27 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         () = pass_on(hangup, &args.roots) => {}
     }
     notify(NotifyState::Stopping);
+    drain(serving).await.map_err(failure)?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+/// The error of a listener, with its exit code.
+fn cannot_serve(error: ListenError) -> (anyhow::Error, Code) {
+    // The address may become free and the certificate may be issued later; then a restart succeeds.
+    let code = match &error {
+        ListenError::Bind { .. } | ListenError::Passed(_) => Code::Failure,
+        ListenError::Tls(error) if error.is_missing_file() => Code::Failure,
+        _ => Code::Config,
+    };
+    (anyhow::Error::new(error).context("cannot serve"), code)
+}
+
+/// Waits for everything that serves to end.
+async fn drain(mut serving: JoinSet<usize>) -> anyhow::Result<()> {
     let mut cut = 0;
     while let Some(ended) = serving.join_next().await {
-        cut += ended
-            .context("a task that serves has panicked")
-            .map_err(failure)?;
+        cut += ended.context("a task that serves has panicked")?;
     }
     if cut > 0 {
         tracing::warn!(
@@ -189,7 +195,6 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
             "connections closed because they did not end in time"
         );
     }
-    tracing::info!("stopped");
     Ok(())
 }
 

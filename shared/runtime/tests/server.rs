@@ -6,6 +6,8 @@
     reason = "a failure here fails the test with its message"
 )]
 
+mod pki;
+
 use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -13,7 +15,6 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use prometheus_client::registry::Registry;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
@@ -23,65 +24,10 @@ use tokio::{
 use virtfleet_runtime::{
     http::{Limits, Server, ServerMetrics, Transport},
     shutdown::Shutdown,
-    tls::{
-        AGENT_DNS_NAME, ClientRule, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor,
-        check_agent_names, check_pem, peer_names,
-    },
+    tls::{AGENT_DNS_NAME, ClientRule, ServerTlsPaths, TlsAcceptor, check_agent_names, check_pem},
 };
 
-struct Ca {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Ca {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Self {
-            issuer: Issuer::new(params, key),
-            pem,
-        }
-    }
-
-    /// Writes `NAME.crt`, `NAME.key` into `dir`.
-    fn issue(&self, dir: &Path, name: &str, uri: &str) {
-        let mut params = CertificateParams::new(vec![AGENT_DNS_NAME.to_owned()]).unwrap();
-        params
-            .subject_alt_names
-            .push(SanType::URI(uri.try_into().unwrap()));
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        std::fs::write(dir.join(format!("{name}.crt")), certificate.pem()).unwrap();
-        std::fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
-    }
-}
-
-/// A folder with a CA, an agent's certificate and a collector's.
-fn pki() -> (tempfile::TempDir, Ca) {
-    let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new();
-    std::fs::write(dir.path().join("ca.crt"), &ca.pem).unwrap();
-    ca.issue(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
-    ca.issue(dir.path(), "collector", "spiffe://test/collector");
-    (dir, ca)
-}
-
-fn acceptor(dir: &Path) -> TlsAcceptor {
-    TlsAcceptor::new(ServerTlsPaths {
-        certificate: dir.join("agent.crt"),
-        key: dir.join("agent.key"),
-        client_ca: Some(dir.join("ca.crt")),
-        clients: ClientRule::AllExceptAgents,
-    })
-    .unwrap()
-}
+use pki::{acceptor, pki, soon, tls_over};
 
 struct Running {
     address: SocketAddr,
@@ -134,13 +80,6 @@ async fn refused<T, E>(answer: impl Future<Output = Result<T, E>>) -> bool {
     )
 }
 
-/// Fails instead of waiting forever.
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(20), future)
-        .await
-        .unwrap_or_else(|_| panic!("never: {what}"))
-}
-
 async fn get(address: SocketAddr, path: &str) -> Result<(StatusCode, usize), Box<dyn std::error::Error>> {
     let stream = TcpStream::connect(address).await?;
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
@@ -170,23 +109,7 @@ async fn tls_client(
     name: &str,
     address: SocketAddr,
 ) -> Result<(StatusCode, Vec<String>), Box<dyn std::error::Error>> {
-    let tls = ClientTls::new(ClientTlsPaths {
-        ca: dir.join("ca.crt"),
-        certificate: dir.join(format!("{name}.crt")),
-        key: dir.join(format!("{name}.key")),
-    })?;
-    let config = tls.config(std::time::Instant::now()).ok_or("no certificate")?;
-    let connector = tokio_rustls::TlsConnector::from(config);
-    let stream = connector
-        .connect(AGENT_DNS_NAME.try_into()?, TcpStream::connect(address).await?)
-        .await?;
-    let names = peer_names(&stream.get_ref().1.peer_certificates().unwrap_or_default()[0]);
-    let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
-    let driver = tokio::spawn(connection);
-    let request = Request::get("/").header("host", "test").body(Empty::new())?;
-    let status = sender.send_request(request).await?.status();
-    driver.abort();
-    Ok((status, names))
+    tls_over(dir, name, TcpStream::connect(address).await?).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -32,7 +32,7 @@ pub fn findings(record: &WayRecord, now: u64) -> Vec<Finding> {
             describe(record, now),
         )
         .with("unpulledSeconds", unpulled)
-        .remedy("virtfleet-agent doctor; on the infra cluster: virtfleetctl doctor");
+        .remedy("virtfleet-agent doctor; on the infra cluster: virtfleetctl vm");
         if let Some(failure) = &record.failure {
             finding = finding.with("lastFailure", failure.reason.word());
         }

@@ -28,7 +28,7 @@ fn of(record: &WayRecord, now: u64) -> Vec<CheckResult> {
             let (host, port) = collector.rsplit_once(':').unwrap_or((collector, "10913"));
             let host = host.trim_start_matches('[').trim_end_matches(']');
             let next = format!(
-                "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: virtfleetctl doctor"
+                "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: virtfleetctl vm"
             );
             CheckResult::warn(WHAT, detail, next)
         }

@@ -1,5 +1,5 @@
 //! Enrolment: a key made in this guest, and the certificate that a collector issues for it
-//! (decision 0029). The agent answers requests; it never starts a connection for this.
+//! (decision 0029). The agent answers requests; it never starts one.
 //!
 //! ```text
 //! stored key, record, certificate ─ open ─▶ HeldIdentity (what TLS serves)

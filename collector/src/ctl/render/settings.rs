@@ -14,6 +14,9 @@ use virtfleet_wire::{
 
 /// The settings key under which the agent reports missing certificates.
 const TLS: &str = "server.tls";
+/// The settings key under which the agent reports that it could not prove its identity on the
+/// connection that it opens.
+const PUSH: &str = "push";
 
 /// Validates the effective settings in the guest: those of the input and those in its `files`, in
 /// the agent's order. `without_tls` accepts settings without certificates. Returns whether they
@@ -29,7 +32,14 @@ pub(super) fn check(checked: &Checked, payload: &Payload, without_tls: bool) -> 
     let mut problems: Vec<Problem> = loaded
         .problems
         .into_iter()
-        .filter(|problem| problem.path != TLS || (named == TlsFilesSet::Some && !enrols))
+        .filter(|problem| {
+            let may_be_in_image = named == TlsFilesSet::Nothing && !enrols;
+            match problem.path.as_str() {
+                TLS => !may_be_in_image && !enrols,
+                PUSH => !(may_be_in_image && without_tls),
+                _ => true,
+            }
+        })
         .map(|problem| in_input(checked, problem))
         .collect();
     let has_authority = loaded.value.server.tls.client_ca.as_deref();

@@ -201,6 +201,50 @@ fn an_enrolled_guest_gets_no_secret() {
     );
 }
 
+/// The join token is a secret: the settings name its file, and only `files` can include it.
+#[test]
+fn push_is_passed_on_and_its_token_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in [
+        ("agent", "abc"),
+        ("token", "vft1.a.b"),
+        ("join-token", "vft1.a.b"),
+    ] {
+        fs::write(folder.path().join(name), text).unwrap();
+    }
+    let push = |collector: &str| {
+        format!(
+            "agent: {{file: agent, sources: [{{url: \"https://x/y\"}}]}}\nsettings: {{push: {{collector: \"{collector}\", \
+             tokenFile: /etc/virtfleet/join-token}}, server: {{tls: {{enrolment: true, clientCA: /a}}}}}}\n"
+        )
+    };
+    let (done, out, _) = rendered(folder.path(), &push("relay.a.svc:10913"), &["cloud-init"]);
+    done.unwrap();
+    for part in ["relay.a.svc:10913", "tokenFile: /etc/virtfleet/join-token"] {
+        assert!(out.contains(part), "{part}: {out}");
+    }
+    assert!(!out.contains("vft1"), "{out}");
+    let files = "files: [{path: /etc/virtfleet/join-token, from: token}]\n";
+    let (done, out, _) = rendered(
+        folder.path(),
+        &(push("relay.a.svc:10913") + files),
+        &["cloud-init"],
+    );
+    done.unwrap();
+    assert!(out.contains("vft1.a.b"), "{out}");
+    let (done, _, _) = rendered(folder.path(), &push("relay"), &["cloud-init"]);
+    let error = done.unwrap_err();
+    assert!(
+        error.contains("settings.push.collector") && error.contains("host:port"),
+        "{error}"
+    );
+    // The image has the certificates, which the settings here do not name.
+    let image = "settings: {push: {collector: \"10.0.0.9:10913\"}}\n";
+    rendered(folder.path(), image, &["cloud-init", "--without-tls"])
+        .0
+        .unwrap();
+}
+
 #[test]
 fn problems_of_the_fleets_authority_name_the_next_step() {
     let folder = tempfile::tempdir().unwrap();
