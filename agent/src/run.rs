@@ -104,12 +104,7 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
         .context("cannot start a thread")
         .map_err(failure)?;
     let tracker = WayTracker::new(&args.roots, &config.push);
-    let token = config.push.token_file.as_deref();
-    let token = token.map(|path| TokenFile::new(&args.roots, path));
-    let enrolment = enrolment(&args.roots, config).map_err(failure)?.map(|enrolment| {
-        let proof = config.push.kubelet_certificate.is_some();
-        enrolment.with_token(token, &tracker).with_node_proof(proof)
-    });
+    let enrolment = enrolment(&args.roots, config, &tracker).map_err(failure)?;
     let reporter = reporter
         .with_enrolment(enrolment.clone())
         .with_tracker(tracker.clone());
@@ -199,16 +194,21 @@ async fn drain(mut serving: JoinSet<usize>) -> anyhow::Result<()> {
 }
 
 /// The enrolment, if the settings ask for it, and a listener speaks TLS or the agent may connect.
-fn enrolment(roots: &Roots, config: &AgentConfig) -> anyhow::Result<Option<Enrolment>> {
-    let server = &config.server;
+fn enrolment(roots: &Roots, config: &AgentConfig, tracker: &WayTracker) -> anyhow::Result<Option<Enrolment>> {
+    let (server, push) = (&config.server, &config.push);
     let client_ca = server.tls.client_ca.as_deref().unwrap_or_default();
-    let serves_tls =
-        config.push.collector.is_some() || server.listeners.iter().any(|listener| !listener.plain);
+    let serves_tls = push.collector.is_some() || server.listeners.iter().any(|listener| !listener.plain);
     if !server.tls.enrolment || !serves_tls {
         return Ok(None);
     }
     let enrolment = Enrolment::open(roots, client_ca).context("cannot prepare enrolment")?;
-    Ok(Some(enrolment))
+    let token = push.token_file.as_deref();
+    let token = token.map(|path| TokenFile::new(roots, path));
+    Ok(Some(
+        enrolment
+            .with_token(token, tracker)
+            .with_node_proof(push.kubelet_certificate.is_some()),
+    ))
 }
 
 /// Sockets that systemd has opened for this process. Without them the agent opens its own.
