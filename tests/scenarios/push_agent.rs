@@ -12,11 +12,15 @@ use std::{
     fs,
     io::Read as _,
     net::{SocketAddr, TcpStream},
+    os::fd::{AsRawFd as _, OwnedFd},
     thread,
     time::{Duration, Instant},
 };
 
 use hyper::StatusCode;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, bind, getsockname, listen, socket,
+};
 use serde_json::{Value, json};
 use virtfleet_tests::{
     enrolment::EnrolmentClient,
@@ -333,6 +337,74 @@ fn a_peer_that_stays_silent_or_vanishes_is_given_up() {
     agent.terminate(SOON).unwrap();
     assert!(stopping.elapsed() < wait::PROMPT, "{:?}", stopping.elapsed());
     drop(half);
+}
+
+/// An address that answers nothing: a listener whose queue is full. It lasts as long as what is
+/// returned.
+fn black_hole() -> (OwnedFd, Vec<TcpStream>, SocketAddr) {
+    let listener = socket(
+        AddressFamily::Inet,
+        SockType::Stream,
+        SockFlag::SOCK_CLOEXEC,
+        None,
+    )
+    .unwrap();
+    bind(listener.as_raw_fd(), &SockaddrIn::new(127, 0, 0, 1, 0)).unwrap();
+    listen(&listener, Backlog::new(0).unwrap()).unwrap();
+    let address: SockaddrIn = getsockname(listener.as_raw_fd()).unwrap();
+    let address = SocketAddr::from((address.ip(), address.port()));
+    let wait = Duration::from_millis(500);
+    let filled = (0..10).map_while(|_| TcpStream::connect_timeout(&address, wait).ok());
+    let filled: Vec<_> = filled.collect();
+    assert!(filled.len() < 10, "the queue has no end");
+    (listener, filled, address)
+}
+
+#[test]
+fn an_address_that_does_not_answer_is_named_and_delays_no_stop() {
+    let stage = Stage::new();
+    let (_listener, _filled, address) = black_hole();
+    stage.configure(&address.to_string(), "1s");
+    let agent = stage.start();
+    doctor_says(&stage, &[&format!("connecting to {address}")]);
+    doctor_says(&stage, &[&format!("{address} does not answer")]);
+    // In the next attempt.
+    wait::until(SOON, "the next attempt", || {
+        record(&stage).contains("\"connecting\"")
+    })
+    .unwrap();
+    let stopping = Instant::now();
+    agent.terminate(SOON).unwrap();
+    // An attempt takes 5 seconds.
+    assert!(
+        stopping.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        stopping.elapsed()
+    );
+}
+
+#[test]
+fn the_unit_lets_the_agent_connect() {
+    let unit = include_str!("../../packaging/systemd/virtfleet-agent.service");
+    let options = unit.lines().filter(|line| !line.starts_with('#'));
+    for option in options {
+        for denied in [
+            "IPAddressDeny=",
+            "PrivateNetwork=",
+            "IPIngressFilterPath=",
+            "IPEgressFilterPath=",
+        ] {
+            assert!(!option.starts_with(denied), "{option}");
+        }
+        if let Some(families) = option.strip_prefix("RestrictAddressFamilies=") {
+            assert!(
+                families.contains("AF_INET ") && families.contains("AF_INET6"),
+                "{families}"
+            );
+        }
+    }
+    // The doctor reads there what the agent writes.
+    assert!(unit.contains("\nRuntimeDirectory=virtfleet-agent\nRuntimeDirectoryMode=0755\n"));
 }
 
 #[test]

@@ -15,6 +15,7 @@ use http_body_util::{BodyExt as _, Empty, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use prometheus_client::registry::Registry;
+use rcgen::{CertificateParams, KeyPair};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},

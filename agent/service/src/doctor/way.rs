@@ -15,11 +15,16 @@ pub(super) fn way(seen: &Seen) -> Vec<CheckResult> {
             reason,
             "systemctl restart virtfleet-agent",
         )],
-        Some(Ok(record)) => of(record, seen.clock.boottime_ns / 1_000_000_000),
+        Some(Ok(record)) => {
+            let client_ca = seen.settings.config.server.tls.client_ca.as_deref();
+            let expects_collectors = client_ca.is_some_and(|file| !file.is_empty());
+            of(record, expects_collectors, seen.clock.boottime_ns / 1_000_000_000)
+        }
     }
 }
 
-fn of(record: &WayRecord, now: u64) -> Vec<CheckResult> {
+/// Without authorities of clients no collector can read the agent, and none is missed.
+fn of(record: &WayRecord, expects_collectors: bool, now: u64) -> Vec<CheckResult> {
     let detail = describe(record, now);
     let mut lines = vec![match (way_in_use(record, now), &record.collector) {
         (WayInUse::Direct | WayInUse::Push | WayInUse::Waiting, _) => CheckResult::ok(WHAT, detail),
@@ -31,6 +36,9 @@ fn of(record: &WayRecord, now: u64) -> Vec<CheckResult> {
                 "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: virtfleetctl vm"
             );
             CheckResult::warn(WHAT, detail, next)
+        }
+        (WayInUse::Trying | WayInUse::NotPulled, None) if !expects_collectors => {
+            CheckResult::ok(WHAT, "none expected: server.tls.clientCA is not set")
         }
         (WayInUse::Trying | WayInUse::NotPulled, None) => {
             let next = "on the infra cluster: virtfleetctl vm; if no collector can reach this VM: set push.collector";
@@ -65,6 +73,7 @@ mod tests {
             ..WayRecord::default()
         };
         change(&mut record, now);
+        seen.settings.config.server.tls.client_ca = Some("/ca.crt".to_owned());
         seen.way = Some(Ok(record));
         let lines = check(&seen).into_iter().filter(|line| line.what == WHAT);
         lines
@@ -109,6 +118,14 @@ mod tests {
             "{}",
             trying[1].1
         );
+    }
+
+    #[test]
+    fn an_agent_without_authorities_of_clients_expects_no_collector() {
+        let mut seen = healthy();
+        seen.way = Some(Ok(WayRecord::default()));
+        let line = check(&seen).into_iter().find(|line| line.what == WHAT).unwrap();
+        assert_eq!(line.status, CheckStatus::Ok, "{line:?}");
     }
 
     #[test]

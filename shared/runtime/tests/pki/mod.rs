@@ -14,7 +14,7 @@ use virtfleet_runtime::tls::{
 
 pub(crate) struct Ca {
     issuer: Issuer<'static, KeyPair>,
-    pem: String,
+    pub(crate) pem: String,
 }
 
 impl Ca {
