@@ -1,6 +1,8 @@
 //! Enrolment: how the collector issues an agent's certificate. `docs/decisions/0029-enrolment.md`
 //! has the protocol and its reasons.
 
+use std::fmt;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +12,10 @@ use crate::ids::{InvalidId, MacAddr, Uuid};
 pub const REQUEST_PATH: &str = "/v1/enrolment/request";
 /// Path for [`IssuedCertificate`].
 pub const CERTIFICATE_PATH: &str = "/v1/enrolment/certificate";
+/// Path for [`EnrolmentClaim`].
+pub const CLAIM_PATH: &str = "/v1/enrolment/claim";
+/// Maximum length of [`EnrolmentClaim::token`] in bytes; readers refuse more.
+pub const MAX_TOKEN_BYTES: usize = 256;
 /// Maximum size of each body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
@@ -102,6 +108,29 @@ pub struct EnrolmentEvidence {
     pub boot_id: Option<String>,
 }
 
+/// The agent's answer to an empty object at [`CLAIM_PATH`]: which VM it says it is, and the join
+/// token that allows it to enrol. `docs/decisions/0034-join-tokens.md` has the protocol.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnrolmentClaim {
+    /// Content of the agent's token file. Absent if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<String>,
+    /// Identity of the VM as the guest reads it.
+    #[serde(default)]
+    pub evidence: EnrolmentEvidence,
+}
+
+impl fmt::Debug for EnrolmentClaim {
+    /// Without the token, which is a secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EnrolmentClaim")
+            .field("has_token", &self.token.is_some())
+            .field("evidence", &self.evidence)
+            .finish()
+    }
+}
+
 /// A certificate for the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,6 +163,17 @@ mod tests {
         for wrong in ["", "a5", &"A5".repeat(32), &"g5".repeat(32), &"a5".repeat(33)] {
             Nonce::try_from(wrong.to_owned()).unwrap_err();
         }
+    }
+
+    #[test]
+    fn a_claim_without_token_is_read_and_a_token_is_never_printed() {
+        let claim: EnrolmentClaim = serde_json::from_str("{}").unwrap();
+        assert_eq!(claim, EnrolmentClaim::default());
+        assert_eq!(serde_json::to_string(&claim).unwrap(), r#"{"evidence":{}}"#);
+        let text = r#"{"token":"vft1.a.b","evidence":{"hostname":"worker-0"}}"#;
+        let claim: EnrolmentClaim = serde_json::from_str(text).unwrap();
+        assert_eq!(serde_json::to_string(&claim).unwrap(), text);
+        assert!(!format!("{claim:?}").contains("vft1"), "{claim:?}");
     }
 
     #[test]
