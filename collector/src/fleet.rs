@@ -10,6 +10,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
 };
 
@@ -19,9 +20,9 @@ use virtfleet_collector_core::{
     access::redact::InfraTerms,
     budget::BudgetOwner,
     dial::{DialRules, DialTarget},
-    enrolment::EnrolmentSubject,
+    enrolment::{EnrolmentSubject, VmProof},
     facts::{InventoryEvent, Labels},
-    index::{FleetIndex, Owners},
+    index::{FleetIndex, NoVmAtAddress, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
     pull_result::{Failure, PullResult},
     view::{ClusterStatus, FleetSnapshot, VmDetail},
@@ -108,9 +109,25 @@ impl Fleet {
         self.read().dial(key)
     }
 
+    /// The target of a VM's agent that has connected from `peer`.
+    ///
+    /// # Errors
+    /// The VM is unknown, or does not run.
+    pub fn pushed_target(&self, key: &VmKey, peer: SocketAddr) -> Result<DialTarget, Failure> {
+        self.read().pushed_target(key, peer)
+    }
+
+    /// The only VM with this address; see [`FleetIndex::vm_at`].
+    ///
+    /// # Errors
+    /// There is no such VM, or more than one.
+    pub fn vm_at(&self, address: IpAddr) -> Result<VmKey, NoVmAtAddress> {
+        self.read().vm_at(address)
+    }
+
     /// What enrolment must know of a VM; see [`FleetIndex::enrolment_subject`].
-    pub fn enrolment_subject(&self, key: &VmKey) -> Option<EnrolmentSubject> {
-        self.read().enrolment_subject(key)
+    pub fn enrolment_subject(&self, target: &DialTarget, proof: VmProof) -> Option<EnrolmentSubject> {
+        self.read().enrolment_subject(target, proof)
     }
 
     /// Whether the inventory has a VM of this name.

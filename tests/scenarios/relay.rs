@@ -28,16 +28,16 @@ mod lying;
 mod namespaces;
 
 /// A running relay.
-struct Relay {
+pub(crate) struct Relay {
     process: Process,
     connect: SocketAddr,
-    forward: SocketAddr,
+    pub(crate) forward: SocketAddr,
     probes: SocketAddr,
 }
 
 impl Relay {
     /// Starts a relay that allows loopback addresses with this port as destinations.
-    fn start(folder: &Path, port: u16, flags: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Path, port: u16, flags: &[&str]) -> Self {
         let [connect, forward, probes] = [(); 3].map(|()| ports::free().unwrap());
         let process = Launch::new(bins::collector().unwrap())
             .args(["relay", "--connect.allow-cidrs=127.0.0.0/8"])
@@ -58,7 +58,7 @@ impl Relay {
     }
 
     /// A metric of the relay; `name` with its labels.
-    fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let page = Client::plain(self.probes, STAGE_TIMEOUT).unwrap().get("/metrics");
         let page = page.unwrap().ok().unwrap();
         let line = page

@@ -22,7 +22,7 @@ mod stable_hash;
 mod tests;
 
 pub use attempts::{AttemptHistory, AttemptLimits};
-pub use case::{CsrExchange, EnrolmentCase, EnrolmentSubject};
+pub use case::{CsrExchange, EnrolmentCase, EnrolmentSubject, VmProof};
 pub use decision::{EnrolmentDecision, decide, identity_uid};
 pub use fingerprint::KeyFingerprint;
 pub use reason::EnrolmentReason;

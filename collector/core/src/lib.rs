@@ -21,6 +21,7 @@ mod agent;
 pub mod budget;
 mod cluster_label;
 pub mod connect_head;
+pub mod connect_rate;
 mod derive;
 mod detail;
 pub mod dial;

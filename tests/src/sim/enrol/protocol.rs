@@ -1,8 +1,11 @@
 //! The two requests of enrolment, as an agent answers them.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
@@ -29,6 +32,12 @@ pub(super) struct AgentState {
     pub(super) requests: AtomicU64,
     /// Accepted certificates.
     pub(super) accepted: AtomicU64,
+    /// Connections that the agent opened.
+    pub(super) pushes: AtomicU64,
+    /// Whether an agent that connects also accepts connections on its address.
+    pub(super) reachable: AtomicBool,
+    /// The last pull over a connection that the collector opened.
+    dialled: Mutex<Option<Instant>>,
 }
 
 /// An answer: status and JSON.
@@ -52,7 +61,21 @@ impl AgentState {
             connections: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
+            pushes: AtomicU64::new(0),
+            reachable: AtomicBool::new(false),
+            dialled: Mutex::new(None),
         }
+    }
+
+    /// Records a pull over a connection that the collector opened.
+    pub(super) fn dialled_now(&self) {
+        *self.dialled.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether there was such a pull within this time.
+    pub(super) fn is_dialled(&self, within: Duration) -> bool {
+        let dialled = self.dialled.lock().unwrap_or_else(PoisonError::into_inner);
+        dialled.is_some_and(|at| at.elapsed() < within)
     }
 
     pub(super) fn disk(&self) -> MutexGuard<'_, AgentDisk> {
