@@ -53,7 +53,7 @@ fn an_agent_without_certificate_at_a_foreign_address_is_not_enrolled() {
 fn an_expired_certificate_is_refused() {
     let expired = |kit: &PushKit, guest: &Guest| {
         let mut disk = AgentDisk::new().unwrap();
-        signed(&kit.kit.authorities(), &mut disk, guest, -7200, -3600);
+        signed(&kit.kit.authorities(), &mut disk, guest, -1800, -60);
         disk
     };
     is_closed(expired, "tls");

@@ -117,7 +117,7 @@ impl PushKit {
     /// Waits until connections were closed for this reason.
     pub(crate) fn until_closed(&self, result: &str) {
         let what = format!("a connection is closed: {result}");
-        wait::until(STAGE_TIMEOUT, &what, || self.results(result) >= 1.0).unwrap();
+        wait::until(STAGE_TIMEOUT, &what, || self.results(result) >= 1).unwrap();
     }
 }
 
