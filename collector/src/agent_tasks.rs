@@ -17,11 +17,12 @@ use crate::{
     enrolment::{EnrolmentAdmin, EnrolmentContext, RunningEnrolment},
     fleet::Fleet,
     ingest::{Ingest, IngestMetrics, IngestParts},
-    leader::WriteAccess,
+    leader::{self, WriteAccess},
     scrape::{
         self, PageProxy, ProxyLimits, ProxyMetrics, PullLimits, PullMetrics, Puller, ScrapeSettings,
         ScraperInputs, ScraperParts, pushed::PushedAgents,
     },
+    tokens::{JoinTokenBook, TokenStore, keep_tokens},
 };
 
 /// Queued batches of changed VMs for the scraper.
@@ -60,6 +61,8 @@ pub(crate) struct AgentTasks {
     pub(crate) ca: Option<CaService>,
     /// None without enrolment.
     pub(crate) enrolment: Option<Arc<EnrolmentAdmin>>,
+    /// Join tokens; none without enrolment and ingest.
+    pub(crate) tokens: Option<Arc<JoinTokenBook>>,
     /// Takes the VMs whose state or address may have changed; none if agents are not pulled.
     pub(crate) changes: Option<mpsc::Sender<Vec<VmKey>>>,
 }
@@ -95,6 +98,7 @@ impl AgentClients {
             pages: None,
             ca: None,
             enrolment: None,
+            tokens: None,
             changes: None,
         };
         let (config, fleet) = (context.config, Arc::clone(context.fleet));
@@ -107,6 +111,13 @@ impl AgentClients {
             Some(_) => context.write_access.clone(),
             None => WriteAccess::fixed(true),
         };
+        let tokens = listener
+            .as_ref()
+            .and_then(|_| token_store(&context))
+            .map(|store| Arc::new(JoinTokenBook::new(store, write_access.clone())));
+        if let Some(tokens) = &tokens {
+            parts.spawn(keep(Arc::clone(tokens), stop.clone()));
+        }
         let (ca, enrolment) = issue(context, tls, registry, parts, stop)?;
         let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
         let (mut enroller, mut admin) = (None, None);
@@ -134,6 +145,7 @@ impl AgentClients {
                 fleet: Arc::clone(&fleet),
                 puller: puller.clone(),
                 enroller: enroller.clone(),
+                tokens: tokens.clone(),
                 agents: Arc::clone(&pushed),
                 events,
                 settings: ingest,
@@ -156,6 +168,7 @@ impl AgentClients {
             pages: Some(Arc::new(pages)),
             ca,
             enrolment: admin,
+            tokens,
             changes: Some(to_scraper),
         })
     }
@@ -194,6 +207,24 @@ fn issue(
 
 async fn scraper(parts: ScraperParts, inputs: ScraperInputs, stop: CancellationToken) -> anyhow::Result<()> {
     scrape::run(parts, inputs, stop).await;
+    Ok(())
+}
+
+/// Where join tokens are kept; none without enrolment.
+fn token_store(context: &AgentContext<'_>) -> Option<TokenStore> {
+    let config = context.config;
+    let enrolment = config.enrolment.as_ref()?;
+    Some(match &context.infra {
+        Some(client) => {
+            let namespace = leader::namespace(config.leader_election.namespace.as_deref(), client);
+            TokenStore::secret(client.clone(), &namespace)
+        }
+        None => TokenStore::folder(enrolment.folder.as_ref()),
+    })
+}
+
+async fn keep(tokens: Arc<JoinTokenBook>, stop: CancellationToken) -> anyhow::Result<()> {
+    keep_tokens(tokens, stop).await;
     Ok(())
 }
 

@@ -29,7 +29,7 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::{
     finding::Finding,
-    ids::{ClusterName, Uid, VmKey},
+    ids::{ClusterName, Uid, Uuid, VmKey},
 };
 
 /// Read access for the API. No method blocks for long or changes the fleet.
@@ -123,6 +123,16 @@ impl Fleet {
     /// There is no such VM, or more than one.
     pub fn vm_at(&self, address: IpAddr) -> Result<VmKey, NoVmAtAddress> {
         self.read().vm_at(address)
+    }
+
+    /// Whether an address is that of a VM's own running virt-launcher pod.
+    pub fn is_at(&self, key: &VmKey, address: IpAddr) -> bool {
+        self.read().is_at(key, address)
+    }
+
+    /// The only VM of a user cluster with this firmware UUID; see [`FleetIndex::vm_with_uuid`].
+    pub fn vm_with_uuid(&self, cluster: &ClusterName, uuid: Uuid) -> Option<VmKey> {
+        self.read().vm_with_uuid(cluster, uuid)
     }
 
     /// What enrolment must know of a VM; see [`FleetIndex::enrolment_subject`].

@@ -40,4 +40,5 @@ mod slots;
 pub mod tenants;
 #[cfg(test)]
 mod tls_testing;
+pub mod tokens;
 pub mod writers;

@@ -166,6 +166,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         pages: agents.pages,
         ca: agents.ca,
         enrolment: agents.enrolment,
+        tokens: agents.tokens,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),

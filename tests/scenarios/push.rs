@@ -8,6 +8,7 @@
 mod attacks;
 mod bounds;
 mod kit;
+mod tokens;
 
 use serde_json::Value;
 use virtfleet_tests::{sim::enrol::AgentSpec, stage::STAGE_TIMEOUT, wait};

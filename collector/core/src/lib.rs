@@ -34,6 +34,7 @@ pub mod host_port;
 pub mod identity;
 pub mod index;
 mod join;
+pub mod join_token;
 mod keys;
 mod label_map;
 pub mod labels;

@@ -1,5 +1,5 @@
-//! Ways between the collector and an agent: direct, through a relay in the tenant's network, or over
-//! a connection that the agent opened (push).
+//! Ways between the collector and an agent: direct, through a relay in the tenant's network, or
+//! over a connection that the agent opened (push).
 //!
 //! A relay passes bytes below TLS. The collector verifies the agent's certificate on every way, so
 //! a relay can prevent answers but not read or forge them. A further way, such as VSOCK, becomes a

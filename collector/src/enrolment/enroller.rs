@@ -143,6 +143,16 @@ impl Enroller {
         &self.write_access
     }
 
+    /// Maximum time of one exchange.
+    pub(super) fn timeout(&self) -> Duration {
+        self.limits.timeout
+    }
+
+    /// Counts a claim that was refused.
+    pub(super) fn count_refusal(&self, reason: EnrolmentReason) {
+        self.issuer.metrics.failed(reason);
+    }
+
     /// Allows the next attempt for a VM at once.
     pub fn forget_attempts(&self, vm: &VmKey) {
         self.attempts.forget(vm);

@@ -70,7 +70,8 @@ struct AnsweredCsr {
 }
 
 impl Issuer {
-    /// Issues a certificate to the agent at the other end of `channel`; `proof` says which VM it is.
+    /// Issues a certificate to the agent at the other end of `channel`; `proof` says which VM it
+    /// is.
     pub(super) async fn issue(
         &self,
         target: &DialTarget,

@@ -12,6 +12,7 @@ mod admin;
 mod attempts;
 mod authority;
 mod channel;
+mod claim;
 mod clock;
 mod enroller;
 mod failure;
@@ -26,6 +27,7 @@ mod unverified;
 
 pub use admin::{AdminError, EnrolmentAction, EnrolmentAdmin, EnrolmentItem};
 pub use authority::SigningAuthority;
+pub(crate) use claim::{ClaimEnd, ClaimedVm};
 pub use enroller::{Enroller, EnrollerParts, EnrolmentEnd, EnrolmentLimits};
 pub use guard::RecordGuard;
 pub use metrics::EnrolmentMetrics;

@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use tokio::{
@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     config::IngestSettings,
-    enrolment::Enroller,
+    enrolment::{ClaimEnd, ClaimedVm, Enroller},
     fleet::Fleet,
     leader::WriteAccess,
     scrape::{
@@ -36,6 +36,7 @@ use crate::{
         pushed::{PushEvent, PushedAgent, PushedAgents},
     },
     slots::{ConnectionSlots, CountedSlot},
+    tokens::JoinTokenBook,
 };
 
 /// Pause after a failed accept: out of files or memory, so a loop without a pause would spin.
@@ -60,6 +61,8 @@ pub(crate) struct IngestParts {
     pub(crate) puller: Puller,
     /// None: agents without a certificate are refused.
     pub(crate) enroller: Option<Arc<Enroller>>,
+    /// Join tokens, with which agents enrol from an address of no VM.
+    pub(crate) tokens: Option<Arc<JoinTokenBook>>,
     /// Where verified connections go.
     pub(crate) agents: Arc<PushedAgents>,
     /// Notifies the scraper.
@@ -85,6 +88,11 @@ pub(crate) struct Ingest {
 struct ClosedConnection {
     result: IngestResult,
     reason: String,
+}
+
+fn unix_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.unwrap_or_default().as_secs()
 }
 
 impl ClosedConnection {
@@ -250,11 +258,11 @@ impl Ingest {
         }
     }
 
-    /// Enrols an agent whose certificate is not used, if the address says which VM it is. The
-    /// connection ends in either case.
+    /// Enrols an agent whose certificate is not used, if its address or a join token says which VM
+    /// it is. The connection ends in either case.
     async fn enrol(
         &self,
-        unverified: UnverifiedPeer,
+        mut unverified: UnverifiedPeer,
         peer: SocketAddr,
     ) -> Result<Option<PushEvent>, ClosedConnection> {
         let rejected = unverified.rejected.clone();
@@ -265,18 +273,43 @@ impl Ingest {
         let Some(enroller) = &self.parts.enroller else {
             return Err(refused("this collector issues no certificates"));
         };
-        let vm = self.parts.fleet.vm_at(peer.ip()).map_err(|error| match error {
-            NoVmAtAddress::Unknown => refused("no running VM has its address, so it is not enrolled"),
-            NoVmAtAddress::Shared => ClosedConnection::new(
-                IngestResult::AddressShared,
-                "several VMs have its address, so it is not enrolled",
-            ),
-        })?;
+        let (vm, token) = match (self.parts.fleet.vm_at(peer.ip()), &self.parts.tokens) {
+            (Ok(vm), _) => (vm, None),
+            (Err(error), tokens) => {
+                let claimed = match tokens {
+                    Some(tokens) => enroller.claim(&mut unverified, peer.ip(), tokens).await,
+                    None => ClaimEnd::NoToken,
+                };
+                match (claimed, error) {
+                    (ClaimEnd::Vm(ClaimedVm { vm, token }), _) => (vm, Some(token)),
+                    (ClaimEnd::Refused(failure), _) => {
+                        let result = IngestResult::Failed(FailureClass::Enrolment);
+                        return Err(ClosedConnection::new(result, failure.message()));
+                    }
+                    (ClaimEnd::NoToken, NoVmAtAddress::Unknown) => {
+                        return Err(refused(
+                            "no running VM has its address, and it shows no join token",
+                        ));
+                    }
+                    (ClaimEnd::NoToken, NoVmAtAddress::Shared) => {
+                        let reason = "several VMs have its address, and it shows no join token";
+                        return Err(ClosedConnection::new(IngestResult::AddressShared, reason));
+                    }
+                }
+            }
+        };
+        let proof = match &token {
+            Some(_) => VmProof::Shown,
+            None => VmProof::Address,
+        };
         let target = self.parts.fleet.pushed_target(&vm, peer).map_err(|failure| {
             ClosedConnection::new(IngestResult::Failed(failure.class), failure.message())
         })?;
-        let ended = enroller.enrol_over(&target, VmProof::Address, unverified).await;
+        let ended = enroller.enrol_over(&target, proof, unverified).await;
         let Some(failure) = ended.failure else {
+            if let (Some(tokens), Some(id)) = (&self.parts.tokens, token) {
+                tokens.used(&id, unix_seconds());
+            }
             self.parts.metrics.ended(IngestResult::Enrolled);
             return Ok(None);
         };

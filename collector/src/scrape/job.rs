@@ -136,7 +136,8 @@ impl PushedPull {
         enroller: Option<&Enroller>,
         direct: Option<&DialTarget>,
     ) -> JobEnd {
-        // Otherwise a VM that can be dialled again would never be: its agent connects again at once.
+        // Otherwise a VM that can be dialled again would never be: its agent connects again at
+        // once.
         if self.is_last
             && let Some(direct) = direct
         {
@@ -182,8 +183,8 @@ impl PushedPull {
     }
 }
 
-/// Renews the certificate of an agent that has answered, if it is due. Returns whether the agent has
-/// a new one.
+/// Renews the certificate of an agent that has answered, if it is due. Returns whether the agent
+/// has a new one.
 async fn renew(
     enroller: &Enroller,
     target: &DialTarget,

@@ -107,7 +107,7 @@ fn a_collectors_certificate_is_no_agents() {
 fn a_certificate_reports_as_its_own_vm_only() {
     let kit = PushKit::new(2, "");
     let (own, victim) = (kit.kit.guest(0), kit.kit.guest(1));
-    // It connects from the victim's address, and claims to be the victim in everything that it sends.
+    // It connects from the victim's address, and claims to be the victim in all that it sends.
     let mut spec = AgentSpec::honest(&victim).unwrap().pushing(kit.ingest);
     spec.disk = kit.enrolled(&own);
     let _attacker = kit.run(spec);

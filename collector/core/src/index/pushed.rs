@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use virtfleet_wire::ids::VmKey;
+use virtfleet_wire::ids::{ClusterName, Uuid, VmKey};
 
 use super::{FleetIndex, target};
 use crate::{
@@ -49,6 +49,29 @@ impl FleetIndex {
             (Some(only), true) => Ok(only),
             (Some(_), false) => Err(NoVmAtAddress::Shared),
         }
+    }
+
+    /// Whether an address is that of a VM's own running virt-launcher pod; as [`Self::vm_at`], and
+    /// other VMs may have it too.
+    pub fn is_at(&self, key: &VmKey, address: IpAddr) -> bool {
+        self.vms_at(address).contains(key)
+    }
+
+    /// The only VM of a user cluster with this firmware UUID; none if there is none, or several, or
+    /// the UUID is a placeholder.
+    pub fn vm_with_uuid(&self, cluster: &ClusterName, uuid: Uuid) -> Option<VmKey> {
+        if uuid.is_placeholder() {
+            return None;
+        }
+        let firmware = SharedValue::Firmware(uuid);
+        let members = self.store.shared_values.members(&firmware);
+        let of_cluster = |key: &&VmKey| {
+            let entry = self.store.vms.get(*key);
+            entry.is_some_and(|entry| entry.keys.tenant.cluster() == Some(cluster))
+        };
+        let mut found = members.filter(of_cluster);
+        let first = found.next()?;
+        found.next().is_none().then(|| first.clone())
     }
 
     /// Other VMs at an address; none if `key` is not there itself.

@@ -6,7 +6,7 @@ use super::{FleetIndex, NoVmAtAddress};
 use crate::{
     dial::DialRules,
     enrolment::VmProof,
-    facts::{Fact, FactKey, InventoryEvent, LauncherPod, Phase},
+    facts::{Fact, FactKey, InventoryEvent, LauncherPod, Phase, Selector, UserCluster},
     index::tests::answer,
     pull_result::FailureClass,
     store::tests::{key, launcher, vmi},
@@ -133,4 +133,42 @@ fn a_pull_over_a_pushed_connection_shows_the_way_and_verifies_no_address() {
     let agent = index.snapshot().vms[&vm].agent.clone();
     assert_eq!(agent.way, Some(AgentWay::Direct));
     assert_eq!(agent.verified_ms, None, "the dialled address was never verified");
+}
+
+#[test]
+fn a_firmware_uuid_names_one_vm_of_a_cluster() {
+    const UUID: &str = "5d307ca9-b3ef-428c-8861-06e72d69f223";
+    let mut index = index(&[("a", "10.0.0.1"), ("b", "10.0.0.2")]);
+    let cluster = |name: &str, namespace: &str| {
+        Fact::UserCluster(UserCluster {
+            name: name.parse().unwrap(),
+            namespace: namespace.parse().unwrap(),
+            selector: Selector::default(),
+            labels: crate::facts::Labels::new(),
+            suspend: false,
+            relay: None,
+        })
+    };
+    apply(&mut index, cluster("blue", "ns"));
+    apply(&mut index, cluster("green", "other"));
+    let with_uuid = |namespace: &str, name: &str| {
+        let mut vmi = vmi(namespace, name);
+        vmi.firmware_uuid = Some(UUID.parse().unwrap());
+        Fact::Vmi(Box::new(vmi))
+    };
+    let find = |index: &FleetIndex, cluster: &str| {
+        index.vm_with_uuid(&cluster.parse().unwrap(), UUID.parse().unwrap())
+    };
+    assert_eq!(find(&index, "blue"), None);
+    apply(&mut index, with_uuid("ns", "a"));
+    assert_eq!(find(&index, "blue"), Some(key("ns", "a")));
+    assert_eq!(find(&index, "green"), None, "the VM of another cluster");
+    // KubeVirt derives it from the VM's name, so a VM of another tenant may have it.
+    apply(&mut index, with_uuid("other", "a"));
+    assert_eq!(find(&index, "blue"), Some(key("ns", "a")));
+    assert_eq!(find(&index, "green"), Some(key("other", "a")));
+    apply(&mut index, with_uuid("ns", "b"));
+    assert_eq!(find(&index, "blue"), None, "two of one cluster");
+    assert!(index.is_at(&key("ns", "a"), ip("10.0.0.1")));
+    assert!(!index.is_at(&key("ns", "b"), ip("10.0.0.1")));
 }

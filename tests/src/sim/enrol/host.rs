@@ -29,7 +29,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use virtfleet_runtime::tls::peer_names;
 use virtfleet_wire::{
-    enrolment::{CERTIFICATE_PATH, EnrolmentEvidence, MAX_BODY_BYTES, REQUEST_PATH},
+    enrolment::{CERTIFICATE_PATH, CLAIM_PATH, EnrolmentEvidence, MAX_BODY_BYTES, REQUEST_PATH},
     exposition::{CONTENT_TYPE, Page},
 };
 
@@ -82,6 +82,8 @@ pub struct AgentSpec {
     /// Where it connects to while no collector dials it; then its own address refuses connections,
     /// see [`RunningAgent::set_reachable`].
     pub push: Option<PushTo>,
+    /// The join token that it shows.
+    pub token: Option<String>,
 }
 
 /// A collector, or a relay, to which an agent connects.
@@ -103,6 +105,7 @@ impl AgentSpec {
             fault: None,
             reports_as: None,
             push: None,
+            token: None,
         })
     }
 
@@ -111,6 +114,13 @@ impl AgentSpec {
     pub fn pushing(self, collector: SocketAddr) -> Self {
         let source = self.address.ip();
         self.pushing_from(collector, source)
+    }
+
+    /// The same with a join token.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
     }
 
     /// The same from another source address.
@@ -175,6 +185,11 @@ impl RunningAgent {
         self.state.requests.load(Ordering::Relaxed)
     }
 
+    /// Number of requests for its claim so far.
+    pub fn claims(&self) -> u64 {
+        self.state.claims.load(Ordering::Relaxed)
+    }
+
     /// Number of accepted certificates so far.
     pub fn accepted(&self) -> u64 {
         self.state.accepted.load(Ordering::Relaxed)
@@ -227,7 +242,8 @@ impl AgentHost {
             macs: guest.mac.parse().into_iter().collect(),
             boot_id: None,
         };
-        let state = Arc::new(AgentState::new(spec.disk, evidence, spec.fault));
+        let state = AgentState::new(spec.disk, evidence, spec.fault).with_token(spec.token);
+        let state = Arc::new(state);
         let agent = Arc::new(ServedAgent {
             model: Model::new(&guest),
             guest: spec.reports_as.unwrap_or(guest),
@@ -390,7 +406,7 @@ impl ServedAgent {
     ) -> Result<Response<Body>, hyper::http::Error> {
         let path = request.uri().path().to_owned();
         match path.as_str() {
-            REQUEST_PATH | CERTIFICATE_PATH => {
+            REQUEST_PATH | CERTIFICATE_PATH | CLAIM_PATH => {
                 if path == REQUEST_PATH
                     && let Some(special) = self.special().await
                 {
@@ -401,6 +417,7 @@ impl ServedAgent {
                     body.map_err(|error| anyhow::anyhow!("{error}"))
                         .and_then(|body| match path.as_str() {
                             REQUEST_PATH => self.state.request(&body.to_bytes()),
+                            CLAIM_PATH => self.state.claim(),
                             _ => self.state.certificate(&body.to_bytes()),
                         });
                 match answered {

@@ -12,7 +12,7 @@ use anyhow::Result;
 use hyper::StatusCode;
 use serde::Serialize;
 use virtfleet_wire::{
-    enrolment::{EnrolmentAnswer, EnrolmentEvidence, EnrolmentRequest, IssuedCertificate},
+    enrolment::{EnrolmentAnswer, EnrolmentClaim, EnrolmentEvidence, EnrolmentRequest, IssuedCertificate},
     ids::Uuid,
 };
 
@@ -32,6 +32,10 @@ pub(super) struct AgentState {
     pub(super) requests: AtomicU64,
     /// Accepted certificates.
     pub(super) accepted: AtomicU64,
+    /// The join token that it shows.
+    token: Option<String>,
+    /// Requests for its claim.
+    pub(super) claims: AtomicU64,
     /// Connections that the agent opened.
     pub(super) pushes: AtomicU64,
     /// Whether an agent that connects also accepts connections on its address.
@@ -61,10 +65,26 @@ impl AgentState {
             connections: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
+            token: None,
+            claims: AtomicU64::new(0),
             pushes: AtomicU64::new(0),
             reachable: AtomicBool::new(false),
             dialled: Mutex::new(None),
         }
+    }
+
+    pub(super) fn with_token(self, token: Option<String>) -> Self {
+        Self { token, ..self }
+    }
+
+    /// Answers a request for its claim.
+    pub(super) fn claim(&self) -> Result<ProtocolAnswer> {
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        let claim = EnrolmentClaim {
+            token: self.token.clone(),
+            evidence: self.evidence.clone(),
+        };
+        json(StatusCode::OK, &claim)
     }
 
     /// Records a pull over a connection that the collector opened.
