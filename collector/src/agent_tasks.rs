@@ -1,10 +1,11 @@
-//! Starts all tasks that talk to agents: pulls, the proxy for their pages, enrolment.
+//! Starts all tasks that talk to agents: pulls, the proxy for their pages, enrolment, the port on
+//! which agents connect.
 
 use std::sync::Arc;
 
 use kube::Client;
 use prometheus_client::registry::Registry;
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{net::TcpListener, sync::mpsc, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 use virtfleet_runtime::tls::ClientTls;
 use virtfleet_wire::ids::VmKey;
@@ -13,14 +14,21 @@ use crate::{
     ca::{CaService, LoadedCa},
     config::CollectorConfig,
     credentials,
-    enrolment::{Enroller, EnrolmentAdmin, EnrolmentContext, RunningEnrolment},
+    enrolment::{EnrolmentAdmin, EnrolmentContext, RunningEnrolment},
     fleet::Fleet,
-    leader::WriteAccess,
-    scrape::{self, PageProxy, ProxyLimits, ProxyMetrics, PullLimits, PullMetrics, Puller, ScrapeSettings},
+    ingest::{Ingest, IngestMetrics, IngestParts},
+    leader::{self, WriteAccess},
+    scrape::{
+        self, PageProxy, ProxyLimits, ProxyMetrics, PullLimits, PullMetrics, Puller, ScrapeSettings,
+        ScraperInputs, ScraperParts, pushed::PushedAgents,
+    },
+    tokens::{JoinTokenBook, TokenStore, keep_tokens},
 };
 
 /// Queued batches of changed VMs for the scraper.
 const MAX_QUEUED_BATCHES: usize = 64;
+/// Queued events of agents that connect; a full queue only slows their handshakes.
+const MAX_QUEUED_PUSHES: usize = 256;
 /// A pull is slow if it takes more than the timeout divided by this.
 const SLOW_DIVISOR: u32 = 4;
 
@@ -41,6 +49,8 @@ pub(crate) struct AgentContext<'a> {
     /// The infra cluster, with `inventory.cluster`.
     pub(crate) infra: Option<Client>,
     pub(crate) write_access: WriteAccess,
+    /// Where agents connect, with `ingest`.
+    pub(crate) ingest: Option<TcpListener>,
 }
 
 /// The running tasks, as the API uses them.
@@ -51,6 +61,8 @@ pub(crate) struct AgentTasks {
     pub(crate) ca: Option<CaService>,
     /// None without enrolment.
     pub(crate) enrolment: Option<Arc<EnrolmentAdmin>>,
+    /// Join tokens; none without enrolment and ingest.
+    pub(crate) tokens: Option<Arc<JoinTokenBook>>,
     /// Takes the VMs whose state or address may have changed; none if agents are not pulled.
     pub(crate) changes: Option<mpsc::Sender<Vec<VmKey>>>,
 }
@@ -77,7 +89,7 @@ impl AgentClients {
     /// The collector's own certificate cannot be issued.
     pub(crate) fn start(
         self,
-        context: AgentContext<'_>,
+        mut context: AgentContext<'_>,
         registry: &mut Registry,
         parts: &mut JoinSet<anyhow::Result<()>>,
         stop: &CancellationToken,
@@ -86,6 +98,7 @@ impl AgentClients {
             pages: None,
             ca: None,
             enrolment: None,
+            tokens: None,
             changes: None,
         };
         let (config, fleet) = (context.config, Arc::clone(context.fleet));
@@ -93,6 +106,18 @@ impl AgentClients {
             return Ok(none);
         };
         let mut puller = Puller::new(Arc::clone(&tls), trust_domain, pull_limits(config));
+        let listener = context.ingest.take();
+        let write_access = match &context.infra {
+            Some(_) => context.write_access.clone(),
+            None => WriteAccess::fixed(true),
+        };
+        let tokens = listener
+            .as_ref()
+            .and_then(|_| token_store(&context))
+            .map(|store| Arc::new(JoinTokenBook::new(store, write_access.clone())));
+        if let Some(tokens) = &tokens {
+            parts.spawn(keep(Arc::clone(tokens), stop.clone()));
+        }
         let (ca, enrolment) = issue(context, tls, registry, parts, stop)?;
         let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
         let (mut enroller, mut admin) = (None, None);
@@ -105,26 +130,45 @@ impl AgentClients {
             )));
             enroller = Some(running);
         }
+        let ingest = config.ingest.clone().unwrap_or_default();
+        let pushed = Arc::new(PushedAgents::new(ingest.max_age.0));
         let pages = PageProxy::new(
             Arc::clone(&fleet),
             puller.clone(),
+            Arc::clone(&pushed),
             proxy_limits(config),
             self.pages,
         );
-        let settings = scrape_settings(config);
-        parts.spawn(scraper(
+        let (events, connects) = mpsc::channel(MAX_QUEUED_PUSHES);
+        if let Some(listener) = listener {
+            let ingest = Ingest::new(IngestParts {
+                fleet: Arc::clone(&fleet),
+                puller: puller.clone(),
+                enroller: enroller.clone(),
+                tokens: tokens.clone(),
+                agents: Arc::clone(&pushed),
+                events,
+                settings: ingest,
+                write_access,
+                metrics: IngestMetrics::register(registry),
+            });
+            parts.spawn(accept(ingest, listener, stop.clone()));
+        }
+        let scraper_parts = ScraperParts {
             fleet,
             puller,
             enroller,
-            settings,
-            self.pulls,
-            changes,
-            stop.clone(),
-        ));
+            settings: scrape_settings(config),
+            metrics: self.pulls,
+            pushed,
+        };
+        let inputs = ScraperInputs { changes, connects };
+        parts.spawn(scraper(scraper_parts, inputs, stop.clone()));
         Ok(AgentTasks {
             pages: Some(Arc::new(pages)),
             ca,
             enrolment: admin,
+            tokens,
             changes: Some(to_scraper),
         })
     }
@@ -161,16 +205,31 @@ fn issue(
     Ok((Some(ca), Some(running)))
 }
 
-async fn scraper(
-    fleet: Arc<Fleet>,
-    puller: Puller,
-    enroller: Option<Arc<Enroller>>,
-    settings: ScrapeSettings,
-    metrics: PullMetrics,
-    changes: mpsc::Receiver<Vec<VmKey>>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    scrape::run(fleet, puller, enroller, settings, metrics, changes, stop).await;
+async fn scraper(parts: ScraperParts, inputs: ScraperInputs, stop: CancellationToken) -> anyhow::Result<()> {
+    scrape::run(parts, inputs, stop).await;
+    Ok(())
+}
+
+/// Where join tokens are kept; none without enrolment.
+fn token_store(context: &AgentContext<'_>) -> Option<TokenStore> {
+    let config = context.config;
+    let enrolment = config.enrolment.as_ref()?;
+    Some(match &context.infra {
+        Some(client) => {
+            let namespace = leader::namespace(config.leader_election.namespace.as_deref(), client);
+            TokenStore::secret(client.clone(), &namespace)
+        }
+        None => TokenStore::folder(enrolment.folder.as_ref()),
+    })
+}
+
+async fn keep(tokens: Arc<JoinTokenBook>, stop: CancellationToken) -> anyhow::Result<()> {
+    keep_tokens(tokens, stop).await;
+    Ok(())
+}
+
+async fn accept(ingest: Ingest, listener: TcpListener, stop: CancellationToken) -> anyhow::Result<()> {
+    ingest.run(listener, stop).await;
     Ok(())
 }
 

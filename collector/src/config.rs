@@ -7,7 +7,9 @@ mod access;
 mod check;
 mod check_access;
 mod check_enrolment;
+mod check_ingest;
 mod enrolment;
+mod ingest;
 mod kubernetes;
 mod load;
 mod service_networks;
@@ -26,6 +28,7 @@ use virtfleet_wire::{
 
 pub use access::{AccessSettings, CertificateAccess, TokenReviewSettings};
 pub use enrolment::EnrolmentSettings;
+pub use ingest::IngestSettings;
 pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings, UserClusterSettings};
 
 /// The settings' `kind`.
@@ -48,6 +51,9 @@ pub struct CollectorConfig {
     /// Enrolment: the collector issues the certificates of agents. Absent: agents have certificates
     /// from elsewhere, see `scrape.tls`.
     pub enrolment: Option<EnrolmentSettings>,
+    /// Port on which agents connect that the collector cannot dial (`push.collector` in their
+    /// settings). Absent: no such port.
+    pub ingest: Option<IngestSettings>,
     /// How the collector writes labels to user clusters. Only with `inventory.cluster`.
     pub labels: LabelSettings,
     /// Leader election: only the leader writes. Only with `inventory.cluster`.
@@ -65,6 +71,7 @@ impl Default for CollectorConfig {
             server: ServerSettings::default(),
             scrape: ScrapeSettings::default(),
             enrolment: None,
+            ingest: None,
             labels: LabelSettings::default(),
             leader_election: LeaderSettings::default(),
             log: LogSettings::default(),

@@ -10,6 +10,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::{IpAddr, SocketAddr},
     sync::{Arc, PoisonError, RwLock, RwLockReadGuard},
 };
 
@@ -19,16 +20,16 @@ use virtfleet_collector_core::{
     access::redact::InfraTerms,
     budget::BudgetOwner,
     dial::{DialRules, DialTarget},
-    enrolment::EnrolmentSubject,
+    enrolment::{EnrolmentSubject, ExpectedNode, NoExpectedNode, VmProof},
     facts::{InventoryEvent, Labels},
-    index::{FleetIndex, Owners},
+    index::{FleetIndex, NoVmAtAddress, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
     pull_result::{Failure, PullResult},
     view::{ClusterStatus, FleetSnapshot, VmDetail},
 };
 use virtfleet_wire::{
     finding::Finding,
-    ids::{ClusterName, Uid, VmKey},
+    ids::{ClusterName, Uid, Uuid, VmKey},
 };
 
 /// Read access for the API. No method blocks for long or changes the fleet.
@@ -108,9 +109,45 @@ impl Fleet {
         self.read().dial(key)
     }
 
+    /// The target of a VM's agent that has connected from `peer`.
+    ///
+    /// # Errors
+    /// The VM is unknown, or does not run.
+    pub fn pushed_target(&self, key: &VmKey, peer: SocketAddr) -> Result<DialTarget, Failure> {
+        self.read().pushed_target(key, peer)
+    }
+
+    /// The only VM with this address; see [`FleetIndex::vm_at`].
+    ///
+    /// # Errors
+    /// There is no such VM, or more than one.
+    pub fn vm_at(&self, address: IpAddr) -> Result<VmKey, NoVmAtAddress> {
+        self.read().vm_at(address)
+    }
+
+    /// Whether an address is that of a VM's own running virt-launcher pod.
+    pub fn is_at(&self, key: &VmKey, address: IpAddr) -> bool {
+        self.read().is_at(key, address)
+    }
+
+    /// The only VM of a user cluster with this firmware UUID; see [`FleetIndex::vm_with_uuid`].
+    pub fn vm_with_uuid(&self, cluster: &ClusterName, uuid: Uuid) -> Option<VmKey> {
+        self.read().vm_with_uuid(cluster, uuid)
+    }
+
+    /// The VMs with this firmware UUID; see [`FleetIndex::vms_with_uuid`].
+    pub(crate) fn vms_with_uuid(&self, uuid: Uuid, max: usize) -> Vec<VmKey> {
+        self.read().vms_with_uuid(uuid, max)
+    }
+
+    /// The Node whose kubelet may vouch for a VM's agent; see [`FleetIndex::expected_node`].
+    pub(crate) fn expected_node(&self, key: &VmKey) -> Result<ExpectedNode, NoExpectedNode> {
+        self.read().expected_node(key)
+    }
+
     /// What enrolment must know of a VM; see [`FleetIndex::enrolment_subject`].
-    pub fn enrolment_subject(&self, key: &VmKey) -> Option<EnrolmentSubject> {
-        self.read().enrolment_subject(key)
+    pub fn enrolment_subject(&self, target: &DialTarget, proof: VmProof) -> Option<EnrolmentSubject> {
+        self.read().enrolment_subject(target, proof)
     }
 
     /// Whether the inventory has a VM of this name.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! inventory (folder, cluster) ─▶ fleet (index, snapshots) ─▶ api ─▶ HTTP ─▶ ctl (virtfleetctl), Prometheus
-//!     │                            ▲    │    │ dial targets
-//!     │ tenants: how user          │    │    └─ scrape ─▶ agents
+//!     │                            ▲    │    │ dial targets         ingest ◀─ agents that connect
+//!     │ tenants: how user          │    │    └─ scrape ─▶ agents  ◀─ connections ┘
 //!     │ clusters are reached       └───│─ results ┘
 //!     ▼                                 ▼
 //! writers: leader ─▶ labels (Nodes), health (GuestHealth), objects (statuses), events ─▶ API servers
@@ -26,6 +26,7 @@ pub mod enrolment;
 pub mod events;
 pub mod fleet;
 pub mod health;
+mod ingest;
 pub mod inventory;
 pub mod labels;
 pub mod leader;
@@ -35,7 +36,9 @@ mod print;
 pub mod relay;
 pub mod scrape;
 pub mod serve;
+mod slots;
 pub mod tenants;
 #[cfg(test)]
 mod tls_testing;
+pub mod tokens;
 pub mod writers;

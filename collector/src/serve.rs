@@ -28,6 +28,7 @@ use virtfleet_collector_core::facts::InventoryEvent;
 use virtfleet_runtime::{
     exit::Code,
     http::{Limits, Server, ServerMetrics, Transport},
+    process::raise_file_limit,
     shutdown::{self, Shutdown},
     telemetry,
 };
@@ -62,6 +63,9 @@ const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
 
 /// Maximum concurrent requests; half of them may be long polls.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
+
+/// Open files beside those of agents that connect: clients, the inventory, pulls.
+const OTHER_FILES: u64 = 2048;
 
 /// Runs the collector until SIGTERM or SIGINT.
 pub fn serve(config: &CollectorConfig) -> Code {
@@ -113,6 +117,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let access = access::from_settings(&config.server, tenants.infra(), access_metrics)?;
     let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
     let (listener, transport) = listen(config).await?;
+    let ingest = bind_ingest(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let probes = bind_probes(config).await?;
 
@@ -146,6 +151,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         ca,
         infra: tenants.infra(),
         write_access: writers.write_access.clone(),
+        ingest,
     };
     let agents = agents.start(context, &mut registry, &mut parts, &stop)?;
     listeners.extend(agents.changes);
@@ -160,6 +166,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         pages: agents.pages,
         ca: agents.ca,
         enrolment: agents.enrolment,
+        tokens: agents.tokens,
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
@@ -339,6 +346,32 @@ async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transp
     };
     let listener = bind("server.address", &server.address).await?;
     Ok((listener, transport))
+}
+
+/// Where agents connect.
+async fn bind_ingest(config: &CollectorConfig) -> anyhow::Result<Option<TcpListener>> {
+    let Some(ingest) = &config.ingest else {
+        return Ok(None);
+    };
+    check_file_limit(ingest.max_connections);
+    let listener = bind("ingest.address", &ingest.address).await?;
+    let address = listener.local_addr().context("the listener has no address")?;
+    tracing::info!(%address, "agents may connect");
+    Ok(Some(listener))
+}
+
+/// Warns if the limit on open files allows fewer connections than the settings.
+fn check_file_limit(max_connections: u32) {
+    let needed = OTHER_FILES + u64::from(max_connections);
+    match raise_file_limit() {
+        Ok(limit) if limit >= needed => {}
+        Ok(limit) => tracing::warn!(
+            limit,
+            needed,
+            "the limit on open files is too low for ingest.maxConnections; raise it, or lower the setting"
+        ),
+        Err(error) => tracing::warn!(%error, "the limit on open files cannot be raised"),
+    }
 }
 
 async fn bind_probes(config: &CollectorConfig) -> anyhow::Result<Option<TcpListener>> {

@@ -8,7 +8,7 @@
 
 mod attacks;
 mod certificates;
-mod kit;
+pub(crate) mod kit;
 mod lifecycle;
 mod load;
 mod real;

@@ -66,6 +66,7 @@ mod packaging_deb;
 mod packaging_units;
 mod parity;
 mod prometheus;
+mod push;
 mod push_agent;
 mod relay;
 mod service;

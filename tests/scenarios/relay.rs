@@ -28,16 +28,16 @@ mod lying;
 mod namespaces;
 
 /// A running relay.
-struct Relay {
+pub(crate) struct Relay {
     process: Process,
     connect: SocketAddr,
-    forward: SocketAddr,
+    pub(crate) forward: SocketAddr,
     probes: SocketAddr,
 }
 
 impl Relay {
     /// Starts a relay that allows loopback addresses with this port as destinations.
-    fn start(folder: &Path, port: u16, flags: &[&str]) -> Self {
+    pub(crate) fn start(folder: &Path, port: u16, flags: &[&str]) -> Self {
         let [connect, forward, probes] = [(); 3].map(|()| ports::free().unwrap());
         let process = Launch::new(bins::collector().unwrap())
             .args(["relay", "--connect.allow-cidrs=127.0.0.0/8"])
@@ -58,7 +58,7 @@ impl Relay {
     }
 
     /// A metric of the relay; `name` with its labels.
-    fn metric(&self, name: &str) -> f64 {
+    pub(crate) fn metric(&self, name: &str) -> f64 {
         let page = Client::plain(self.probes, STAGE_TIMEOUT).unwrap().get("/metrics");
         let page = page.unwrap().ok().unwrap();
         let line = page
@@ -391,4 +391,59 @@ fn packaged_policies_allow_the_ways_and_nothing_else() {
         policy["ingress"],
         serde_json::json!([{ "from": [from_collector, from_relay], "ports": [{ "protocol": "TCP", "port": 10911 }] }])
     );
+}
+
+#[test]
+fn packaged_policies_of_push_open_one_port_to_relays_and_vms() {
+    let collector = shipped("packaging/collector/kubernetes/infra/deployment.yaml");
+    let of_collector = collector.iter().find(|object| object["kind"] == "Deployment");
+    let of_collector = &of_collector.unwrap()["spec"]["template"]["metadata"]["labels"];
+    let relay = shipped("packaging/collector/kubernetes/relay.yaml");
+    let of_relay = relay.iter().find(|object| object["kind"] == "Deployment");
+    let of_relay = &of_relay.unwrap()["spec"]["template"]["metadata"]["labels"];
+    let objects = shipped("packaging/collector/kubernetes/push.yaml");
+    let find = |kind: &str, name: &str| {
+        let mut objects = objects.iter();
+        let found = objects.find(|object| object["kind"] == kind && object["metadata"]["name"] == name);
+        &found.unwrap()["spec"]
+    };
+    let port = |number: u16| serde_json::json!([{ "protocol": "TCP", "port": number }]);
+    let vms = serde_json::json!({ "matchLabels": { "kubevirt.io": "virt-launcher" } });
+
+    for (name, labels) in [
+        ("virtfleet-collector-ingest", of_collector),
+        ("virtfleet-relay-push", of_relay),
+    ] {
+        let service = find("Service", name);
+        assert_eq!(service["selector"], *labels);
+        assert_eq!(service["ports"].as_array().unwrap().len(), 1);
+        assert_eq!(
+            (&service["ports"][0]["port"], &service["ports"][0]["targetPort"]),
+            (&10913.into(), &10913.into())
+        );
+        assert_eq!(find("NetworkPolicy", name)["podSelector"]["matchLabels"], *labels);
+    }
+    let policy = find("NetworkPolicy", "virtfleet-collector-ingest");
+    assert_eq!(policy["policyTypes"], serde_json::json!(["Ingress"]));
+    let anywhere =
+        |pods: &serde_json::Value| serde_json::json!({ "namespaceSelector": {}, "podSelector": pods });
+    let relays = serde_json::json!({ "matchLabels": of_relay });
+    assert_eq!(
+        policy["ingress"],
+        serde_json::json!([{ "from": [anywhere(&relays), anywhere(&vms)], "ports": port(10913) }])
+    );
+    let policy = find("NetworkPolicy", "virtfleet-relay-push");
+    assert_eq!(
+        policy["ingress"],
+        serde_json::json!([{ "from": [{ "podSelector": vms }], "ports": port(10913) }]),
+        "only VMs of its own namespace"
+    );
+    assert_eq!(policy["egress"][0]["ports"], port(10913));
+    assert_eq!(
+        policy["egress"][0]["to"][0]["podSelector"]["matchLabels"],
+        *of_collector
+    );
+    // The collector's default is the port of the policies.
+    let ingest = virtfleet_collector::config::IngestSettings::default();
+    assert_eq!(ingest.address.parse::<SocketAddr>().unwrap().port(), 10913);
 }

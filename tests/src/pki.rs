@@ -50,6 +50,18 @@ impl Authority {
         Ok(Self { issuer })
     }
 
+    /// A kubelet's file: the client certificate of `user` (`system:node:<name>`) in `group`
+    /// (`system:nodes`), and its private key, in PEM.
+    pub fn kubelet(&self, user: &str, group: &str) -> Result<String> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name(user);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = new_key()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(certificate.pem() + &key.serialize_pem())
+    }
+
     /// Its certificate as PEM, for the peer's trust store.
     pub fn pem(&self) -> String {
         self.issuer.pem()

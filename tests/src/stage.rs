@@ -59,6 +59,10 @@ pub struct Stage {
     port: u16,
     /// Lifetime of the certificates that the collector issues; none: the stage issues them.
     lifetime: Option<&'static str>,
+    /// `scrape.allowCIDRs`.
+    allow: &'static str,
+    /// Further settings of the collector.
+    settings: String,
     folder: TempDir,
 }
 
@@ -87,6 +91,8 @@ impl Stage {
             api: ports::free()?,
             port: options.port,
             lifetime: None,
+            allow: "127.0.0.0/8",
+            settings: String::new(),
             folder,
         })
     }
@@ -107,6 +113,8 @@ impl Stage {
             api: ports::free()?,
             port: options.port,
             lifetime: Some(lifetime),
+            allow: "127.0.0.0/8",
+            settings: String::new(),
             folder,
         })
     }
@@ -220,18 +228,30 @@ impl Stage {
         Ok(())
     }
 
+    /// Sets further settings of the collector: whole lines of YAML.
+    pub fn set_settings(&mut self, settings: String) {
+        self.settings = settings;
+    }
+
+    /// Sets the only network in which the collector dials.
+    pub fn set_allowed(&mut self, network: &'static str) {
+        self.allow = network;
+    }
+
     /// The settings of the stage's collector.
     pub fn collector_config(&self, beat: Beat) -> String {
         format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{ folder: {} }}\n\
              server: {{ address: \"{}\" }}\nscrape:\n  interval: {}ms\n  timeout: {}ms\n  port: {}\n  \
-             allowCIDRs: [127.0.0.0/8]\n{}",
+             allowCIDRs: [{}]\n{}{}",
             self.manifests().display(),
             self.api,
             beat.interval.as_millis(),
             beat.timeout.as_millis(),
             self.port,
+            self.allow,
             self.certificates(),
+            self.settings,
         )
     }
 

@@ -24,6 +24,7 @@ use crate::{
     store::{PullHistory, Store, VmEntry},
     tenant::{Tenant, tenant},
     view::{AgentStatus, AgentView, GuestView, IdentityVerdict, SeverityCounts, VmState, VmView},
+    way::AgentWay,
 };
 
 /// The VM's keys: assignments, and values that it may share with other VMs.
@@ -155,16 +156,22 @@ fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, entry: &VmEntry)
         Some((_, None)) => AgentStatus::Up,
         Some((_, Some(_))) => AgentStatus::Silent,
     };
+    let pushed = pulls.pushed.filter(|_| state.can_answer());
     let dialled = vmi
-        .filter(|_| state.can_answer())
+        .filter(|_| state.can_answer() && pushed.is_none())
         .and_then(|vmi| store.address_of(vmi).ok());
+    let address = pushed.or(dialled);
+    let way = match pushed {
+        Some(peer) => Some(AgentWay::Push { peer }),
+        None => dialled.map(|_| store.way_of(entry)),
+    };
     let answer = pulls.answer.as_ref().map(|(_, answer)| answer);
     let seen: Option<UnixMs> = pulls.answer.as_ref().map(|(at, _)| *at);
     AgentView {
         status,
-        address: dialled,
-        way: dialled.map(|_| store.way_of(entry)),
-        verified_ms: pulls.verified_at(dialled),
+        address,
+        way,
+        verified_ms: pulls.verified_at(address),
         version: answer.map(|answer| answer.report.agent_version.to_string()),
         last_seen_ms: seen,
         last_try_ms: pulls.last_try.as_ref().map(|(at, _)| *at),

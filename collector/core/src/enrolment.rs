@@ -23,7 +23,7 @@ mod stable_hash;
 mod tests;
 
 pub use attempts::{AttemptHistory, AttemptLimits};
-pub use case::{CsrExchange, EnrolmentCase, EnrolmentSubject};
+pub use case::{CsrExchange, EnrolmentCase, EnrolmentSubject, VmProof};
 pub use decision::{EnrolmentDecision, decide, identity_uid};
 pub use expected_node::{ExpectedNode, NoExpectedNode};
 pub use fingerprint::KeyFingerprint;

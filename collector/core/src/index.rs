@@ -10,11 +10,15 @@
 mod change;
 mod expected_node;
 mod labels;
+mod pushed;
 mod touched;
 
-pub use self::labels::Owners;
+pub use self::{labels::Owners, pushed::NoVmAtAddress};
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashSet},
+    net::SocketAddr,
+};
 
 use virtfleet_wire::{
     finding::Finding,
@@ -26,15 +30,16 @@ use crate::{
     budget::{BudgetOwner, ReportBudget},
     detail,
     dial::{DialRules, DialTarget},
-    enrolment::EnrolmentSubject,
+    enrolment::{EnrolmentSubject, VmProof},
     expected::ExpectedIdentity,
-    facts::{FactKey, InfraNode, InventoryEvent},
+    facts::{FactKey, InfraNode, InventoryEvent, Vmi},
     findings::{self, Gap, keep_since},
     keys::SharedValue,
     pull_result::{Failure, FailureClass, PullResult},
     snapshot,
     store::{Store, VmEntry},
     view::{ClusterStatus, FleetSnapshot, Gaps, VmDetail, VmState},
+    way::AgentWay,
 };
 
 /// Joined state of the fleet.
@@ -129,6 +134,7 @@ impl FleetIndex {
             return false;
         };
         entry.pulls.record_verification(&pull);
+        entry.pulls.pushed = pull.address.filter(|_| pull.pushed);
         let failure = match pull.outcome {
             Ok(mut answer) => {
                 let before = entry.pulls.answer.take();
@@ -247,8 +253,15 @@ impl FleetIndex {
     /// [`FailureClass::NoAddress`]: the VM is unknown, does not run or has no address.
     /// [`FailureClass::NotAllowed`]: none of its addresses may be dialled.
     pub fn dial(&self, key: &VmKey) -> Result<DialTarget, Failure> {
+        let (entry, vmi) = self.running(key)?;
+        let (address, way) = (self.store.address_of(vmi)?, self.store.way_of(entry));
+        Ok(target(key, entry, vmi, address, way))
+    }
+
+    /// A VM whose agent can answer.
+    fn running(&self, key: &VmKey) -> Result<(&VmEntry, &Vmi), Failure> {
         let refuse = |message: String| Failure::new(FailureClass::NoAddress, message);
-        let entry = self.store.vms.get(key);
+        let entry = self.store.vms.get(key).map(Box::as_ref);
         let entry = entry.ok_or_else(|| refuse(format!("there is no VM {key} in the inventory")))?;
         let state = entry.view.as_ref().map(|view| view.state);
         let vmi = entry
@@ -259,25 +272,29 @@ impl FleetIndex {
             let state = state.map_or("unknown", VmState::as_str);
             refuse(format!("{key} is {state}, so its agent cannot answer"))
         })?;
-        Ok(DialTarget {
-            key: key.clone(),
-            uid: vmi.uid.clone(),
-            // The VMI itself names its VirtualMachine, also while that is not in the inventory.
-            vm_uid: vmi
-                .owner
-                .clone()
-                .or_else(|| entry.vm.as_ref().and_then(|vm| vm.uid.clone())),
-            address: self.store.address_of(vmi)?,
-            way: self.store.way_of(entry),
-        })
+        Ok((entry, vmi))
     }
 
-    /// What enrolment must know of a VM; none if it cannot be dialled.
-    pub fn enrolment_subject(&self, key: &VmKey) -> Option<EnrolmentSubject> {
-        let target = self.dial(key).ok()?;
+    /// What enrolment must know now of the VM of `target`, which `proof` names; none if it is gone,
+    /// or cannot be reached at that address any more.
+    pub fn enrolment_subject(&self, target: &DialTarget, proof: VmProof) -> Option<EnrolmentSubject> {
+        let key = &target.key;
+        let (target, sharers) = match target.way {
+            AgentWay::Push { peer } => (
+                self.pushed_target(key, peer).ok()?,
+                match proof {
+                    VmProof::Address => self.sharers_at(key, peer.ip())?,
+                    VmProof::Shown => Vec::new(),
+                },
+            ),
+            AgentWay::Direct | AgentWay::Relay(_) => {
+                let target = self.dial(key).ok()?;
+                let shared = SharedValue::Address(target.address);
+                let (sharers, _) = self.store.shared_values.others(&shared, key);
+                (target, sharers)
+            }
+        };
         let vmi = self.store.vms.get(key)?.vmi.as_deref()?;
-        let shared = SharedValue::Address(target.address);
-        let (sharers, _) = self.store.shared_values.others(&shared, key);
         Some(EnrolmentSubject {
             target,
             expected: ExpectedIdentity::of(vmi),
@@ -307,6 +324,21 @@ impl FleetIndex {
     }
 }
 
+/// The target of a VM's agent at an address.
+fn target(key: &VmKey, entry: &VmEntry, vmi: &Vmi, address: SocketAddr, way: AgentWay) -> DialTarget {
+    DialTarget {
+        key: key.clone(),
+        uid: vmi.uid.clone(),
+        // The VMI itself names its VirtualMachine, also while that is not in the inventory.
+        vm_uid: vmi
+            .owner
+            .clone()
+            .or_else(|| entry.vm.as_ref().and_then(|vm| vm.uid.clone())),
+        address,
+        way,
+    }
+}
+
 fn budget_owner(key: &VmKey, cluster: Option<&ClusterName>) -> BudgetOwner {
     cluster.map_or_else(
         || BudgetOwner::Namespace(key.namespace.clone()),
@@ -328,6 +360,8 @@ mod older_tests;
 mod order;
 #[cfg(test)]
 mod pending_tests;
+#[cfg(test)]
+mod pushed_tests;
 #[cfg(test)]
 mod scale_tests;
 #[cfg(test)]

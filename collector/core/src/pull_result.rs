@@ -23,8 +23,11 @@ pub struct PullResult {
     pub vm: VmKey,
     /// End of the pull.
     pub at: UnixMs,
-    /// The dialled address; none when no address of the VM may be dialled.
+    /// The dialled address; none when no address of the VM may be dialled. With `pushed` the
+    /// address from which the agent connected.
     pub address: Option<SocketAddr>,
+    /// Whether the agent opened the connection of this pull.
+    pub pushed: bool,
     /// The answer or the failure.
     pub outcome: Result<Answer, Failure>,
 }

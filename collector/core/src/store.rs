@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
@@ -36,6 +36,8 @@ pub(crate) struct PullHistory {
     /// Consecutive slow answers; none if the last answer was not slow.
     pub(crate) slow: Option<Streak>,
     pub(crate) verified: Option<Verified>,
+    /// Where the agent connected from, if the last pull used such a connection.
+    pub(crate) pushed: Option<SocketAddr>,
 }
 
 /// Consecutive pulls of an agent that failed, or were slow.
@@ -143,6 +145,7 @@ pub(crate) struct Store {
     pub(crate) moves_by_vm: BTreeMap<VmKey, BTreeSet<String>>,
     pub(crate) launchers: BTreeMap<(Namespace, String), LauncherPod>,
     launchers_by_vm: HashMap<VmKey, SmallSet<String>>,
+    launchers_by_address: HashMap<IpAddr, SmallSet<(Namespace, String)>>,
     pub(crate) shared_values: SharedValues,
     pub(crate) vms_by_host: VmsBy<NodeName>,
     pub(crate) vms_by_namespace: VmsBy<Namespace>,
@@ -220,10 +223,27 @@ impl Store {
     ) -> Option<LauncherPod> {
         let key = (namespace.clone(), name.to_owned());
         let added = new.as_ref().and_then(LauncherPod::key);
+        let addresses = |pod: &LauncherPod| pod.addresses.iter().map(IpAddr::to_canonical).collect();
+        let new_addresses: Vec<IpAddr> = new.as_ref().map(addresses).unwrap_or_default();
         let old = match new {
-            Some(pod) => self.launchers.insert(key, pod),
+            Some(pod) => self.launchers.insert(key.clone(), pod),
             None => self.launchers.remove(&key),
         };
+        let old_addresses: Vec<IpAddr> = old.as_ref().map(addresses).unwrap_or_default();
+        for address in old_addresses {
+            if let Some(pods) = self.launchers_by_address.get_mut(&address) {
+                pods.remove(&key);
+                if pods.is_empty() {
+                    self.launchers_by_address.remove(&address);
+                }
+            }
+        }
+        for address in new_addresses {
+            self.launchers_by_address
+                .entry(address)
+                .or_default()
+                .insert(key.clone());
+        }
         if let Some(vm) = old.as_ref().and_then(LauncherPod::key)
             && let Some(names) = self.launchers_by_vm.get_mut(&vm)
         {
@@ -247,6 +267,14 @@ impl Store {
         let pods = names.filter_map(|name| self.launchers.get(&(vmi.key.namespace.clone(), name.clone())));
         pods.filter(|pod| pod.carries(vmi))
             .max_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)))
+    }
+
+    /// The virt-launcher pods with this address, whatever their state.
+    pub(crate) fn launchers_at(&self, address: IpAddr) -> impl Iterator<Item = &LauncherPod> {
+        let keys = self.launchers_by_address.get(&address.to_canonical());
+        keys.into_iter()
+            .flatten()
+            .filter_map(|key| self.launchers.get(key))
     }
 
     /// The address at which the agent of a VMI is dialled, or why there is none.

@@ -205,9 +205,9 @@ impl SeverityCounts {
 pub struct AgentView {
     /// Status.
     pub status: AgentStatus,
-    /// The address that is dialled.
+    /// The address that is dialled, or from which the agent has connected (`way`).
     pub address: Option<SocketAddr>,
-    /// How that address is reached; none if there is none.
+    /// How the agent is reached; none if there is no address.
     #[serde(default)]
     pub way: Option<AgentWay>,
     /// Time of the last verification of its certificate at that address; none if the last pulls did

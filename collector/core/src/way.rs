@@ -1,10 +1,15 @@
-//! Ways from the collector to an agent: direct, or through a relay in the tenant's network.
+//! Ways between the collector and an agent: direct, through a relay in the tenant's network, or
+//! over a connection that the agent opened (push).
 //!
 //! A relay passes bytes below TLS. The collector verifies the agent's certificate on every way, so
 //! a relay can prevent answers but not read or forge them. A further way, such as VSOCK, becomes a
 //! variant of [`AgentWay`].
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -26,6 +31,12 @@ pub enum AgentWay {
     /// The collector connects to the relay of the VM's user cluster, which connects to the VM's
     /// address.
     Relay(RelayWay),
+    /// The agent has connected to the collector, which sends its requests over that connection. The
+    /// VM is not dialled meanwhile.
+    Push {
+        /// Address and port from which the agent connected: of the VM, of a relay, or of a NAT.
+        peer: SocketAddr,
+    },
 }
 
 /// The relay of a user cluster: `spec.relay` of its `UserCluster`.
@@ -59,6 +70,7 @@ impl fmt::Display for AgentWay {
         match self {
             Self::Direct => f.write_str("direct"),
             Self::Relay(relay) => write!(f, "relay of UserCluster {} ({})", relay.cluster, relay.address),
+            Self::Push { peer } => write!(f, "push from {peer}"),
         }
     }
 }
@@ -69,7 +81,24 @@ impl AgentWay {
         match self {
             Self::Direct => format!("{self}: no relay is configured for its user cluster"),
             Self::Relay(_) => self.to_string(),
+            Self::Push { .. } => {
+                format!("{self}: the agent has connected, so the VM is not dialled")
+            }
         }
+    }
+
+    /// The kind of the way, as in JSON.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Relay(_) => "relay",
+            Self::Push { .. } => "push",
+        }
+    }
+
+    /// Whether the agent opened the connection.
+    pub fn is_push(&self) -> bool {
+        matches!(self, Self::Push { .. })
     }
 
     /// Adds the way to the message of a failure, unless it is direct. A relay is another possible
@@ -81,6 +110,15 @@ impl AgentWay {
             Self::Relay(_) => Failure::new(
                 failure.class,
                 format_args!("through the {self}: {}", failure.message()),
+            ),
+            // Why an agent has no certificate does not depend on the way.
+            Self::Push { .. } if failure.enrolment.is_some() => failure,
+            Self::Push { peer } => Failure::new(
+                failure.class,
+                format_args!(
+                    "over the connection that the agent opened from {peer}: {}",
+                    failure.message()
+                ),
             ),
         }
     }
@@ -128,5 +166,28 @@ mod tests {
             explained.message(),
             "through the relay of UserCluster a (relay.a.svc:10915): TLS failed"
         );
+    }
+
+    #[test]
+    fn push_names_the_peer() {
+        let peer = "10.0.0.5:40000".parse().unwrap();
+        let way = AgentWay::Push { peer };
+        assert_eq!(
+            serde_json::to_value(&way).unwrap(),
+            serde_json::json!({ "kind": "push", "peer": "10.0.0.5:40000" })
+        );
+        assert!(
+            way.describe().starts_with("push from 10.0.0.5:40000: "),
+            "{}",
+            way.describe()
+        );
+        let explained = way.explain(Failure::new(FailureClass::Timeout, "no answer"));
+        assert_eq!(
+            explained.message(),
+            "over the connection that the agent opened from 10.0.0.5:40000: no answer"
+        );
+        for way in [AgentWay::Direct, AgentWay::Relay(relay(&[])), way] {
+            assert_eq!(serde_json::to_value(&way).unwrap()["kind"], way.kind());
+        }
     }
 }

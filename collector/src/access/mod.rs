@@ -353,6 +353,10 @@ fn lacks(caller: &Caller, right: &AccessRight) -> AccessError {
         AccessRight::Write(WriteResource::Vms) => {
             ("update vms.virtfleet.io in all namespaces", "virtfleet-admin")
         }
+        AccessRight::Write(WriteResource::JoinTokens) => (
+            "update jointokens.virtfleet.io in all namespaces",
+            "virtfleet-admin",
+        ),
         AccessRight::Write(WriteResource::CertificateAuthorities) => (
             "update certificateauthorities.virtfleet.io in all namespaces",
             "virtfleet-admin",

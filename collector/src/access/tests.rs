@@ -131,6 +131,8 @@ async fn rbac_decides_what_a_token_may_see() {
     for (token, resource, allowed) in [
         ("root", WriteResource::Vms, true),
         ("root", WriteResource::CertificateAuthorities, true),
+        ("root", WriteResource::JoinTokens, true),
+        ("alice", WriteResource::JoinTokens, false),
         ("alice", WriteResource::Vms, false),
         ("alice", WriteResource::CertificateAuthorities, false),
     ] {

@@ -342,6 +342,7 @@ fn pulls(fleet: &Fleet, tenant: &str) {
         vm: key(number),
         at: 1_000,
         address: address(number),
+        pushed: false,
         outcome,
     };
     fleet.record_pull(pull(1, Ok(answer)));

@@ -32,6 +32,7 @@ mod sd;
 mod tenant_answer;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tokens;
 mod vm;
 mod vm_page;
 mod vms;
@@ -52,10 +53,11 @@ pub(crate) use labels::action_name;
 pub(crate) use param::MAX_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
+pub use tokens::TokenRevocation;
 
 use crate::{
     access::AccessControl, ca::CaService, enrolment::EnrolmentAdmin, fleet::FleetRead,
-    labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy,
+    labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy, tokens::JoinTokenBook,
 };
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
@@ -79,6 +81,8 @@ pub struct ApiState {
     pub ca: Option<CaService>,
     /// The recorded keys of agents; none without enrolment.
     pub enrolment: Option<Arc<EnrolmentAdmin>>,
+    /// Join tokens; none without enrolment and ingest.
+    pub tokens: Option<Arc<JoinTokenBook>>,
     /// The collector's own metrics.
     pub registry: Arc<Registry>,
     /// Mount point of proc, for the metrics of the collector's process; usually `/proc`.

@@ -94,7 +94,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         .map(|name| {
             json!({
                 "name": name, "in": "path", "required": true,
-                "description": format!("The VM's {name}."), "schema": { "type": "string" },
+                "description": path_param_text(name), "schema": { "type": "string" },
             })
         })
         .chain(query.map(super::param::Param::openapi))
@@ -109,6 +109,13 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
         });
     }
     operation
+}
+
+fn path_param_text(name: &str) -> String {
+    match name {
+        "id" => "The join token's id.".to_owned(),
+        _ => format!("The VM's {name}."),
+    }
 }
 
 /// The names in `{…}`.

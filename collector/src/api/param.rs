@@ -111,6 +111,9 @@ pub(super) const ENROLMENT_FILTERS: &[Param] = &[
     },
 ];
 
+/// Selects join tokens.
+pub(super) const TOKEN_FILTERS: &[Param] = &[names("cluster", "Only tokens of these user clusters.")];
+
 /// Selects hosts.
 pub(super) const HOST_FILTERS: &[Param] = &[
     names("zone", "Only hosts of these zones."),

@@ -196,6 +196,7 @@ async fn service_discovery_has_prometheus_shape() {
                 "__meta_virtfleet_zone": "eu-a", "__meta_virtfleet_region": "eu",
                 "__meta_virtfleet_infra_node": "infra-1", "__meta_virtfleet_user_node": "worker-0.prod",
                 "__meta_virtfleet_uid": "uid-cluster-a-worker-0", "__meta_virtfleet_state": "running",
+                "__meta_virtfleet_way": "direct",
             },
         })
     );

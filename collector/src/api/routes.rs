@@ -10,6 +10,7 @@ use crate::{
     access::WriteResource,
     ca::{CaStatus, Rotation},
     enrolment::EnrolmentItem,
+    tokens::{CreatedToken, JoinTokenView, TokenCreation},
 };
 
 use super::{
@@ -21,11 +22,12 @@ use super::{
     labels::{self, LabelView},
     openapi,
     param::{
-        ENROLMENT_FILTERS, FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, VM_FILTERS,
-        WAIT,
+        ENROLMENT_FILTERS, FINDING_FILTERS, HOST_FILTERS, LABEL_FILTERS, LABEL_OWNERS, PAGING, TOKEN_FILTERS,
+        VM_FILTERS, WAIT,
     },
     reply::PEM_CONTENT_TYPE,
     sd::{self, TargetGroup},
+    tokens::{self, TokenRevocation},
     vm, vms,
 };
 
@@ -91,6 +93,45 @@ pub(super) const ROUTES: &[Route] = &[
         access: RouteAccess::WholeFleet,
         errors: &[404],
         answer: Handler::Snapshot(enrolment::list),
+    },
+    Route {
+        path: "/api/v1/tokens",
+        id: "listTokens",
+        summary: "Join tokens, without their secrets.",
+        params: &[TOKEN_FILTERS, PAGING],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<List<JoinTokenView>>),
+        access: RouteAccess::WholeFleet,
+        errors: &[404],
+        answer: Handler::Snapshot(tokens::list),
+    },
+    Route {
+        path: "/api/v1/tokens",
+        id: "createToken",
+        summary: "Creates a join token, with which agents of a user cluster enrol over connections that they open.",
+        params: &[],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<CreatedToken>),
+        access: RouteAccess::Change(WriteResource::JoinTokens),
+        errors: &[404, 415, 503],
+        answer: Handler::Change {
+            body: SchemaGenerator::subschema_for::<TokenCreation>,
+            run: tokens::create,
+        },
+    },
+    Route {
+        path: "/api/v1/tokens/{id}/revoke",
+        id: "revokeToken",
+        summary: "Ends a join token; certificates that were issued before stay valid.",
+        params: &[],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<JoinTokenView>),
+        access: RouteAccess::Change(WriteResource::JoinTokens),
+        errors: &[404, 415, 503],
+        answer: Handler::Change {
+            body: SchemaGenerator::subschema_for::<TokenRevocation>,
+            run: tokens::revoke,
+        },
     },
     Route {
         path: "/api/v1/hosts",

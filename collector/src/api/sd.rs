@@ -1,5 +1,9 @@
 //! `GET /sd`: Prometheus' HTTP service discovery (Prometheus documentation, "Writing HTTP service
 //! discovery"): one target group for every VM whose agent was verified; always the complete list.
+//!
+//! An agent that has connected to the collector has no address that Prometheus could dial: it is
+//! listed under a name below `.invalid` (RFC 2606), for a Prometheus that scrapes through the
+//! collector.
 
 use std::{
     cmp::Ordering,
@@ -12,15 +16,19 @@ use serde::{Deserialize, Serialize};
 use virtfleet_collector_core::{
     pull_result::UnixMs,
     view::{AgentStatus, VmView},
+    way::AgentWay,
 };
-use virtfleet_wire::ids::{ClusterName, NodeName, Uid, VmKey};
+use virtfleet_wire::{
+    ids::{ClusterName, NodeName, Uid, VmKey},
+    settings::AGENT_PORT,
+};
 
 use super::{error::ApiError, reply::Reply, router::ApiRequest};
 
 /// One target group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TargetGroup {
-    /// `address:port` of the agent: always one entry.
+    /// `address:port` of the agent, or `name.namespace.push.invalid:port`: always one entry.
     pub targets: Vec<String>,
     /// Labels of the target. Empty labels are omitted, which is the same for Prometheus.
     pub labels: BTreeMap<String, String>,
@@ -45,7 +53,8 @@ pub(super) fn targets(request: &ApiRequest) -> Result<Reply, ApiError> {
 
 /// Prometheus would attribute whatever answers at an address to the VM in the labels. So the list
 /// has only agents whose certificates the collector verified in its last attempts, and each address
-/// once: for the VM verified there last, whoever may see that one.
+/// once: for the VM verified there last, whoever may see that one. The address from which an agent
+/// has connected is its own.
 fn listed<'a>(vms: impl Iterator<Item = &'a VmView>) -> Vec<(&'a VmView, SocketAddr)> {
     let verified: Vec<_> = vms.filter_map(|vm| Some((vm, target(vm)?))).collect();
     let mut last: HashMap<SocketAddr, (UnixMs, usize)> = HashMap::new();
@@ -97,9 +106,17 @@ fn group(vm: &VmView, address: SocketAddr) -> TargetGroup {
         ),
         ("__meta_virtfleet_uid", text(vm.uid.as_ref().map(Uid::as_str))),
         ("__meta_virtfleet_state", vm.state.as_str().to_owned()),
+        (
+            "__meta_virtfleet_way",
+            text(vm.agent.way.as_ref().map(AgentWay::kind)),
+        ),
     ];
+    let target = match vm.agent.way {
+        Some(AgentWay::Push { .. }) => format!("{}.{}.push.invalid:{AGENT_PORT}", vm.name, vm.namespace),
+        _ => address.to_string(),
+    };
     TargetGroup {
-        targets: vec![address.to_string()],
+        targets: vec![target],
         labels: labels
             .into_iter()
             .filter(|(_, value)| !value.is_empty())

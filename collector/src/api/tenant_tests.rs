@@ -462,6 +462,7 @@ async fn a_long_poll_of_a_tenant_ends_with_its_own_changes_only() {
                 vm,
                 at: 2_000,
                 address: None,
+                pushed: false,
                 outcome: Err(failure),
             });
     };

@@ -177,6 +177,7 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
             &[key("cluster-a", "worker-2")],
             WriteAccess::fixed(true),
         ))),
+        tokens: None,
         ca: Some(CaService::in_memory()),
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),

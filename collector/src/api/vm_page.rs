@@ -10,6 +10,7 @@ use virtfleet_collector_core::pull_result::FailureClass;
 use virtfleet_wire::exposition;
 
 use super::{error::ApiError, router::ApiRequest, vm};
+use crate::scrape::PageError;
 
 pub(super) async fn page(request: &ApiRequest) -> Result<Response, ApiError> {
     let key = vm::key(request)?;
@@ -30,7 +31,15 @@ pub(super) async fn page(request: &ApiRequest) -> Result<Response, ApiError> {
             Body::from_stream(page),
         )
             .into_response()),
-        Err(failure) => {
+        Err(PageError::Busy(vm)) => Err(ApiError::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "agent_busy",
+            format!(
+                "the agent of {vm} has connected to this collector, and a pull or another page uses its only connection"
+            ),
+            "try again, and read each page from one place only",
+        )),
+        Err(PageError::Agent(failure)) => {
             let failure = request.visible_failure(failure);
             let status = match failure.class {
                 FailureClass::NoAddress | FailureClass::NotAllowed => StatusCode::SERVICE_UNAVAILABLE,

@@ -8,7 +8,7 @@ use virtfleet_wire::{
     settings::Span,
 };
 
-use super::{CollectorConfig, ServerSettings, check_access, check_enrolment};
+use super::{CollectorConfig, ServerSettings, check_access, check_enrolment, check_ingest};
 
 /// All problems, with the file and line of the value.
 pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem> {
@@ -24,6 +24,7 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
     live(config, origins, &mut report);
     writes(config, &mut report);
     check_enrolment::check(config, origins, &mut report);
+    check_ingest::check(config, &mut report);
 
     let server = &config.server;
     let tls = &server.tls;

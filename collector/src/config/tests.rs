@@ -281,3 +281,39 @@ fn tokens_replace_the_client_certificate() {
         );
     }
 }
+
+#[test]
+fn the_port_for_agents_is_off_and_its_settings_are_checked() {
+    assert_eq!(CollectorConfig::default().ingest, None);
+    let enrolment = "enrolment: {trustDomain: d}\n";
+    assert_eq!(
+        problems(&format!("{enrolment}ingest: {{}}\n")),
+        Vec::<String>::new()
+    );
+    for (text, parts) in [
+        ("ingest: {}\n", &["ingest: has no effect"][..]),
+        (
+            "enrolment: {trustDomain: d}\ningest: {address: ':10913', maxConnections: 0, maxAge: 500ms}\n",
+            &["ingest.address: ", "ingest.maxConnections: ", "ingest.maxAge: "],
+        ),
+        (
+            "enrolment: {trustDomain: d}\nserver: {address: '127.0.0.1:10913'}\ningest: {address: \
+             '127.0.0.1:10913', handshakeTimeout: 2m, maxUnverified: 0, maxUnverifiedPerPeer: 0}\n",
+            &[
+                "is also server.address",
+                "ingest.handshakeTimeout: ",
+                "ingest.maxUnverified: ",
+                "ingest.maxUnverifiedPerPeer: ",
+            ],
+        ),
+    ] {
+        let found = problems(text);
+        assert_eq!(found.len(), parts.len(), "{found:?}");
+        for part in parts {
+            assert!(
+                found.iter().any(|problem| problem.contains(part)),
+                "{part}: {found:?}"
+            );
+        }
+    }
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use ipnet::IpNet;
 use virtfleet_collector_core::view::VmState;
 use virtfleet_wire::duration::Span;
 
@@ -248,6 +249,50 @@ pub(super) enum QueryCommand {
     /// Certificates of agents: recorded keys, revocation
     #[command(subcommand, visible_alias = "enrollment")]
     Enrolment(EnrolmentCommand),
+    /// Join tokens, with which agents enrol that connect to the collector from elsewhere
+    #[command(subcommand)]
+    Token(TokenCommand),
+}
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TokenCommand {
+    /// Create a token for the VMs of a user cluster, and print it once
+    Create {
+        #[command(flatten)]
+        args: TokenCreateArgs,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// List tokens, without their secrets
+    List {
+        /// Only tokens of these user clusters
+        #[arg(long, value_delimiter = ',')]
+        cluster: Vec<String>,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// End a token; certificates that were issued before stay valid
+    Revoke {
+        /// The token's id
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+}
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct TokenCreateArgs {
+    /// The user cluster
+    #[arg(value_name = "CLUSTER")]
+    pub(super) cluster: String,
+    /// Time until the token ends, e.g. 12h
+    #[arg(long, value_name = "TIME", default_value = "24h")]
+    pub(super) ttl: Span,
+    /// Accept the token from addresses of this network: that of a relay or a NAT; may be repeated
+    /// [default: only from addresses of the VM's own virt-launcher pod]
+    #[arg(long, value_name = "NETWORK", value_delimiter = ',')]
+    pub(super) from: Vec<IpNet>,
 }
 
 #[derive(Debug, Subcommand)]

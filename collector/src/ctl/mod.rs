@@ -29,6 +29,7 @@ mod table;
 mod target;
 mod text;
 mod token_file;
+mod tokens;
 mod transport;
 mod view;
 mod watch;

@@ -9,7 +9,7 @@ use crate::enrolment::EnrolmentAction;
 use super::{
     ca,
     cli::{
-        CaCommand, Cli, EnrolmentCommand, LabelsCommand, PolicyCommand, Program, QueryCommand,
+        CaCommand, Cli, EnrolmentCommand, LabelsCommand, PolicyCommand, Program, QueryCommand, TokenCommand,
         TopLevelCommand,
     },
     client::Client,
@@ -21,7 +21,7 @@ use super::{
     rendered::render,
     summary::summary,
     target::{self, Target},
-    watch,
+    tokens, watch,
 };
 
 /// The program. Exit codes: 0 ok, 1 failure, 2 usage, 4 not found. `args[0]` is used only for
@@ -62,6 +62,7 @@ pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
             QueryCommand::Labels(LabelsCommand::Policy(_)) => Some("labels policy test"),
             QueryCommand::Ca(CaCommand::Rotate { .. }) => Some("ca rotate"),
             QueryCommand::Enrolment(_) => Some("enrolment"),
+            QueryCommand::Token(_) => Some("token"),
             _ => None,
         };
         if let Some(once) = once {
@@ -116,6 +117,8 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
         QueryCommand::Enrolment(EnrolmentCommand::Reset { .. }) => {
             enrolment::change(&target.path, EnrolmentAction::Reset, &client)?
         }
+        QueryCommand::Token(TokenCommand::Create { args, .. }) => tokens::create(args, &client)?,
+        QueryCommand::Token(TokenCommand::Revoke { .. }) => tokens::revoke(&target.path, &client)?,
         _ => client.get(&target.path, &target.query, Duration::ZERO)?,
     };
     let text = render(target::show(&cli.command), &target, &answer, console)?;

@@ -1,11 +1,15 @@
 //! The request of a command: path, query, and the view for the response.
 
-use virtfleet_collector_core::view::{List, VmView};
+use virtfleet_collector_core::{
+    join_token::JoinTokenId,
+    view::{List, VmView},
+};
 use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
 
 use super::{
     cli::{
-        CaCommand, EnrolmentCommand, LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, VmFilters,
+        CaCommand, EnrolmentCommand, LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, TokenCommand,
+        VmFilters,
     },
     client::{ApiResponse, Client},
     fail::Fail,
@@ -74,6 +78,29 @@ impl Target {
                 view: view::enrolment,
                 list: false,
             },
+            QueryCommand::Token(command) => Self::token(command)?,
+        })
+    }
+
+    fn token(command: &TokenCommand) -> Result<Self, Fail> {
+        let tokens = "/api/v1/tokens";
+        Ok(match command {
+            TokenCommand::List { cluster, .. } => {
+                Self::list(tokens, query(&[("cluster", cluster)]), view::tokens)
+            }
+            TokenCommand::Create { .. } => Self {
+                list: false,
+                ..Self::list(tokens, Vec::new(), view::created_token)
+            },
+            TokenCommand::Revoke { id, .. } => {
+                let id: JoinTokenId = id
+                    .parse()
+                    .map_err(|error: InvalidId| Fail::Usage(error.to_string()))?;
+                Self {
+                    list: false,
+                    ..Self::list(&format!("{tokens}/{id}/revoke"), Vec::new(), view::token)
+                }
+            }
         })
     }
 
@@ -141,6 +168,11 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
             EnrolmentCommand::List { show, .. }
             | EnrolmentCommand::Revoke { show, .. }
             | EnrolmentCommand::Reset { show, .. },
+        )
+        | QueryCommand::Token(
+            TokenCommand::Create { show, .. }
+            | TokenCommand::List { show, .. }
+            | TokenCommand::Revoke { show, .. },
         ) => show,
     }
 }

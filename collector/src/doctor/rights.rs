@@ -166,6 +166,8 @@ const REVIEW_ROWS: [RightRow; 2] = [
     ),
 ];
 
+/// Secret of the join tokens.
+const TOKEN_SECRET: &str = "virtfleet-join-tokens";
 /// Packaged namespace of the kubeconfigs of user clusters.
 const KUBECONFIG_NAMESPACE: &str = "virtfleet-kubeconfigs";
 
@@ -224,7 +226,7 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
         );
     }
     if let Some(enrolment) = &config.enrolment {
-        for (verb, resource, name, status, without) in enrolment_rights(enrolment) {
+        for (verb, resource, name, status, without) in enrolment_rights(enrolment, config.ingest.is_some()) {
             one(verb, "", resource, own_namespace, name, status, without);
         }
     }
@@ -276,8 +278,8 @@ type EnrolmentRight<'a> = (
     &'static str,
 );
 
-/// Rights on the Secrets of the authority and on the records of enrolment.
-fn enrolment_rights(enrolment: &EnrolmentSettings) -> Vec<EnrolmentRight<'_>> {
+/// Rights on the Secrets of the authority and of join tokens, and on the records of enrolment.
+fn enrolment_rights(enrolment: &EnrolmentSettings, has_tokens: bool) -> Vec<EnrolmentRight<'_>> {
     let (secrets, fail, warn) = ("secrets", CheckStatus::Fail, CheckStatus::Warn);
     let create = "the Secret of the authority cannot be created; create it empty by hand";
     let update = "no root can be rotated and no certificate denied";
@@ -297,6 +299,10 @@ fn enrolment_rights(enrolment: &EnrolmentSettings) -> Vec<EnrolmentRight<'_>> {
     let records = Some("virtfleet-enrolments-00");
     for (verb, name) in [("create", None), ("get", records), ("update", records)] {
         rights.push((verb, "configmaps", name, fail, without));
+    }
+    if has_tokens {
+        let without = "no agent enrols with a join token";
+        rights.extend(["get", "update"].map(|verb| (verb, secrets, Some(TOKEN_SECRET), warn, without)));
     }
     rights
 }

@@ -1,6 +1,9 @@
 //! What an admin sees and changes: list, revoke, reset.
 
-use std::sync::Arc;
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,6 +16,9 @@ use virtfleet_wire::ids::{Namespace, VmKey, VmName};
 
 use super::{Enroller, clock::unix_seconds, records::RecordError};
 use crate::leader::WriteAccess;
+
+/// Stands for the address of an agent that has not connected.
+const NO_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// What an admin does with the enrolment of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -129,7 +135,10 @@ impl EnrolmentAdmin {
         known: Option<EnrolmentRecord>,
         action: EnrolmentAction,
     ) -> Result<EnrolmentRecord, AdminError> {
-        let target = self.enroller.fleet().dial(vm).ok();
+        let fleet = self.enroller.fleet();
+        // A VM that cannot be dialled may have an agent that connects.
+        let target = fleet.dial(vm).or_else(|_| fleet.pushed_target(vm, NO_PEER));
+        let target = target.ok();
         let present = target.as_ref().and_then(|target| target.incarnation().cloned());
         match action {
             EnrolmentAction::Reset => {

@@ -5,8 +5,8 @@ use hyper::{Request, StatusCode, header};
 use serde::Serialize;
 use virtfleet_collector_core::enrolment::{EnrolmentReason, KeyFingerprint};
 use virtfleet_wire::enrolment::{
-    CERTIFICATE_PATH, EnrolmentAnswer, EnrolmentError, EnrolmentRequest, IssuedCertificate, MAX_BODY_BYTES,
-    REQUEST_PATH,
+    CERTIFICATE_PATH, CLAIM_PATH, EnrolmentAnswer, EnrolmentClaim, EnrolmentError, EnrolmentRequest,
+    IssuedCertificate, MAX_BODY_BYTES, MAX_TOKEN_BYTES, REQUEST_PATH,
 };
 
 use super::failure::EnrolmentFailure;
@@ -40,6 +40,24 @@ impl<'a> EnrolmentChannel<'a> {
     /// The peer's key.
     pub(super) fn key(&self) -> KeyFingerprint {
         self.key
+    }
+
+    /// Asks which VM the agent says it is, and for its join token.
+    pub(super) async fn claim(&mut self) -> Result<EnrolmentClaim, EnrolmentFailure> {
+        let malformed = |why: &dyn std::fmt::Display| {
+            EnrolmentFailure::new(EnrolmentReason::Malformed, format!("{CLAIM_PATH} answered {why}"))
+        };
+        let (status, body) = self.post(CLAIM_PATH, &serde_json::json!({})).await?;
+        if status != StatusCode::OK {
+            return Err(self.refused(CLAIM_PATH, status, &body));
+        }
+        // The error of the parser could contain a part of the token.
+        let claim: EnrolmentClaim =
+            serde_json::from_slice(&body).map_err(|_| malformed(&"no claim with evidence"))?;
+        match &claim.token {
+            Some(token) if token.len() > MAX_TOKEN_BYTES => Err(malformed(&"a token that is too long")),
+            _ => Ok(claim),
+        }
     }
 
     /// Asks for a CSR.

@@ -7,8 +7,9 @@ use std::{
 
 use virtfleet_collector_core::{
     dial::DialTarget,
-    enrolment::{AttemptLimits, EnrolmentReason, EnrolmentState, identity_uid},
+    enrolment::{AttemptLimits, EnrolmentReason, EnrolmentState, VmProof, identity_uid},
     pull_result::{Failure, FailureClass},
+    way::AgentWay,
 };
 use virtfleet_runtime::tls::ClientTls;
 use virtfleet_wire::ids::VmKey;
@@ -26,7 +27,9 @@ use super::{
 use crate::{
     fleet::Fleet,
     leader::WriteAccess,
-    scrape::{concurrency::TenantPool, connection::AgentConnection, peer::PeerCertificate},
+    scrape::{
+        accept::UnverifiedPeer, concurrency::TenantPool, connection::AgentConnection, peer::PeerCertificate,
+    },
 };
 
 /// Attempts to enrol one VM. The first pauses are short: while a guest boots, its host name may not
@@ -140,6 +143,16 @@ impl Enroller {
         &self.write_access
     }
 
+    /// Maximum time of one exchange.
+    pub(super) fn timeout(&self) -> Duration {
+        self.limits.timeout
+    }
+
+    /// Counts a claim that was refused.
+    pub(super) fn count_refusal(&self, reason: EnrolmentReason) {
+        self.issuer.metrics.failed(reason);
+    }
+
     /// Allows the next attempt for a VM at once.
     pub fn forget_attempts(&self, vm: &VmKey) {
         self.attempts.forget(vm);
@@ -148,6 +161,35 @@ impl Enroller {
 
     /// Tries to enrol the agent of `target`, whose certificate is not used because of `rejected`.
     pub async fn enrol(&self, target: &DialTarget, rejected: Failure) -> EnrolmentEnd {
+        self.attempt(target, VmProof::Address, rejected, self.exchange(target))
+            .await
+    }
+
+    /// The same over a connection that the agent opened, for the VM that `proof` names. If it has a
+    /// certificate then, it must connect again to show it.
+    pub(crate) async fn enrol_over(
+        &self,
+        target: &DialTarget,
+        proof: VmProof,
+        peer: UnverifiedPeer,
+    ) -> EnrolmentEnd {
+        let UnverifiedPeer {
+            transport,
+            key,
+            rejected,
+        } = peer;
+        let mut agent = UnverifiedAgent::over(transport, key);
+        let exchange = async { self.issuer.issue(target, proof, &mut agent.channel()).await };
+        self.attempt(target, proof, rejected, exchange).await
+    }
+
+    async fn attempt(
+        &self,
+        target: &DialTarget,
+        proof: VmProof,
+        rejected: Failure,
+        exchange: impl Future<Output = Result<IssueEnd, EnrolmentFailure>>,
+    ) -> EnrolmentEnd {
         let ended = |failure, retry_in| EnrolmentEnd {
             failure: Some(failure),
             retry_in,
@@ -158,7 +200,7 @@ impl Enroller {
         if !self.issuer.fleet.synced() {
             return ended(rejected, Some(NOT_READY_PAUSE));
         }
-        if let Err(failure) = self.ready(target) {
+        if let Err(failure) = self.ready(target, proof) {
             self.issuer.metrics.failed(failure.reason);
             let is_starting = matches!(
                 failure.reason,
@@ -174,7 +216,7 @@ impl Enroller {
         }
         let permits = self.permits(&target.key).await;
         let started = Instant::now();
-        let result = match tokio::time::timeout(self.limits.timeout, self.exchange(target)).await {
+        let result = match tokio::time::timeout(self.limits.timeout, exchange).await {
             Ok(result) => result,
             Err(_) => Err(EnrolmentFailure::new(
                 EnrolmentReason::Timeout,
@@ -186,7 +228,14 @@ impl Enroller {
         };
         drop(permits);
         match result {
-            Ok(()) => {
+            // Over a connection of the agent: it connects again with its new key.
+            Ok(IssueEnd::KeyReplaced) => {
+                let pause = self
+                    .attempts
+                    .end(&target.key, Some(rejected.clone()), Instant::now());
+                ended(rejected, Some(pause))
+            }
+            Ok(IssueEnd::Delivered) => {
                 tracing::info!(vm = %target.key, "agent enrolled");
                 self.issuer.metrics.issued(false, started.elapsed().as_secs_f64());
                 self.attempts.end(&target.key, None, Instant::now());
@@ -207,20 +256,20 @@ impl Enroller {
     }
 
     /// Whether an attempt makes sense; nothing is sent otherwise.
-    fn ready(&self, target: &DialTarget) -> Result<(), EnrolmentFailure> {
+    fn ready(&self, target: &DialTarget, proof: VmProof) -> Result<(), EnrolmentFailure> {
         let issuer = &self.issuer;
         issuer
             .records
             .is_current()
             .map_err(|problem| EnrolmentFailure::new(EnrolmentReason::NotRecorded, problem))?;
-        let subject = issuer.fleet.enrolment_subject(&target.key);
+        let subject = issuer.fleet.enrolment_subject(target, proof);
         let record = issuer.records.get(&target.key);
         identity_uid(target, subject.as_ref(), record.as_ref())
             .map(drop)
             .map_err(|reason| explain(reason, target, subject.as_ref(), None))
     }
 
-    async fn exchange(&self, target: &DialTarget) -> Result<(), EnrolmentFailure> {
+    async fn exchange(&self, target: &DialTarget) -> Result<IssueEnd, EnrolmentFailure> {
         let tls = self.tls.config(Instant::now()).ok_or_else(|| {
             let message = "this collector has no certificate yet; its log has the reason";
             EnrolmentFailure::new(EnrolmentReason::NotSigned, message)
@@ -228,8 +277,12 @@ impl Enroller {
         // After the agent has replaced its key, a new connection has the new one.
         for _ in 0..2 {
             let mut agent = UnverifiedAgent::open(target, self.limits.timeout, &tls).await?;
-            match self.issuer.issue(target, &mut agent.channel()).await? {
-                IssueEnd::Delivered => return Ok(()),
+            let issued = self
+                .issuer
+                .issue(target, VmProof::Address, &mut agent.channel())
+                .await?;
+            match issued {
+                IssueEnd::Delivered => return Ok(issued),
                 IssueEnd::KeyReplaced => {}
             }
         }
@@ -269,10 +322,14 @@ impl Enroller {
         let permits = self.permits(&target.key).await;
         let started = Instant::now();
         let key = connection.peer().key;
+        let proof = match target.way {
+            AgentWay::Push { .. } => VmProof::Shown,
+            AgentWay::Direct | AgentWay::Relay(_) => VmProof::Address,
+        };
         let renewed = async {
             let mut channel = EnrolmentChannel::new(connection.transport(), key);
-            match self.ready(target) {
-                Ok(()) => self.issuer.issue(target, &mut channel).await,
+            match self.ready(target, proof) {
+                Ok(()) => self.issuer.issue(target, proof, &mut channel).await,
                 Err(failure) => Err(failure),
             }
         };

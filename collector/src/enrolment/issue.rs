@@ -7,7 +7,7 @@ use virtfleet_collector_core::{
     dial::DialTarget,
     enrolment::{
         CsrExchange, EnrolmentCase, EnrolmentDecision, EnrolmentReason, EnrolmentRecord, EnrolmentState,
-        EnrolmentSubject, KeyFingerprint, RecordConflict, decide, identity_uid,
+        EnrolmentSubject, KeyFingerprint, RecordConflict, VmProof, decide, identity_uid,
     },
 };
 use virtfleet_runtime::tls::{AGENT_DNS_NAME, Validity, VmIdentity};
@@ -70,15 +70,17 @@ struct AnsweredCsr {
 }
 
 impl Issuer {
-    /// Issues a certificate to the agent at the other end of `channel`.
+    /// Issues a certificate to the agent at the other end of `channel`; `proof` says which VM it
+    /// is.
     pub(super) async fn issue(
         &self,
         target: &DialTarget,
+        proof: VmProof,
         channel: &mut EnrolmentChannel<'_>,
     ) -> Result<IssueEnd, EnrolmentFailure> {
         let mut asked_to_replace = false;
         for _ in 0..MAX_REQUESTS {
-            let identity = self.identity(target)?;
+            let identity = self.identity(target, proof)?;
             let request = EnrolmentRequest {
                 identity: identity.to_uri(),
                 nonce: nonce()?,
@@ -89,7 +91,7 @@ impl Issuer {
                 CsrAnswer::Csr(answer) => *answer,
             };
             let answered = read(answer, request.nonce, asked_to_replace, channel.key())?;
-            match self.decide(target, &identity, &answered).await {
+            match self.decide(target, proof, &identity, &answered).await {
                 EnrolmentDecision::Sign(uid) if uid == identity.uid => {}
                 // The record changed since the request.
                 EnrolmentDecision::Sign(_) => continue,
@@ -98,7 +100,7 @@ impl Issuer {
                     continue;
                 }
                 EnrolmentDecision::Refuse(reason) => {
-                    let subject = self.fleet.enrolment_subject(&target.key);
+                    let subject = self.fleet.enrolment_subject(target, proof);
                     return Err(explain(
                         reason,
                         target,
@@ -131,8 +133,8 @@ impl Issuer {
         Err(EnrolmentFailure::new(EnrolmentReason::NotRecorded, message))
     }
 
-    fn identity(&self, target: &DialTarget) -> Result<VmIdentity, EnrolmentFailure> {
-        let subject = self.fleet.enrolment_subject(&target.key);
+    fn identity(&self, target: &DialTarget, proof: VmProof) -> Result<VmIdentity, EnrolmentFailure> {
+        let subject = self.fleet.enrolment_subject(target, proof);
         let record = self.records.get(&target.key);
         let uid = identity_uid(target, subject.as_ref(), record.as_ref())
             .map_err(|reason| explain(reason, target, subject.as_ref(), None))?;
@@ -148,16 +150,17 @@ impl Issuer {
     async fn decide(
         &self,
         target: &DialTarget,
+        proof: VmProof,
         identity: &VmIdentity,
         answered: &AnsweredCsr,
     ) -> EnrolmentDecision {
-        let decision = self.decide_now(target, identity, answered);
+        let decision = self.decide_now(target, proof, identity, answered);
         // An admin may have edited the record in the store, or this process may have missed a
         // change of the leader.
         if decision == EnrolmentDecision::Refuse(EnrolmentReason::SecondKey)
             && self.records.refresh(&target.key).await.is_ok()
         {
-            return self.decide_now(target, identity, answered);
+            return self.decide_now(target, proof, identity, answered);
         }
         decision
     }
@@ -165,13 +168,14 @@ impl Issuer {
     fn decide_now(
         &self,
         target: &DialTarget,
+        proof: VmProof,
         identity: &VmIdentity,
         answered: &AnsweredCsr,
     ) -> EnrolmentDecision {
         let owner = self.records.owner_of(answered.key, &target.key);
         decide(&EnrolmentCase {
             dialled: target,
-            subject: self.fleet.enrolment_subject(&target.key).as_ref(),
+            subject: self.fleet.enrolment_subject(target, proof).as_ref(),
             record: self.records.get(&target.key).as_ref(),
             key_owner: owner.as_ref().map(|(vm, uid)| (vm, uid)),
             allowed_names: &[identity.to_uri(), AGENT_DNS_NAME.to_owned()],

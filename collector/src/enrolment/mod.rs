@@ -12,6 +12,7 @@ mod admin;
 mod attempts;
 mod authority;
 mod channel;
+mod claim;
 mod clock;
 mod enroller;
 mod failure;
@@ -27,10 +28,10 @@ mod unverified;
 
 pub use admin::{AdminError, EnrolmentAction, EnrolmentAdmin, EnrolmentItem};
 pub use authority::SigningAuthority;
+pub(crate) use claim::ClaimEnd;
 pub use enroller::{Enroller, EnrollerParts, EnrolmentEnd, EnrolmentLimits};
 pub use guard::RecordGuard;
 pub use metrics::EnrolmentMetrics;
-pub use node_proof::{NodeProofRefusal, check_node_proof};
 pub use records::{
     ConfigMapRecords, FolderRecords, RecordBook, RecordKeeper, RecordStore, RecordWriteError, StoredShard,
     keep_records,

@@ -1,22 +1,51 @@
 //! Checks a node proof against the Node that a VM is (decision 0035).
 
-use virtfleet_collector_core::enrolment::{ExpectedNode, KeyFingerprint};
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use virtfleet_collector_core::enrolment::{ExpectedNode, KeyFingerprint, NoExpectedNode};
 use virtfleet_runtime::tls::{NodeProofError, verify_node_proof};
-use virtfleet_wire::{ids::ClusterName, node_proof::NodeProof};
+use virtfleet_wire::{
+    enrolment::EnrolmentEvidence,
+    ids::{ClusterName, NodeName, VmKey},
+    node_proof::NodeProof,
+};
 use x509_parser::{
     certificate::X509Certificate,
     prelude::{AttributeTypeAndValue, FromDer as _},
 };
+
+use crate::fleet::Fleet;
 
 /// Common name of a kubelet's client certificate, before the name of its Node.
 const NODE_USER_PREFIX: &str = "system:node:";
 /// Organization of a kubelet's client certificate.
 const NODES_GROUP: &str = "system:nodes";
 
+/// Description of a certificate that cannot be read.
+const UNREADABLE: &str = "a certificate without a readable subject";
+/// Maximum number of VMs that are compared with one proof. Without a firmware UUID in their specs,
+/// all VMs of one name have the same.
+const MAX_CANDIDATES: usize = 1024;
+
 /// Why a node proof says nothing about a VM.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NodeProofRefusal {
-    /// The proof itself is not accepted.
+pub(super) enum NodeProofRefusal {
+    /// No VM has the SMBIOS UUID of the guest.
+    #[error("it shows a node proof, and no VM has its SMBIOS UUID")]
+    NoVm,
+    /// There is no Node to compare with.
+    #[error("it shows a node proof, and {0}")]
+    NoNode(NoExpectedNode),
+    /// The certificate is that of another user.
+    #[error("the node proof is of {found}, and the VM is the Node {expected} of the UserCluster {cluster}")]
+    OtherNode {
+        /// The user of the certificate, quoted.
+        found: String,
+        /// The Node of the VM.
+        expected: NodeName,
+        /// Its user cluster.
+        cluster: ClusterName,
+    },
+    /// The proof is not accepted.
     #[error("the node proof {reason} (UserCluster {cluster})")]
     Proof {
         /// The user cluster whose authorities were asked.
@@ -24,16 +53,46 @@ pub enum NodeProofRefusal {
         /// Why.
         reason: NodeProofError,
     },
-    /// The certificate is a valid client certificate of another user.
-    #[error("the node proof is of {found}, and the VM is the Node {expected} of the UserCluster {cluster}")]
-    OtherNode {
-        /// The user of the certificate, quoted.
-        found: String,
-        /// The Node of the VM.
-        expected: String,
-        /// Its user cluster.
-        cluster: ClusterName,
-    },
+}
+
+/// The VM for whose agent with this key a kubelet vouches, at a time in seconds since 1970.
+///
+/// # Errors
+/// The proof fits no VM with the SMBIOS UUID of `evidence`; the reason is that of the VM that fits
+/// best.
+pub(super) fn vm_of_node_proof(
+    fleet: &Fleet,
+    proof: &NodeProof,
+    evidence: &EnrolmentEvidence,
+    key: KeyFingerprint,
+    now: u64,
+) -> Result<VmKey, NodeProofRefusal> {
+    let uuid = evidence.smbios_uuid.ok_or(NodeProofRefusal::NoVm)?;
+    let mut refusal = NodeProofRefusal::NoVm;
+    for vm in fleet.vms_with_uuid(uuid, MAX_CANDIDATES) {
+        let checked = fleet
+            .expected_node(&vm)
+            .map_err(NodeProofRefusal::NoNode)
+            .and_then(|expected| check_node_proof(proof, &expected, key, now));
+        match checked {
+            Ok(()) => return Ok(vm),
+            Err(next) if next.closeness() >= refusal.closeness() => refusal = next,
+            Err(_) => {}
+        }
+    }
+    Err(refusal)
+}
+
+impl NodeProofRefusal {
+    /// How much of the proof fits.
+    fn closeness(&self) -> u8 {
+        match self {
+            Self::NoVm => 0,
+            Self::NoNode(_) => 1,
+            Self::OtherNode { .. } => 2,
+            Self::Proof { .. } => 3,
+        }
+    }
 }
 
 /// Checks that the kubelet of `expected` vouches for the agent's key, at a time in seconds since
@@ -41,33 +100,36 @@ pub enum NodeProofRefusal {
 ///
 /// # Errors
 /// Why it does not.
-pub fn check_node_proof(
+fn check_node_proof(
     proof: &NodeProof,
     expected: &ExpectedNode,
     key: KeyFingerprint,
     now: u64,
 ) -> Result<(), NodeProofRefusal> {
-    let authorities = expected.authorities.as_bytes();
-    let certificate = verify_node_proof(proof, authorities, key.as_bytes(), now).map_err(|reason| {
-        NodeProofRefusal::Proof {
+    // Before any signature is verified, which costs more.
+    let found = proof
+        .chain
+        .first()
+        .and_then(|text| STANDARD.decode(text).ok())
+        .map_or_else(|| Err(UNREADABLE.to_owned()), |der| node_of(&der));
+    if found.as_deref() != Ok(expected.node.as_str()) {
+        return Err(NodeProofRefusal::OtherNode {
+            found: found.map_or_else(|user| user, |node| format!("the Node {node:?}")),
+            expected: expected.node.clone(),
             cluster: expected.cluster.clone(),
-            reason,
-        }
-    })?;
-    let found = node_of(&certificate);
-    if found.as_deref() == Ok(expected.node.as_str()) {
-        return Ok(());
+        });
     }
-    Err(NodeProofRefusal::OtherNode {
-        found: found.map_or_else(|user| user, |node| format!("the Node {node:?}")),
-        expected: expected.node.to_string(),
+    let authorities = expected.authorities.as_bytes();
+    let verified = verify_node_proof(proof, authorities, key.as_bytes(), now);
+    verified.map(drop).map_err(|reason| NodeProofRefusal::Proof {
         cluster: expected.cluster.clone(),
+        reason,
     })
 }
 
 /// The Node of a kubelet's client certificate, or a description of another user.
 fn node_of(certificate: &[u8]) -> Result<String, String> {
-    let unreadable = || "a certificate without a readable subject".to_owned();
+    let unreadable = || UNREADABLE.to_owned();
     let (_, certificate) = X509Certificate::from_der(certificate).map_err(|_| unreadable())?;
     let subject = certificate.subject();
     let mut names = subject.iter_common_name().map(AttributeTypeAndValue::as_str);

@@ -49,6 +49,11 @@ impl UnverifiedAgent {
         })
     }
 
+    /// A connection that the agent opened, after the handshake.
+    pub(super) fn over(transport: AgentTransport, key: KeyFingerprint) -> Self {
+        Self { transport, key }
+    }
+
     /// The two requests of enrolment.
     pub(super) fn channel(&mut self) -> EnrolmentChannel<'_> {
         EnrolmentChannel::new(&mut self.transport, self.key)

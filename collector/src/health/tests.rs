@@ -168,6 +168,7 @@ fn silence(fleet: &Fleet, at: u64) {
         vm: key(),
         at,
         address: None,
+        pushed: false,
         outcome: Err(Failure::new(FailureClass::Timeout, format_args!("after {at} ms"))),
     });
 }

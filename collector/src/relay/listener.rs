@@ -14,12 +14,13 @@ use tokio_util::task::TaskTracker;
 use virtfleet_collector_core::{dial::DialRules, host_port::HostPort};
 use virtfleet_runtime::throttle::Throttle;
 
+use crate::slots::ConnectionSlots;
+
 use super::{
     bridge::{BridgeEnd, BridgeSide, bridge},
     connect::{self, Refused},
     forward,
     metrics::{DirectionMetrics, RelayResult},
-    slots::ConnectionSlots,
     stop::RelayStop,
 };
 

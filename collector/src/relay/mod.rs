@@ -17,7 +17,6 @@ mod listener;
 mod metrics;
 mod probes;
 mod run;
-mod slots;
 mod stop;
 
 pub use args::RelayArgs;

@@ -21,10 +21,9 @@ use super::{
     listener::{RelayDirection, RelayListener},
     metrics::{DirectionMetrics, RelayMetrics},
     probes,
-    slots::ConnectionSlots,
     stop::RelayStop,
 };
-use crate::print::print_error;
+use crate::{print::print_error, slots::ConnectionSlots};
 
 /// Maximum time for connections with traffic to end during a shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);

@@ -1,12 +1,15 @@
 //! A connection to an agent whose certificate was verified.
 
 use std::{
+    net::SocketAddr,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bytes::Bytes;
 use hyper::{Request, Response, StatusCode, body::Incoming};
+use rustls::pki_types::CertificateDer;
+use tokio::task::AbortHandle;
 use virtfleet_collector_core::{
     dial::DialTarget,
     pull_result::{Failure, FailureClass},
@@ -17,6 +20,7 @@ use super::{
     peer::{PeerCertificate, PeerPolicy},
     transport::{AgentTransport, OpenError},
 };
+use crate::slots::CountedSlot;
 
 /// A connection for consecutive requests; dropping it closes it.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub(crate) struct AgentConnection {
     target: DialTarget,
     opened: Instant,
     peer: PeerCertificate,
+    /// Of a connection that the agent opened.
+    _slot: Option<CountedSlot>,
 }
 
 /// Maximum age of a connection. Certificates are verified only when it is opened; one that has
@@ -61,22 +67,23 @@ impl AgentDialler {
             fail(FailureClass::Tls, message)
         })?;
         let (transport, certificate) = AgentTransport::open(target, connect_timeout, config).await?;
-        let peer = certificate.as_ref().and_then(PeerCertificate::of);
-        let peer = peer.ok_or_else(|| {
-            let message = format!("the certificate at {} cannot be parsed", target.address);
-            fail(FailureClass::Tls, message)
-        })?;
+        let peer = parse_peer(certificate.as_ref(), target.address)?;
+        self.check_names(target, &peer)?;
+        Ok(AgentConnection::new(transport, target.clone(), peer))
+    }
+
+    /// Checks that a valid certificate is that of `target`, and is used.
+    pub(super) fn check_names(&self, target: &DialTarget, peer: &PeerCertificate) -> Result<(), OpenError> {
         check_identity(target, &self.trust_domain, &peer.names).map_err(|failure| OpenError {
             failure,
             rejected_certificate: true,
         })?;
-        self.check(target, &peer)?;
-        Ok(AgentConnection {
-            transport,
-            target: target.clone(),
-            opened: Instant::now(),
-            peer,
-        })
+        self.check(target, peer)
+    }
+
+    /// Whether the certificate of an open connection is still used.
+    pub(super) fn check_connection(&self, connection: &AgentConnection) -> Result<(), OpenError> {
+        self.check(&connection.target, &connection.peer)
     }
 
     /// Whether a connection that was opened earlier may still be used.
@@ -91,7 +98,47 @@ impl AgentDialler {
     }
 }
 
+/// The peer's certificate, parsed.
+pub(super) fn parse_peer(
+    certificate: Option<&CertificateDer<'_>>,
+    address: SocketAddr,
+) -> Result<PeerCertificate, Failure> {
+    certificate.and_then(PeerCertificate::of).ok_or_else(|| {
+        let message = format!("the certificate at {address} cannot be parsed");
+        fail(FailureClass::Tls, message)
+    })
+}
+
 impl AgentConnection {
+    /// A connection to `target`, whose certificate `peer` was verified just now.
+    pub(super) fn new(transport: AgentTransport, target: DialTarget, peer: PeerCertificate) -> Self {
+        Self {
+            transport,
+            target,
+            opened: Instant::now(),
+            peer,
+            _slot: None,
+        }
+    }
+
+    /// The same, which occupies a slot until it is closed.
+    pub(super) fn in_slot(self, slot: CountedSlot) -> Self {
+        Self {
+            _slot: Some(slot),
+            ..self
+        }
+    }
+
+    /// What is dialled, or where the agent connected from.
+    pub(crate) fn target(&self) -> &DialTarget {
+        &self.target
+    }
+
+    /// Closes the connection, and tells whether it is closed.
+    pub(super) fn closer(&self) -> AbortHandle {
+        self.transport.closer()
+    }
+
     /// Whether the connection belongs to `target` and may still be used: a migrated or recreated VM
     /// is dialled and verified again.
     pub(super) fn is_for(&self, target: &DialTarget, now: Instant) -> bool {

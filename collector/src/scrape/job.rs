@@ -2,18 +2,29 @@
 
 use std::{sync::Arc, time::Duration};
 
-use virtfleet_collector_core::dial::DialTarget;
+use virtfleet_collector_core::{
+    dial::DialTarget,
+    pull_result::{Failure, FailureClass},
+};
 
 use super::{
     Puller,
     concurrency::PendingPermits,
+    connection::AgentConnection,
     pull::{KeptConnection, PullEnd},
+    pushed::{PushedAgent, PushedAgents},
 };
 use crate::enrolment::Enroller;
 
+/// Timeout of connecting to a VM whose agent has connected itself.
+const DIRECT_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// One pull of a VM, with its enrolment or the renewal of its certificate.
 pub(super) struct PullJob {
-    pub(super) target: DialTarget,
+    /// Where the VM is dialled, or why it is not.
+    pub(super) dial: Result<DialTarget, Failure>,
+    /// The connection that its agent opened; the VM is not dialled while it is open.
+    pub(super) pushed: Option<PushedPull>,
     pub(super) connect_timeout: Duration,
     pub(super) first: PendingPermits,
     /// For the pull after an enrolment.
@@ -22,16 +33,40 @@ pub(super) struct PullJob {
     pub(super) enroller: Option<Arc<Enroller>>,
 }
 
+/// A connection that an agent opened, for one pull.
+pub(super) struct PushedPull {
+    pub(super) agent: Arc<PushedAgent>,
+    pub(super) agents: Arc<PushedAgents>,
+    /// It will be too old for the next pull. So it is closed after this one, and the agent has the
+    /// whole interval to connect again.
+    pub(super) is_last: bool,
+}
+
+/// The end of a job.
+pub(super) struct JobEnd {
+    pub(super) ended: PullEnd,
+    /// The pause until the next pull, if it is not to wait for the next interval.
+    pub(super) retry_in: Option<Duration>,
+    /// What was pulled; none if the VM could not be dialled.
+    pub(super) target: Option<DialTarget>,
+}
+
+impl JobEnd {
+    fn new(ended: PullEnd, target: &DialTarget) -> Self {
+        Self {
+            ended,
+            retry_in: None,
+            target: Some(target.clone()),
+        }
+    }
+}
+
 impl PullJob {
-    /// Returns the end of the pull, and the pause until the next one, if it is not to wait for the
-    /// next interval. `started` is called when the pull has its permits.
-    pub(super) async fn run(
-        self,
-        kept: KeptConnection,
-        started: impl FnOnce(),
-    ) -> (PullEnd, Option<Duration>, DialTarget) {
+    /// Pulls the VM. `started` is called when the pull has its permits.
+    pub(super) async fn run(self, kept: KeptConnection, started: impl FnOnce()) -> JobEnd {
         let Self {
-            target,
+            dial,
+            pushed,
             connect_timeout,
             first,
             second,
@@ -40,10 +75,29 @@ impl PullJob {
         } = self;
         let permits = first.acquire().await;
         started();
+        if let Some(pushed) = pushed {
+            let ended = pushed
+                .pull(&puller, enroller.as_deref(), dial.as_ref().ok())
+                .await;
+            // The agent has closed its connection: dial the VM, as the next pull would.
+            if !ended.ended.closed_before || dial.is_err() {
+                return ended;
+            }
+        }
+        let target = match dial {
+            Ok(target) => target,
+            Err(failure) => {
+                return JobEnd {
+                    ended: PullEnd::failed(failure),
+                    retry_in: None,
+                    target: None,
+                };
+            }
+        };
         let mut ended = puller.pull(&target, kept, connect_timeout).await;
         drop(permits);
         let Some(enroller) = enroller else {
-            return (ended, None, target);
+            return JobEnd::new(ended, &target);
         };
         let mut retry_in = None;
         if let Err(rejected) = &ended.outcome
@@ -59,19 +113,97 @@ impl PullJob {
                 drop(permits);
             }
         }
-        if let (Ok(answer), Some(connection)) = (&mut ended.outcome, &mut ended.connection)
-            && enroller.is_renewal_due(&target, connection.peer())
-        {
-            match enroller.renew(&target, connection).await {
-                // The next pull verifies the new certificate.
-                Ok(()) => ended.connection = None,
-                Err(reason) => {
-                    if let Some(certificate) = &mut answer.certificate {
-                        certificate.renewal = Some(reason);
-                    }
-                }
+        if let Some(mut connection) = ended.connection.take() {
+            // After a renewal the next pull verifies the new certificate.
+            if !renew(&enroller, &target, &mut connection, &mut ended).await {
+                ended.connection = Some(connection);
             }
         }
-        (ended, retry_in, target)
+        JobEnd {
+            ended,
+            retry_in,
+            target: Some(target),
+        }
+    }
+}
+
+impl PushedPull {
+    /// Pulls over the connection, or over the one that replaces it meanwhile. `direct` is where the
+    /// VM would be dialled.
+    async fn pull(
+        &self,
+        puller: &Puller,
+        enroller: Option<&Enroller>,
+        direct: Option<&DialTarget>,
+    ) -> JobEnd {
+        // Otherwise a VM that can be dialled again would never be: its agent connects again at
+        // once.
+        if self.is_last
+            && let Some(direct) = direct
+        {
+            let ended = puller.pull(direct, None, DIRECT_CONNECT_TIMEOUT).await;
+            if ended.outcome.is_ok() {
+                self.agents.remove(&self.agent);
+                return JobEnd::new(ended, direct);
+            }
+        }
+        let ended = self.pull_one(&self.agent, puller, enroller).await;
+        match self.agents.successor(&self.agent) {
+            Some(newer) if ended.ended.outcome.is_err() => self.pull_one(&newer, puller, enroller).await,
+            _ => ended,
+        }
+    }
+
+    async fn pull_one(
+        &self,
+        agent: &Arc<PushedAgent>,
+        puller: &Puller,
+        enroller: Option<&Enroller>,
+    ) -> JobEnd {
+        let target = agent.target();
+        let timeout = puller.limits.timeout;
+        let Ok(mut connection) = tokio::time::timeout(timeout, agent.lock()).await else {
+            let message = format_args!(
+                "the connection of the agent was in use for {timeout:?}: a client of the collector reads the page of {} slowly",
+                target.key
+            );
+            let failure = target.way.explain(Failure::new(FailureClass::Timeout, message));
+            return JobEnd::new(PullEnd::failed(failure), target);
+        };
+        let mut ended = puller.pull_over(&mut connection).await;
+        let is_renewed = match enroller {
+            Some(enroller) => renew(enroller, target, &mut connection, &mut ended).await,
+            None => false,
+        };
+        drop(connection);
+        if ended.outcome.is_err() || is_renewed || self.is_last {
+            self.agents.remove(agent);
+        }
+        JobEnd::new(ended, target)
+    }
+}
+
+/// Renews the certificate of an agent that has answered, if it is due. Returns whether the agent
+/// has a new one.
+async fn renew(
+    enroller: &Enroller,
+    target: &DialTarget,
+    connection: &mut AgentConnection,
+    ended: &mut PullEnd,
+) -> bool {
+    let Ok(answer) = &mut ended.outcome else {
+        return false;
+    };
+    if !enroller.is_renewal_due(target, connection.peer()) {
+        return false;
+    }
+    match enroller.renew(target, connection).await {
+        Ok(()) => true,
+        Err(reason) => {
+            if let Some(certificate) = &mut answer.certificate {
+                certificate.renewal = Some(reason);
+            }
+            false
+        }
     }
 }

@@ -2,15 +2,17 @@
 //! on concurrency, time and size.
 //!
 //! ```text
-//! fleet (targets) ─▶ schedule ─▶ concurrency ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
+//! fleet (targets) ─▶ schedule ─▶ concurrency ─▶ job ─▶ pull (one VM) ─▶ PullResult ─▶ fleet
 //!                                                   ├ connection: verified certificate
 //!                                                   ├ transport: TLS, HTTP
 //!                                                   ├ way: TCP, directly or through a relay
+//!                                                   ├ pushed: connections that agents opened
 //!                                                   ├ meter: limit on received bytes
 //!                                                   ├ body: a response body in pieces
 //!                                                   └ summary: the kept part of a metrics page
 //! ```
 
+pub(crate) mod accept;
 mod body;
 pub(crate) mod concurrency;
 pub(crate) mod connection;
@@ -23,6 +25,7 @@ mod metrics;
 pub(crate) mod peer;
 mod proxy;
 mod pull;
+pub(crate) mod pushed;
 mod schedule;
 mod scraper;
 mod summary;
@@ -30,7 +33,8 @@ pub(crate) mod transport;
 mod way;
 
 pub use metrics::{ProxyMetrics, PullMetrics};
-pub use proxy::{PageProxy, ProxyLimits};
+pub use proxy::{PageError, PageProxy, ProxyLimits};
 pub use pull::{PullLimits, Puller};
 pub use schedule::Schedule;
-pub use scraper::{ScrapeSettings, run};
+pub use scraper::ScrapeSettings;
+pub(crate) use scraper::{ScraperInputs, ScraperParts, run};

@@ -5,20 +5,24 @@
 //! GET /vm/NAMESPACE/NAME/metrics ─▶ share of its tenant ─▶ connection (verified) ─▶ filter, line by line ─▶ answer
 //! ```
 //! Nothing is cached: a page uses memory for one line. Each page is fetched on a new connection, so
-//! that a guest cannot answer a request with data for another one.
+//! that a guest cannot answer a request with data for another one. An agent that has connected
+//! itself has one connection, which its pages and pulls use one after the other.
 
 use std::{
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::Stream;
+use futures_util::{Stream, future::Either};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use tokio::{
-    sync::OwnedSemaphorePermit,
+    sync::{OwnedMutexGuard, OwnedSemaphorePermit, mpsc},
     time::{Instant, timeout_at},
 };
 use virtfleet_collector_core::pull_result::{Failure, FailureClass};
@@ -29,16 +33,20 @@ use super::{
     concurrency::PullLimiter,
     connection::AgentConnection,
     filter::{PageFilter, PageLimits},
+    pushed::{PushedAgent, PushedAgents},
 };
 use crate::fleet::Fleet;
 
 const PATH: &str = "/metrics";
+/// A page waits for the agent's only connection for the timeout of a page divided by this.
+const LOCK_DIVISOR: u32 = 2;
 
 /// Proxy for the metrics pages of agents.
 #[derive(Debug)]
 pub struct PageProxy {
     fleet: Arc<Fleet>,
     puller: Puller,
+    pushed: Arc<PushedAgents>,
     limiter: Mutex<PullLimiter>,
     timeout: Duration,
     max_bytes: usize,
@@ -64,7 +72,7 @@ type Permits = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
 /// A page being proxied.
 struct ProxiedPage {
     body: Incoming,
-    connection: AgentConnection,
+    connection: PageConnection,
     filter: PageFilter,
     read: usize,
     deadline: Instant,
@@ -75,12 +83,69 @@ struct ProxiedPage {
     _permits: Permits,
 }
 
+/// The connection of a page.
+enum PageConnection {
+    /// Opened for this page.
+    Own(Box<AgentConnection>),
+    /// Opened by the agent; others wait until the guard is dropped.
+    Pushed(OwnedMutexGuard<AgentConnection>),
+}
+
+impl PageConnection {
+    fn get(&self) -> &AgentConnection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Pushed(connection) => connection,
+        }
+    }
+
+    fn get_mut(&mut self) -> &mut AgentConnection {
+        match self {
+            Self::Own(connection) => connection,
+            Self::Pushed(connection) => connection,
+        }
+    }
+}
+
+/// Why there is no page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PageError {
+    /// The agent cannot be reached or verified, or does not answer.
+    Agent(Failure),
+    /// The agent's only connection is in use by a pull or another page. Try again later.
+    Busy(VmKey),
+}
+
+impl From<Failure> for PageError {
+    fn from(failure: Failure) -> Self {
+        Self::Agent(failure)
+    }
+}
+
+impl PageError {
+    fn class(&self) -> FailureClass {
+        match self {
+            Self::Agent(failure) => failure.class,
+            Self::Busy(_) => FailureClass::Timeout,
+        }
+    }
+}
+
+type PageResult = io::Result<Bytes>;
+
 impl PageProxy {
-    /// A proxy for the VMs of `fleet`, with connections of `puller`.
-    pub fn new(fleet: Arc<Fleet>, puller: Puller, limits: ProxyLimits, metrics: ProxyMetrics) -> Self {
+    /// A proxy for the VMs of `fleet`, with connections of `puller` and those that agents opened.
+    pub(crate) fn new(
+        fleet: Arc<Fleet>,
+        puller: Puller,
+        pushed: Arc<PushedAgents>,
+        limits: ProxyLimits,
+        metrics: ProxyMetrics,
+    ) -> Self {
         Self {
             fleet,
             puller,
+            pushed,
             limiter: Mutex::new(PullLimiter::new(limits.concurrency)),
             timeout: limits.timeout,
             max_bytes: limits.bytes,
@@ -96,35 +161,49 @@ impl PageProxy {
     ///
     /// # Errors
     /// Before the page starts: the VM cannot be dialled or verified, or does not answer with status
-    /// 200.
+    /// 200; or its agent has connected itself, and that connection is in use.
     pub async fn page(
         self: &Arc<Self>,
         vm: &VmKey,
-    ) -> Result<impl Stream<Item = io::Result<Bytes>> + Send + 'static + use<>, Failure> {
+    ) -> Result<impl Stream<Item = PageResult> + Send + 'static + use<>, PageError> {
         let deadline = Instant::now() + self.timeout;
         let started = timeout_at(deadline, self.open_page(vm, deadline)).await;
         let started = started.unwrap_or_else(|_| {
             let message = format!("{vm} sent no page within {:?}", self.timeout);
-            Err(Failure::new(FailureClass::Timeout, message))
+            Err(Failure::new(FailureClass::Timeout, message).into())
         });
         match started {
-            Ok(page) => Ok(futures_util::stream::unfold(page, ProxiedPage::next)),
-            Err(failure) => {
-                self.metrics.ended(Err(failure.class));
-                Err(failure)
+            Ok(page) if matches!(page.connection, PageConnection::Pushed(_)) => {
+                Ok(Either::Left(page.independent()))
+            }
+            Ok(page) => Ok(Either::Right(futures_util::stream::unfold(
+                page,
+                ProxiedPage::next,
+            ))),
+            Err(error) => {
+                self.metrics.ended(Err(error.class()));
+                Err(error)
             }
         }
     }
 
-    async fn open_page(self: &Arc<Self>, vm: &VmKey, deadline: Instant) -> Result<ProxiedPage, Failure> {
-        let target = self.fleet.dial(vm)?;
+    async fn open_page(self: &Arc<Self>, vm: &VmKey, deadline: Instant) -> Result<ProxiedPage, PageError> {
+        let pushed = self.pushed.current(vm, &self.fleet, Instant::now().into_std());
+        let target = match &pushed {
+            Some(_) => None,
+            None => Some(self.fleet.dial(vm)?),
+        };
         let place = {
             let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
             limiter.permits(self.fleet.budget_owner(vm), false)
         };
         let permits = place.acquire().await;
-        let mut connection = self.puller.connect(&target).await?;
-        let answer = connection.get(PATH, self.max_bytes).await?;
+        let mut connection = match (pushed, target) {
+            (Some(agent), _) => PageConnection::Pushed(self.lock(vm, &agent).await?),
+            (None, Some(target)) => PageConnection::Own(Box::new(self.puller.connect(&target).await?)),
+            (None, None) => return Err(PageError::Busy(vm.clone())),
+        };
+        let answer = connection.get_mut().get(PATH, self.max_bytes).await?;
         Ok(ProxiedPage {
             body: answer.into_body(),
             connection,
@@ -139,7 +218,50 @@ impl PageProxy {
     }
 }
 
+impl PageProxy {
+    /// The connection that an agent opened, as soon as no one else uses it; at most for half of the
+    /// time of a page.
+    async fn lock(
+        &self,
+        vm: &VmKey,
+        agent: &PushedAgent,
+    ) -> Result<OwnedMutexGuard<AgentConnection>, PageError> {
+        let locked = tokio::time::timeout(self.timeout / LOCK_DIVISOR, agent.lock()).await;
+        let connection = locked.map_err(|_| PageError::Busy(vm.clone()))?;
+        self.puller.check(&connection)?;
+        Ok(connection)
+    }
+}
+
 impl ProxiedPage {
+    /// The page as a stream that a task of its own reads until the deadline: a slow client does not
+    /// keep the agent's only connection for longer.
+    fn independent(self) -> impl Stream<Item = PageResult> + Send + 'static {
+        let (sender, receiver) = mpsc::channel(1);
+        let is_read = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&is_read);
+        tokio::spawn(async move {
+            let (deadline, mut page) = (self.deadline, Some(self));
+            while let Some(rest) = page.take() {
+                let Some((piece, rest)) = rest.next().await else {
+                    ended.store(true, Ordering::Release);
+                    return;
+                };
+                let sent = timeout_at(deadline, sender.send(piece)).await;
+                page = matches!(sent, Ok(Ok(()))).then_some(rest);
+            }
+        });
+        futures_util::stream::unfold(Some((receiver, is_read)), |state| async move {
+            let (mut receiver, is_read) = state?;
+            match receiver.recv().await {
+                Some(piece) => Some((piece, Some((receiver, is_read)))),
+                None if is_read.load(Ordering::Acquire) => None,
+                // Without an error the client would take the page for complete.
+                None => Some((Err(io::Error::other("the page was read too slowly")), None)),
+            }
+        })
+    }
+
     /// The next piece of the filtered page, and the remaining page.
     async fn next(mut self) -> Option<(io::Result<Bytes>, Self)> {
         if self.ended {
@@ -176,7 +298,7 @@ impl ProxiedPage {
                 return self.filter.finish().map(Bytes::from).map_err(malformed);
             };
             let frame = frame.map_err(|error| {
-                self.connection.over_budget(PATH).unwrap_or_else(|| {
+                self.connection.get().over_budget(PATH).unwrap_or_else(|| {
                     Failure::new(
                         FailureClass::Connect,
                         format_args!("the connection ended while {PATH} was read: {error}"),

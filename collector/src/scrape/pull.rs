@@ -35,8 +35,8 @@ pub struct PullLimits {
 /// Client that pulls agents; clones share the TLS configuration.
 #[derive(Debug, Clone)]
 pub struct Puller {
-    dialler: AgentDialler,
-    limits: PullLimits,
+    pub(super) dialler: AgentDialler,
+    pub(super) limits: PullLimits,
 }
 
 /// A connection kept from the last pull, if any.
@@ -50,6 +50,20 @@ pub(super) struct PullEnd {
     pub(super) connection: KeptConnection,
     /// The agent's certificate is not used: another one may help.
     pub(super) rejected_certificate: bool,
+    /// The agent closed the connection before it answered, e.g. because it restarts.
+    pub(super) closed_before: bool,
+}
+
+impl PullEnd {
+    /// A pull that ended without an answer.
+    pub(super) fn failed(failure: Failure) -> Self {
+        Self {
+            outcome: Err(failure),
+            connection: None,
+            rejected_certificate: false,
+            closed_before: false,
+        }
+    }
 }
 
 impl Puller {
@@ -76,6 +90,12 @@ impl Puller {
     pub(super) async fn connect(&self, target: &DialTarget) -> Result<AgentConnection, Failure> {
         let opened = self.dialler.open(target, self.limits.timeout).await;
         opened.map_err(|error| target.way.explain(error.failure))
+    }
+
+    /// Whether the certificate of an open connection is still used.
+    pub(super) fn check(&self, connection: &AgentConnection) -> Result<(), Failure> {
+        let checked = self.dialler.check_connection(connection);
+        checked.map_err(|error| error.failure)
     }
 
     /// Pulls `target` once. Reuses the connection of the previous pull if it is still open, and
@@ -106,12 +126,45 @@ impl Puller {
                     outcome: Ok(answer),
                     connection: Some(connection),
                     rejected_certificate: false,
+                    closed_before: false,
                 }
             }
             Err(error) => PullEnd {
-                outcome: Err(target.way.explain(error.failure)),
-                connection: None,
                 rejected_certificate: error.rejected_certificate,
+                ..PullEnd::failed(target.way.explain(error.failure))
+            },
+        }
+    }
+
+    /// Pulls over a connection that the agent opened.
+    pub(super) async fn pull_over(&self, connection: &mut AgentConnection) -> PullEnd {
+        let started = Instant::now();
+        let way = connection.target().way.clone();
+        let mut stage = PullStage::AwaitingReport;
+        let ended = if let Err(error) = self.dialler.check_connection(connection) {
+            Err(error.failure)
+        } else {
+            let attempt = self.request(connection, &mut stage);
+            let ended = tokio::time::timeout(self.limits.timeout, attempt).await;
+            ended.unwrap_or_else(|_| {
+                let (timeout, stage) = (self.limits.timeout, stage.as_str());
+                let message = format!("no complete answer within {timeout:?}: stopped while {stage}");
+                Err(Failure::new(FailureClass::Timeout, message))
+            })
+        };
+        match ended {
+            Ok(mut answer) => {
+                answer.took_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+                PullEnd {
+                    outcome: Ok(answer),
+                    connection: None,
+                    rejected_certificate: false,
+                    closed_before: false,
+                }
+            }
+            Err(failure) => PullEnd {
+                closed_before: failure.class == FailureClass::Connect && stage == PullStage::AwaitingReport,
+                ..PullEnd::failed(way.explain(failure))
             },
         }
     }
@@ -123,28 +176,30 @@ impl Puller {
         connect_timeout: Duration,
         stage: &mut PullStage,
     ) -> Result<(Answer, AgentConnection), OpenError> {
-        if let Some(connection) = kept.filter(|kept| self.dialler.may_use(kept)) {
-            match self.request(connection, stage).await {
+        if let Some(mut connection) = kept.filter(|kept| self.dialler.may_use(kept)) {
+            match self.request(&mut connection, stage).await {
                 // An agent may close a kept connection at any time, e.g. at a restart; that is no
                 // failure of the agent.
                 Err(failure)
                     if failure.class == FailureClass::Connect && *stage == PullStage::AwaitingReport => {}
-                result => return result.map_err(OpenError::from),
+                Err(failure) => return Err(failure.into()),
+                Ok(answer) => return Ok((answer, connection)),
             }
         }
         *stage = PullStage::Connecting;
-        let connection = self
+        let mut connection = self
             .dialler
             .open(target, connect_timeout.min(self.limits.timeout))
             .await?;
-        Ok(self.request(connection, stage).await?)
+        let answer = self.request(&mut connection, stage).await?;
+        Ok((answer, connection))
     }
 
     async fn request(
         &self,
-        mut connection: AgentConnection,
+        connection: &mut AgentConnection,
         stage: &mut PullStage,
-    ) -> Result<(Answer, AgentConnection), Failure> {
+    ) -> Result<Answer, Failure> {
         *stage = PullStage::AwaitingReport;
         let response = connection.get("/v1/report", self.limits.report_bytes).await?;
         *stage = PullStage::ReadingReport;
@@ -175,19 +230,16 @@ impl Puller {
         .await;
         read.map_err(|failure| connection.over_budget("/metrics").unwrap_or(failure))?;
         let metrics = summary.finish().map_err(malformed)?;
-        Ok((
-            Answer {
-                report: Box::new(report),
-                metrics,
-                took_ms: 0,
-                slow: false,
-                certificate: Some(PeerCertificateState {
-                    life: connection.peer().life,
-                    renewal: None,
-                }),
-            },
-            connection,
-        ))
+        Ok(Answer {
+            report: Box::new(report),
+            metrics,
+            took_ms: 0,
+            slow: false,
+            certificate: Some(PeerCertificateState {
+                life: connection.peer().life,
+                renewal: None,
+            }),
+        })
     }
 }
 

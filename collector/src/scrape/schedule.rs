@@ -61,7 +61,15 @@ impl Schedule {
         let spread = self
             .interval
             .min(MAX_FIRST_DELAY + Duration::from_millis(self.slots.len() as u64));
-        let due = now + phase(key, spread);
+        self.no_later_than(key, now + phase(key, spread));
+    }
+
+    /// Schedules a VM to be pulled at once: its agent has connected.
+    pub fn at_once(&mut self, key: &VmKey, now: Instant) {
+        self.no_later_than(key, now);
+    }
+
+    fn no_later_than(&mut self, key: &VmKey, due: Instant) {
         match self.slots.get_mut(key).map(|slot| &mut slot.state) {
             Some(State::Running { again }) => *again = true,
             Some(State::Waiting(at)) if *at <= due => {}
@@ -217,6 +225,19 @@ mod tests {
         assert_eq!(schedule.next(), None, "the pull is already running");
         schedule.done(&taken, start + INTERVAL, None);
         assert_eq!(schedule.next(), Some(start + INTERVAL));
+    }
+
+    #[test]
+    fn a_vm_whose_agent_connects_is_pulled_at_once() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(INTERVAL, start);
+        schedule.soon(&key(1), start);
+        schedule.at_once(&key(1), start);
+        schedule.at_once(&key(2), start);
+        assert!(schedule.take(start).is_some() && schedule.take(start).is_some());
+        schedule.at_once(&key(1), start);
+        schedule.done(&key(1), start, None);
+        assert_eq!(schedule.take(start).unwrap().0, key(1), "after the running pull");
     }
 
     #[test]

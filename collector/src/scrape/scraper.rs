@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     budget::BudgetOwner,
     dial::DialTarget,
-    pull_result::{PullResult, UnixMs},
+    pull_result::{Failure, FailureClass, PullResult, UnixMs},
 };
 use virtfleet_wire::ids::{Uid, VmKey};
 
@@ -22,8 +22,9 @@ use super::{
     PullMetrics, Puller, Schedule,
     concurrency::{PullHealth, PullLimiter},
     eager::StartingVms,
-    job::PullJob,
+    job::{JobEnd, PullJob, PushedPull},
     pull::KeptConnection,
+    pushed::{PushEvent, PushedAgents},
 };
 use crate::{enrolment::Enroller, fleet::Fleet};
 
@@ -39,23 +40,48 @@ pub struct ScrapeSettings {
     pub slow: Duration,
 }
 
-/// Pulls every running VM of `fleet` until `stop`. `changes` has the VMs whose state or address may
-/// have changed. Agents without a certificate are enrolled, if there is an `enroller`.
-pub async fn run(
-    fleet: Arc<Fleet>,
-    puller: Puller,
-    enroller: Option<Arc<Enroller>>,
-    settings: ScrapeSettings,
-    metrics: PullMetrics,
-    mut changes: mpsc::Receiver<Vec<VmKey>>,
-    stop: CancellationToken,
-) {
+/// For so long the reason why an agent that connects gets no certificate is shown in place of the
+/// reason why its VM cannot be dialled. Longer than an agent waits between two connections.
+const REFUSAL_SHOWN_FOR: Duration = Duration::from_mins(3);
+
+/// What the scraper works with.
+pub(crate) struct ScraperParts {
+    pub(crate) fleet: Arc<Fleet>,
+    pub(crate) puller: Puller,
+    /// Enrols agents without a certificate.
+    pub(crate) enroller: Option<Arc<Enroller>>,
+    pub(crate) settings: ScrapeSettings,
+    pub(crate) metrics: PullMetrics,
+    /// Connections that agents opened.
+    pub(crate) pushed: Arc<PushedAgents>,
+}
+
+/// What the scraper is notified of.
+pub(crate) struct ScraperInputs {
+    /// VMs whose state or address may have changed.
+    pub(crate) changes: mpsc::Receiver<Vec<VmKey>>,
+    /// Agents that connect.
+    pub(crate) connects: mpsc::Receiver<PushEvent>,
+}
+
+/// Pulls every running VM of the fleet until `stop`.
+pub(crate) async fn run(parts: ScraperParts, mut inputs: ScraperInputs, stop: CancellationToken) {
+    let ScraperParts {
+        fleet,
+        puller,
+        enroller,
+        settings,
+        metrics,
+        pushed,
+    } = parts;
     let mut scraper = Scraper {
         schedule: Schedule::new(settings.interval, Instant::now()),
         limiter: PullLimiter::new(settings.concurrency),
         starting: StartingVms::default(),
         slow: settings.slow,
+        interval: settings.interval,
         enroller,
+        pushed,
         states: HashMap::new(),
         running: JoinSet::new(),
         running_vms: HashMap::new(),
@@ -67,10 +93,11 @@ pub async fn run(
         let due = scraper.schedule.next();
         tokio::select! {
             () = stop.cancelled() => return,
-            batch = changes.recv() => match batch {
+            batch = inputs.changes.recv() => match batch {
                 Some(keys) => keys.iter().for_each(|key| scraper.update_target(key)),
                 None => return,
             },
+            Some(event) = inputs.connects.recv() => scraper.agent_connected(event),
             Some(ended) = scraper.running.join_next_with_id() => scraper.joined(ended),
             () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now).into()), if due.is_some() => {
                 while let Some((key, due)) = scraper.schedule.take(Instant::now()) {
@@ -90,6 +117,8 @@ struct Scraper {
     limiter: PullLimiter,
     starting: StartingVms,
     slow: Duration,
+    interval: Duration,
+    pushed: Arc<PushedAgents>,
     states: HashMap<VmKey, VmPullState>,
     running: JoinSet<FinishedPull>,
     /// VM of each running pull.
@@ -107,6 +136,24 @@ struct VmPullState {
     silent: bool,
     /// Whether the last pulls that dialled took long.
     health: PullHealth,
+    /// Why the agent, which connected then, got no certificate.
+    refused: Option<(Instant, Failure)>,
+}
+
+impl VmPullState {
+    /// The failure to show for a VM that could not be reached: an agent that connects and gets no
+    /// certificate says more than an address that does not answer.
+    fn shown(&self, failure: &Failure, now: Instant) -> Option<Failure> {
+        let is_unreachable = matches!(
+            failure.class,
+            FailureClass::NoAddress
+                | FailureClass::NotAllowed
+                | FailureClass::Connect
+                | FailureClass::Timeout
+        );
+        let (at, refused) = self.refused.as_ref().filter(|_| is_unreachable)?;
+        (now.saturating_duration_since(*at) < REFUSAL_SHOWN_FOR).then(|| refused.clone())
+    }
 }
 
 struct FinishedPull {
@@ -127,6 +174,7 @@ impl Scraper {
         } else {
             self.schedule.remove(key);
             self.states.remove(key);
+            self.pushed.remove_vm(key);
             self.starting.remove(key);
         }
         self.metrics
@@ -134,18 +182,57 @@ impl Scraper {
             .set(i64::try_from(self.schedule.len()).unwrap_or(i64::MAX));
     }
 
+    fn agent_connected(&mut self, event: PushEvent) {
+        match event {
+            PushEvent::Connected(key) => {
+                if self.fleet.can_answer(&key) {
+                    self.schedule.at_once(&key, Instant::now());
+                }
+            }
+            PushEvent::Refused(refused) => {
+                let (target, failure) = *refused;
+                if self.fleet.can_answer(&target.key) {
+                    let states = self.states.entry(target.key).or_default();
+                    states.refused = Some((Instant::now(), failure));
+                }
+            }
+        }
+    }
+
     fn start_pull(&mut self, key: VmKey, due: Instant) {
+        let now = Instant::now();
         // Inserted at the first attempt, so that failures of a VM that could never be dialled are
         // logged, too.
         let states = self.states.entry(key.clone()).or_default();
-        let target = match self.fleet.dial(&key) {
-            Ok(target) => target,
-            Err(failure) => {
+        let pushed = self
+            .pushed
+            .current(&key, &self.fleet, now)
+            .map(|agent| PushedPull {
+                is_last: !self.pushed.is_fresh(&agent, now + self.interval),
+                agent,
+                agents: Arc::clone(&self.pushed),
+            });
+        let dial = self.fleet.dial(&key);
+        let kept = match (&pushed, &dial) {
+            (Some(_), _) => {
+                states.connection = None;
+                None
+            }
+            (None, Ok(target)) => {
+                if !states.dialled || states.vmi != target.uid {
+                    self.starting.add(&key, now);
+                }
+                (states.vmi, states.dialled) = (target.uid.clone(), true);
+                let kept = states.connection.take();
+                kept.filter(|connection| connection.is_for(target, now))
+            }
+            (None, Err(failure)) => {
                 let result = PullResult {
                     vm: key,
                     at: unix_ms(),
                     address: None,
-                    outcome: Err(failure),
+                    pushed: false,
+                    outcome: Err(failure.clone()),
                 };
                 return self.ended(FinishedPull {
                     result,
@@ -155,14 +242,6 @@ impl Scraper {
                 });
             }
         };
-        if !states.dialled || states.vmi != target.uid {
-            self.starting.add(&key, Instant::now());
-        }
-        (states.vmi, states.dialled) = (target.uid.clone(), true);
-        let kept = states
-            .connection
-            .take()
-            .filter(|connection| connection.is_for(&target, Instant::now()));
         let owner = self.fleet.budget_owner(&key);
         let is_slow = states.health.is_slow();
         let job = PullJob {
@@ -171,22 +250,28 @@ impl Scraper {
             second: self.limiter.permits(owner, true),
             puller: self.puller.clone(),
             enroller: self.enroller.clone(),
-            target,
+            dial,
+            pushed,
         };
         let metrics = self.metrics.clone();
         let running_vms = key.clone();
         let pull = self.running.spawn(async move {
             let started = || metrics.started(due.elapsed().as_secs_f64());
-            let (ended, retry_in, target) = job.run(kept, started).await;
+            let JobEnd {
+                ended,
+                retry_in,
+                target,
+            } = job.run(kept, started).await;
             let result = PullResult {
                 vm: key,
                 at: unix_ms(),
-                address: Some(target.address),
+                address: target.as_ref().map(|target| target.address),
+                pushed: target.as_ref().is_some_and(|target| target.way.is_push()),
                 outcome: ended.outcome,
             };
             FinishedPull {
                 result,
-                dialled: Some(target),
+                dialled: target,
                 connection: ended.connection,
                 retry_in,
             }
@@ -219,6 +304,11 @@ impl Scraper {
             retry_in,
         } = ended;
         let key = result.vm.clone();
+        if let (Err(failure), Some(states)) = (&mut result.outcome, self.states.get(&key))
+            && let Some(shown) = states.shown(failure, Instant::now())
+        {
+            *failure = shown;
+        }
         self.metrics.ended(match &result.outcome {
             Ok(answer) => Ok(Duration::from_millis(answer.took_ms).as_secs_f64()),
             Err(failure) => Err(failure.class),
@@ -242,6 +332,7 @@ impl Scraper {
                 Err(_) => dialled.is_some(),
             };
             states.connection = connection;
+            states.refused = states.refused.take().filter(|_| silent);
             states.silent = silent;
             states.health = states.health.after(slow);
         }

@@ -57,6 +57,8 @@ fn scraper() -> Scraper {
         starting: StartingVms::default(),
         enroller: None,
         slow: Duration::from_secs(1),
+        interval: Duration::from_secs(30),
+        pushed: Arc::new(PushedAgents::new(Duration::from_mins(10))),
         states: HashMap::new(),
         running: JoinSet::new(),
         running_vms: HashMap::new(),

@@ -19,7 +19,10 @@ use rustls::{
     AlertDescription, ClientConfig,
     pki_types::{CertificateDer, ServerName},
 };
-use tokio::{net::TcpStream, task::JoinHandle};
+use tokio::{
+    net::TcpStream,
+    task::{AbortHandle, JoinHandle},
+};
 use virtfleet_collector_core::{
     dial::DialTarget,
     pull_result::{Failure, FailureClass},
@@ -78,8 +81,17 @@ impl AgentTransport {
         connect_timeout: Duration,
         tls: Arc<ClientConfig>,
     ) -> Result<(Self, Option<CertificateDer<'static>>), OpenError> {
-        let address = target.address;
         let stream = connect(target, connect_timeout).await?;
+        Self::over(stream, target.address, tls).await
+    }
+
+    /// The same over a connection to `address` that exists already. Who opened it does not matter:
+    /// this side is the client of TLS and of HTTP.
+    pub(crate) async fn over(
+        stream: TcpStream,
+        address: SocketAddr,
+        tls: Arc<ClientConfig>,
+    ) -> Result<(Self, Option<CertificateDer<'static>>), OpenError> {
         drop(stream.set_nodelay(true));
         let meter = Meter::default();
         meter.start_exchange(0);
@@ -124,6 +136,11 @@ impl AgentTransport {
             meter,
         };
         Ok((transport, peer))
+    }
+
+    /// Closes the connection, and tells whether it is closed.
+    pub(super) fn closer(&self) -> AbortHandle {
+        self.driver.abort_handle()
     }
 
     /// Whether the agent has not closed the connection yet.

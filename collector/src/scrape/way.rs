@@ -35,6 +35,11 @@ pub(super) async fn connect(target: &DialTarget) -> Result<TcpStream, Failure> {
             request(&mut stream, address).await?;
             Ok(stream)
         }
+        // Enrolments and pulls use the connection that the agent opened, and never dial it.
+        AgentWay::Push { peer } => {
+            let message = format_args!("the agent that connected from {peer} is not dialled");
+            Err(Failure::new(FailureClass::Connect, message))
+        }
     }
 }
 
@@ -167,6 +172,7 @@ mod tests {
             vm: target("127.0.0.1:1".parse().unwrap(), "127.0.0.0/8").key,
             at: 0,
             address: None,
+            pushed: false,
             outcome: Err(failure.clone()),
         };
         result.is_verified()

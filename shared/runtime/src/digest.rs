@@ -32,7 +32,13 @@ impl Sha256 {
     }
     /// The digest of all bytes, in hexadecimal digits.
     pub fn hex(self) -> String {
-        hex(self.0.finish().as_ref())
+        hex(&self.bytes())
+    }
+    /// The digest of all bytes.
+    pub fn bytes(self) -> [u8; 32] {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(self.0.finish().as_ref());
+        bytes
     }
 }
 

@@ -17,6 +17,8 @@ pub const REQUEST_PATH: &str = "/v1/enrolment/request";
 pub const CERTIFICATE_PATH: &str = "/v1/enrolment/certificate";
 /// Path of the request for [`EnrolmentClaim`]. The body of the request is `{}`.
 pub const CLAIM_PATH: &str = "/v1/enrolment/claim";
+/// Maximum length of [`EnrolmentClaim::token`] in bytes; readers refuse more.
+pub const MAX_TOKEN_BYTES: usize = 256;
 /// Maximum size of each body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
@@ -121,6 +123,7 @@ pub struct EnrolmentClaim {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_proof: Option<NodeProof>,
     /// Identity of the VM as the guest reads it.
+    #[serde(default)]
     pub evidence: EnrolmentEvidence,
 }
 
@@ -175,7 +178,7 @@ mod tests {
         let none = EnrolmentClaim::default();
         assert_eq!(serde_json::to_string(&none).unwrap(), r#"{"evidence":{}}"#);
         assert_eq!(
-            serde_json::from_str::<EnrolmentClaim>(r#"{"evidence":{},"later":1}"#).unwrap(),
+            serde_json::from_str::<EnrolmentClaim>(r#"{"later":1}"#).unwrap(),
             none
         );
         let with = EnrolmentClaim {

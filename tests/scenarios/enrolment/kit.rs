@@ -46,7 +46,11 @@ impl Kit {
             clusters: 2.min(guests),
             ..Options::default()
         };
-        let mut stage = Stage::enrolling(options, "24h").unwrap();
+        Self::on(Stage::enrolling(options, "24h").unwrap(), beat)
+    }
+
+    /// Starts the collector of a stage.
+    pub(crate) fn on(mut stage: Stage, beat: Beat) -> Self {
         stage.start_collector(beat).unwrap();
         Self {
             host: stage.agent_host().unwrap(),

@@ -4,10 +4,8 @@
 use std::path::PathBuf;
 
 use virtfleet_agent_host::{ReadError, Roots, read_text};
+use virtfleet_wire::enrolment::MAX_TOKEN_BYTES;
 use zeroize::Zeroizing;
-
-/// Maximum size of the file, in bytes.
-const MAX_TOKEN_BYTES: usize = 256;
 
 /// The file. It is read each time, so that an admin can replace it.
 #[derive(Debug, Clone)]

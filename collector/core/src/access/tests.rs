@@ -235,6 +235,7 @@ fn the_identity_of_another_vm_is_not_named() {
         vm: vm.clone(),
         at: 1,
         address: None,
+        pushed: false,
         outcome: Err(Failure::new(FailureClass::WrongVm, other)),
     });
     let tenant = scope(&["ns-a"], &[]);

@@ -8,6 +8,16 @@ use virtfleet_wire::{
 use super::{EnrolmentRecord, KeyFingerprint};
 use crate::{dial::DialTarget, expected::ExpectedIdentity};
 
+/// What says which VM an agent belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VmProof {
+    /// The address that was dialled, or from which the agent connected: no other VM may have it.
+    Address,
+    /// The agent has shown a certificate or a join token: the address from which it connected may
+    /// be that of a relay or a NAT.
+    Shown,
+}
+
 /// What the inventory has of a VM at the time of the decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrolmentSubject {

@@ -35,6 +35,16 @@ pub enum EnrolmentReason {
     Revoked,
     /// The certificate is on the deny list, or was reset.
     CertificateDenied,
+    /// The join token is not known, was revoked, or has another secret.
+    TokenInvalid,
+    /// The join token has expired.
+    TokenExpired,
+    /// The join token is not accepted from this address.
+    TokenAddress,
+    /// No VM of the token's user cluster has the SMBIOS UUID of the guest, or several have it.
+    NoSuchVm,
+    /// The node proof is not one of the VM's own kubelet.
+    NodeProof,
     /// The connection failed.
     Connect,
     /// A step took too long.
@@ -59,7 +69,7 @@ pub enum EnrolmentReason {
 
 impl EnrolmentReason {
     /// Every reason, for metrics that must exist before the first failure.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 28] = [
         Self::NotDialled,
         Self::NoUid,
         Self::AddressShared,
@@ -73,6 +83,11 @@ impl EnrolmentReason {
         Self::KeyOfAnotherVm,
         Self::Revoked,
         Self::CertificateDenied,
+        Self::TokenInvalid,
+        Self::TokenExpired,
+        Self::TokenAddress,
+        Self::NoSuchVm,
+        Self::NodeProof,
         Self::Connect,
         Self::Timeout,
         Self::Tls,
@@ -101,6 +116,11 @@ impl EnrolmentReason {
             Self::KeyOfAnotherVm => "key_of_another_vm",
             Self::Revoked => "revoked",
             Self::CertificateDenied => "certificate_denied",
+            Self::TokenInvalid => "token_invalid",
+            Self::TokenExpired => "token_expired",
+            Self::TokenAddress => "token_address",
+            Self::NoSuchVm => "no_such_vm",
+            Self::NodeProof => "node_proof",
             Self::Connect => "connect",
             Self::Timeout => "timeout",
             Self::Tls => "tls",
@@ -176,6 +196,20 @@ impl EnrolmentReason {
             Self::CertificateDenied => {
                 "wait until the agent has a new certificate; if it gets none, its log has the reason (in the guest: \
                  journalctl -u virtfleet-agent)"
+            }
+            Self::TokenInvalid | Self::TokenExpired => {
+                "create another token: virtfleetctl token create CLUSTER; then replace push.tokenFile in the guests"
+            }
+            Self::TokenAddress => {
+                "create a token for the network from which the agents connect: virtfleetctl token create CLUSTER --from NETWORK"
+            }
+            Self::NoSuchVm => {
+                "compare `virtfleet-agent report` in the guest with spec.domain.firmware.uuid of the VMs of the token's \
+                 user cluster: exactly one must have its UUID"
+            }
+            Self::NodeProof => {
+                "compare spec.nodeAuthorities of the VM's UserCluster with the API server's --client-ca-file; in the \
+                 guest: virtfleet-agent apply --stage reconcile"
             }
             Self::Connect | Self::Timeout => {
                 "in the guest: systemctl status virtfleet-agent, then virtfleet-agent doctor"

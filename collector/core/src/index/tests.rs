@@ -22,6 +22,7 @@ pub(super) fn answer(vm: &VmKey, change: impl FnOnce(&mut GuestReport)) -> PullR
         vm: vm.clone(),
         at: 1,
         address: None,
+        pushed: false,
         outcome: Ok(Answer {
             report: Box::new(KeptReport::of(&report)),
             metrics: MetricsSummary::default(),
@@ -219,6 +220,7 @@ fn another_uid_is_another_machine() {
         vm: vm.clone(),
         at: 9,
         address: None,
+        pushed: false,
         outcome: Err(failure),
     };
     assert!(index.record_pull_of(Some(&"other".parse().unwrap()), silent));

@@ -17,6 +17,8 @@ pub enum WriteResource {
     Vms,
     /// The certificate authorities: they are rotated.
     CertificateAuthorities,
+    /// Join tokens: they are created and revoked.
+    JoinTokens,
 }
 
 /// One right.
@@ -38,6 +40,7 @@ impl AccessRight {
             Self::Read(namespace) => ("get", "vms", Some(namespace)),
             Self::Write(WriteResource::Vms) => ("update", "vms", None),
             Self::Write(WriteResource::CertificateAuthorities) => ("update", "certificateauthorities", None),
+            Self::Write(WriteResource::JoinTokens) => ("update", "jointokens", None),
         }
     }
 }

@@ -5,6 +5,7 @@ mod enrolment;
 mod labels;
 mod lists;
 mod sheet;
+mod tokens;
 mod vm;
 mod vms;
 
@@ -12,6 +13,7 @@ pub(super) use ca::ca;
 pub(super) use enrolment::{enrolment, enrolments};
 pub(super) use labels::{label, label_changes, labels};
 pub(super) use lists::{clusters, findings, hosts};
+pub(super) use tokens::{created_token, token, tokens};
 pub(super) use vm::vm;
 pub(super) use vms::vms;
 

@@ -7,10 +7,15 @@ use std::{
     time::Instant,
 };
 
-use rustls::{ClientConfig, RootCertStore, client::Resumption, sign::CertifiedKey, version::TLS13};
+use rustls::{
+    ClientConfig, RootCertStore,
+    client::{Resumption, WebPkiServerVerifier},
+    sign::CertifiedKey,
+    version::TLS13,
+};
 
 use super::{
-    TlsError,
+    DeferredTls, TlsError,
     client_keys::{ClientKeys, ClientParts},
     files::{authorities_of, certificates, private_key},
     issued::{IssuedTls, IssuedTlsError, read_issued},
@@ -67,6 +72,7 @@ pub struct ClientTls {
 struct BuiltConfig {
     parts: Vec<Arc<ClientParts>>,
     config: Arc<ClientConfig>,
+    verifier: Arc<WebPkiServerVerifier>,
 }
 
 impl ClientTls {
@@ -100,6 +106,16 @@ impl ClientTls {
     /// The configuration for a new connection at `now`; changed files are reloaded, and if they
     /// cannot be used the last valid ones are kept. None: there is no certificate yet.
     pub fn config(&self, now: Instant) -> Option<Arc<ClientConfig>> {
+        self.current(now).map(|(config, _)| config)
+    }
+
+    /// As [`ClientTls::config`], for a server whose certificate is judged after the handshake.
+    pub fn deferred(&self, now: Instant) -> Option<DeferredTls> {
+        let (config, verifier) = self.current(now)?;
+        Some(DeferredTls::new(&config, verifier))
+    }
+
+    fn current(&self, now: Instant) -> Option<(Arc<ClientConfig>, Arc<WebPkiServerVerifier>)> {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let files = self.files.as_ref().map(|files| files.current(now));
         let parts: Vec<_> = issued.into_iter().chain(files).collect();
@@ -111,29 +127,34 @@ impl ClientTls {
             known.parts.len() == parts.len() && known.parts.iter().zip(&parts).all(|(a, b)| Arc::ptr_eq(a, b))
         };
         if let Some(known) = built.as_ref().filter(is_current) {
-            return Some(Arc::clone(&known.config));
+            return Some((Arc::clone(&known.config), Arc::clone(&known.verifier)));
         }
-        let config = Arc::new(build(&parts).ok()?);
+        let (config, verifier) = build(&parts)?;
         *built = Some(BuiltConfig {
             parts,
             config: Arc::clone(&config),
+            verifier: Arc::clone(&verifier),
         });
-        Some(config)
+        Some((config, verifier))
     }
 }
 
-/// Fails only if the provider lacks TLS 1.3.
-fn build(parts: &[Arc<ClientParts>]) -> Result<ClientConfig, rustls::Error> {
+/// None only if the provider lacks TLS 1.3, or there is no authority.
+fn build(parts: &[Arc<ClientParts>]) -> Option<(Arc<ClientConfig>, Arc<WebPkiServerVerifier>)> {
     let mut roots = RootCertStore::empty();
     for part in parts {
-        roots.roots.extend(authorities_of(&part.authorities)?.roots);
+        roots.roots.extend(authorities_of(&part.authorities).ok()?.roots);
     }
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .ok()?;
     let keys = parts.iter().map(|part| Arc::clone(&part.key)).collect();
     let mut config = ClientConfig::builder_with_provider(provider())
-        .with_protocol_versions(&[&TLS13])?
-        .with_root_certificates(roots)
+        .with_protocol_versions(&[&TLS13])
+        .ok()?
+        .with_webpki_verifier(Arc::clone(&verifier))
         .with_client_cert_resolver(Arc::new(ClientKeys::new(keys)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.resumption = Resumption::disabled();
-    Ok(config)
+    Some((Arc::new(config), verifier))
 }

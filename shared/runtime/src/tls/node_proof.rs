@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use ::ring::digest::{SHA256, digest};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rustls::{
     SignatureScheme,
@@ -14,6 +13,8 @@ use rustls::{
 };
 use virtfleet_wire::node_proof::{NodeProof, NodeProofScheme, node_proof_statement};
 use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert, ring};
+
+use crate::digest::Sha256;
 
 /// Maximum certificates in a proof.
 const MAX_CHAIN: usize = 4;
@@ -37,8 +38,9 @@ const SCHEMES: [(NodeProofScheme, SignatureScheme); 4] = [
 pub fn public_key_sha256(pkcs8: &[u8]) -> Option<[u8; 32]> {
     let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(pkcs8));
     let key = any_supported_type(&key).ok()?;
-    let digest = digest(&SHA256, &key.public_key()?);
-    digest.as_ref().try_into().ok()
+    let mut digest = Sha256::default();
+    digest.update(&key.public_key()?);
+    Some(digest.bytes())
 }
 
 /// Why no proof can be signed.

@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    net::SocketAddr,
+    net::{IpAddr, SocketAddr},
     path::Path,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
@@ -29,7 +29,7 @@ use tokio::{
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use virtfleet_runtime::tls::peer_names;
 use virtfleet_wire::{
-    enrolment::{CERTIFICATE_PATH, EnrolmentEvidence, MAX_BODY_BYTES, REQUEST_PATH},
+    enrolment::{CERTIFICATE_PATH, CLAIM_PATH, EnrolmentEvidence, MAX_BODY_BYTES, REQUEST_PATH},
     exposition::{CONTENT_TYPE, Page},
 };
 
@@ -51,6 +51,10 @@ use crate::{
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the TLS handshake, as the real agent has.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause before each connection that an agent opens. The real agent waits longer.
+const PUSH_PAUSE: Duration = Duration::from_millis(200);
+/// An agent that was dialled within this time opens no connection.
+const PUSH_AFTER: Duration = Duration::from_secs(4);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -75,6 +79,22 @@ pub struct AgentSpec {
     pub fault: Option<EnrolFault>,
     /// The VM whose identity its reports have, if it is another one.
     pub reports_as: Option<Guest>,
+    /// Where it connects to while no collector dials it; then its own address refuses connections,
+    /// see [`RunningAgent::set_reachable`].
+    pub push: Option<PushTo>,
+    /// The join token that it shows.
+    pub token: Option<String>,
+    /// The file of the kubelet that vouches for its key, in PEM.
+    pub kubelet: Option<String>,
+}
+
+/// A collector, or a relay, to which an agent connects.
+#[derive(Debug, Clone, Copy)]
+pub struct PushTo {
+    /// The collector's `ingest.address`, or that of a relay.
+    pub collector: SocketAddr,
+    /// The address from which it connects.
+    pub source: IpAddr,
 }
 
 impl AgentSpec {
@@ -86,7 +106,38 @@ impl AgentSpec {
             disk: AgentDisk::new()?,
             fault: None,
             reports_as: None,
+            push: None,
+            token: None,
+            kubelet: None,
         })
+    }
+
+    /// The same, which cannot be dialled and connects to `collector` from its own address.
+    #[must_use]
+    pub fn pushing(self, collector: SocketAddr) -> Self {
+        let source = self.address.ip();
+        self.pushing_from(collector, source)
+    }
+
+    /// The same with a join token.
+    #[must_use]
+    pub fn with_token(mut self, token: &str) -> Self {
+        self.token = Some(token.to_owned());
+        self
+    }
+
+    /// The same with a kubelet's file: certificate and private key in PEM.
+    #[must_use]
+    pub fn with_kubelet(mut self, pem: &str) -> Self {
+        self.kubelet = Some(pem.to_owned());
+        self
+    }
+
+    /// The same from another source address.
+    #[must_use]
+    pub fn pushing_from(mut self, collector: SocketAddr, source: IpAddr) -> Self {
+        self.push = Some(PushTo { collector, source });
+        self
     }
 
     /// The same with a fault.
@@ -124,6 +175,16 @@ impl RunningAgent {
         *self.state.disk() = disk;
     }
 
+    /// Lets an agent that connects also accept connections on its address.
+    pub fn set_reachable(&self) {
+        self.state.reachable.store(true, Ordering::Relaxed);
+    }
+
+    /// Number of connections so far that it opened itself.
+    pub fn pushes(&self) -> u64 {
+        self.state.pushes.load(Ordering::Relaxed)
+    }
+
     /// Number of connections so far, of anybody.
     pub fn connections(&self) -> u64 {
         self.state.connections.load(Ordering::Relaxed)
@@ -132,6 +193,11 @@ impl RunningAgent {
     /// Number of requests for a CSR so far.
     pub fn requests(&self) -> u64 {
         self.state.requests.load(Ordering::Relaxed)
+    }
+
+    /// Number of requests for its claim so far.
+    pub fn claims(&self) -> u64 {
+        self.state.claims.load(Ordering::Relaxed)
     }
 
     /// Number of accepted certificates so far.
@@ -172,9 +238,13 @@ impl AgentHost {
     pub fn run(&self, spec: AgentSpec) -> Result<RunningAgent> {
         let runtime = self.runtime.as_ref().context("the host has ended")?;
         let guest = spec.guest;
-        let listener = {
-            let _entered = runtime.enter();
-            listen(spec.address).with_context(|| format!("listen on {} for {}", spec.address, guest.name))?
+        let place = match spec.push {
+            Some(push) => AgentPlace::Pushing(push, spec.address),
+            None => AgentPlace::Listening({
+                let _entered = runtime.enter();
+                listen(spec.address)
+                    .with_context(|| format!("listen on {} for {}", spec.address, guest.name))?
+            }),
         };
         let evidence = EnrolmentEvidence {
             smbios_uuid: Some(guest.firmware),
@@ -182,7 +252,10 @@ impl AgentHost {
             macs: guest.mac.parse().into_iter().collect(),
             boot_id: None,
         };
-        let state = Arc::new(AgentState::new(spec.disk, evidence, spec.fault));
+        let state = AgentState::new(spec.disk, evidence, spec.fault)
+            .with_token(spec.token)
+            .with_kubelet(spec.kubelet);
+        let state = Arc::new(state);
         let agent = Arc::new(ServedAgent {
             model: Model::new(&guest),
             guest: spec.reports_as.unwrap_or(guest),
@@ -190,7 +263,7 @@ impl AgentHost {
             clients: Arc::clone(&self.clients),
             started: self.started,
         });
-        let task = runtime.spawn(accept(listener, agent)).abort_handle();
+        let task = runtime.spawn(serve(place, agent)).abort_handle();
         Ok(RunningAgent { state, task })
     }
 }
@@ -224,6 +297,62 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(64)
 }
 
+/// How an agent is reached.
+enum AgentPlace {
+    /// It listens.
+    Listening(TcpListener),
+    /// It connects, and listens on its address once that is reachable.
+    Pushing(PushTo, SocketAddr),
+}
+
+async fn serve(place: AgentPlace, agent: Arc<ServedAgent>) {
+    match place {
+        AgentPlace::Listening(listener) => accept(listener, agent).await,
+        AgentPlace::Pushing(push, address) => {
+            let listening = async {
+                while !agent.state.reachable.load(Ordering::Relaxed) {
+                    tokio::time::sleep(PUSH_PAUSE).await;
+                }
+                if let Ok(listener) = listen(address) {
+                    accept(listener, Arc::clone(&agent)).await;
+                }
+            };
+            tokio::join!(listening, connect(push, Arc::clone(&agent)));
+        }
+    }
+}
+
+/// Connects while no collector dials the agent, again and again.
+async fn connect(push: PushTo, agent: Arc<ServedAgent>) {
+    loop {
+        tokio::time::sleep(PUSH_PAUSE).await;
+        if agent.state.is_dialled(PUSH_AFTER) {
+            continue;
+        }
+        let Ok(stream) = dial(push).await else { continue };
+        agent.state.pushes.fetch_add(1, Ordering::Relaxed);
+        let dialled = async {
+            while !agent.state.is_dialled(PUSH_AFTER) {
+                tokio::time::sleep(PUSH_PAUSE).await;
+            }
+        };
+        tokio::select! {
+            () = connection(stream, Arc::clone(&agent), false) => {}
+            () = dialled => {}
+        }
+    }
+}
+
+async fn dial(push: PushTo) -> std::io::Result<TcpStream> {
+    let socket = if push.source.is_ipv4() {
+        TcpSocket::new_v4()
+    } else {
+        TcpSocket::new_v6()
+    }?;
+    socket.bind(SocketAddr::new(push.source, 0))?;
+    socket.connect(push.collector).await
+}
+
 async fn accept(listener: TcpListener, agent: Arc<ServedAgent>) {
     // Dropped with this task: stopping an agent closes its connections.
     let mut connections = JoinSet::new();
@@ -232,7 +361,7 @@ async fn accept(listener: TcpListener, agent: Arc<ServedAgent>) {
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => {
                     agent.state.connections.fetch_add(1, Ordering::Relaxed);
-                    connections.spawn(connection(stream, Arc::clone(&agent)));
+                    connections.spawn(connection(stream, Arc::clone(&agent), true));
                 }
                 // No file descriptor left, or the peer has disconnected.
                 Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
@@ -242,7 +371,7 @@ async fn accept(listener: TcpListener, agent: Arc<ServedAgent>) {
     }
 }
 
-async fn connection(stream: TcpStream, agent: Arc<ServedAgent>) {
+async fn connection(stream: TcpStream, agent: Arc<ServedAgent>, is_dialled: bool) {
     drop(stream.set_nodelay(true));
     let config = agent
         .state
@@ -258,6 +387,9 @@ async fn connection(stream: TcpStream, agent: Arc<ServedAgent>) {
         async move {
             if !is_collector {
                 return answer(StatusCode::FORBIDDEN, "text/plain", Bytes::new());
+            }
+            if is_dialled && request.uri().path() == "/v1/report" {
+                agent.state.dialled_now();
             }
             agent.respond(request, is_enrolled).await
         }
@@ -286,7 +418,7 @@ impl ServedAgent {
     ) -> Result<Response<Body>, hyper::http::Error> {
         let path = request.uri().path().to_owned();
         match path.as_str() {
-            REQUEST_PATH | CERTIFICATE_PATH => {
+            REQUEST_PATH | CERTIFICATE_PATH | CLAIM_PATH => {
                 if path == REQUEST_PATH
                     && let Some(special) = self.special().await
                 {
@@ -297,6 +429,7 @@ impl ServedAgent {
                     body.map_err(|error| anyhow::anyhow!("{error}"))
                         .and_then(|body| match path.as_str() {
                             REQUEST_PATH => self.state.request(&body.to_bytes()),
+                            CLAIM_PATH => self.state.claim(),
                             _ => self.state.certificate(&body.to_bytes()),
                         });
                 match answered {

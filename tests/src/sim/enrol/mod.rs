@@ -2,7 +2,7 @@
 //! `docs/decisions/0029-enrolment.md`, with faults.
 //!
 //! ```text
-//! AgentDisk (key, certificate) ─▶ AgentHost::run ─ listener, TLS ─▶ RunningAgent
+//! AgentDisk (key, certificate) ─▶ AgentHost::run ─ listener or connection, TLS ─▶ RunningAgent
 //!                                       protocol: the two requests
 //! ```
 
@@ -13,4 +13,4 @@ mod protocol;
 
 pub use disk::AgentDisk;
 pub use fault::EnrolFault;
-pub use host::{AgentHost, AgentSpec, RunningAgent};
+pub use host::{AgentHost, AgentSpec, PushTo, RunningAgent};

@@ -1,16 +1,21 @@
 //! The two requests of enrolment, as an agent answers them.
 
-use std::sync::{
-    Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use anyhow::Result;
 use hyper::StatusCode;
 use serde::Serialize;
+use virtfleet_runtime::{digest::Sha256, tls::sign_node_proof};
 use virtfleet_wire::{
-    enrolment::{EnrolmentAnswer, EnrolmentEvidence, EnrolmentRequest, IssuedCertificate},
+    enrolment::{EnrolmentAnswer, EnrolmentClaim, EnrolmentEvidence, EnrolmentRequest, IssuedCertificate},
     ids::Uuid,
+    node_proof::NodeProof,
 };
 
 use super::{disk::AgentDisk, fault::EnrolFault};
@@ -29,6 +34,18 @@ pub(super) struct AgentState {
     pub(super) requests: AtomicU64,
     /// Accepted certificates.
     pub(super) accepted: AtomicU64,
+    /// The join token that it shows.
+    token: Option<String>,
+    /// The file of the kubelet that vouches for its key, in PEM.
+    kubelet: Option<String>,
+    /// Requests for its claim.
+    pub(super) claims: AtomicU64,
+    /// Connections that the agent opened.
+    pub(super) pushes: AtomicU64,
+    /// Whether an agent that connects also accepts connections on its address.
+    pub(super) reachable: AtomicBool,
+    /// The last pull over a connection that the collector opened.
+    dialled: Mutex<Option<Instant>>,
 }
 
 /// An answer: status and JSON.
@@ -52,7 +69,52 @@ impl AgentState {
             connections: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
+            token: None,
+            kubelet: None,
+            claims: AtomicU64::new(0),
+            pushes: AtomicU64::new(0),
+            reachable: AtomicBool::new(false),
+            dialled: Mutex::new(None),
         }
+    }
+
+    pub(super) fn with_token(self, token: Option<String>) -> Self {
+        Self { token, ..self }
+    }
+
+    pub(super) fn with_kubelet(self, kubelet: Option<String>) -> Self {
+        Self { kubelet, ..self }
+    }
+
+    fn node_proof(&self) -> Result<Option<NodeProof>> {
+        let Some(kubelet) = &self.kubelet else {
+            return Ok(None);
+        };
+        let mut digest = Sha256::default();
+        digest.update(&self.disk().public_key()?);
+        Ok(Some(sign_node_proof(kubelet.as_bytes(), &digest.bytes())?))
+    }
+
+    /// Answers a request for its claim.
+    pub(super) fn claim(&self) -> Result<ProtocolAnswer> {
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        let claim = EnrolmentClaim {
+            token: self.token.clone(),
+            node_proof: self.node_proof()?,
+            evidence: self.evidence.clone(),
+        };
+        json(StatusCode::OK, &claim)
+    }
+
+    /// Records a pull over a connection that the collector opened.
+    pub(super) fn dialled_now(&self) {
+        *self.dialled.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether there was such a pull within this time.
+    pub(super) fn is_dialled(&self, within: Duration) -> bool {
+        let dialled = self.dialled.lock().unwrap_or_else(PoisonError::into_inner);
+        dialled.is_some_and(|at| at.elapsed() < within)
     }
 
     pub(super) fn disk(&self) -> MutexGuard<'_, AgentDisk> {

@@ -1,4 +1,5 @@
-//! Limits on open connections, in all and per peer.
+//! Limits on open connections, in all and per peer: of the relay, and of agents that connect to the
+//! collector.
 
 use std::{
     collections::HashMap,
@@ -6,9 +7,11 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use prometheus_client::metrics::gauge::Gauge;
+
 /// Slots for connections.
 #[derive(Debug)]
-pub(super) struct ConnectionSlots {
+pub(crate) struct ConnectionSlots {
     all: u32,
     per_peer: u32,
     used: Mutex<UsedSlots>,
@@ -22,13 +25,34 @@ struct UsedSlots {
 
 /// The slot of a connection, free when dropped.
 #[derive(Debug)]
-pub(super) struct ConnectionSlot {
+pub(crate) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     peer: IpAddr,
 }
 
+/// The slot of a connection that a gauge counts.
+#[derive(Debug)]
+pub(crate) struct CountedSlot {
+    _slot: ConnectionSlot,
+    open: Gauge,
+}
+
+impl CountedSlot {
+    /// Counts a connection in `open` until the slot is dropped.
+    pub(crate) fn new(slot: ConnectionSlot, open: Gauge) -> Self {
+        open.inc();
+        Self { _slot: slot, open }
+    }
+}
+
+impl Drop for CountedSlot {
+    fn drop(&mut self) {
+        self.open.dec();
+    }
+}
+
 impl ConnectionSlots {
-    pub(super) fn new(all: u32, per_peer: u32) -> Arc<Self> {
+    pub(crate) fn new(all: u32, per_peer: u32) -> Arc<Self> {
         Arc::new(Self {
             all,
             per_peer,
@@ -37,8 +61,8 @@ impl ConnectionSlots {
     }
 
     /// A slot for a connection from `peer`; none if the peer, or all peers, have too many. No open
-    /// connection is closed for a new one: the relay cannot tell which peers are genuine.
-    pub(super) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionSlot> {
+    /// connection is closed for a new one: nothing tells which peers are genuine.
+    pub(crate) fn take(self: &Arc<Self>, peer: IpAddr) -> Option<ConnectionSlot> {
         let peer = peer.to_canonical();
         let mut used = self.lock();
         let of_peer = used.by_peer.get(&peer).copied().unwrap_or(0);

@@ -1,0 +1,109 @@
+//! Limits how often each address may connect. Pure: the caller passes the time.
+
+use std::{
+    collections::HashMap,
+    net::{IpAddr, Ipv4Addr},
+    time::{Duration, Instant},
+};
+
+/// Maximum addresses that are counted each. Others share one limit.
+const MAX_COUNTED_PEERS: usize = 65_536;
+/// Minimum time between two searches for addresses to forget.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// Stands for all addresses that are not counted each.
+const OTHER_PEERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// How often an address may connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectRate {
+    /// Sustained: one connection in this time.
+    pub interval: Duration,
+    /// Connections in a burst.
+    pub burst: u32,
+}
+
+/// Token buckets, by address.
+#[derive(Debug, Default)]
+pub struct ConnectRates {
+    /// When all connections so far would have been due at the sustained rate.
+    bucket_times: HashMap<IpAddr, Instant>,
+    swept: Option<Instant>,
+}
+
+impl ConnectRates {
+    /// Whether `peer` may connect now.
+    pub fn pass(&mut self, peer: IpAddr, rate: ConnectRate, now: Instant) -> bool {
+        let peer = peer.to_canonical();
+        let peer = if self.has_room_for(&peer, now) {
+            peer
+        } else {
+            OTHER_PEERS
+        };
+        let due = self.bucket_times.get(&peer).map_or(now, |due| (*due).max(now));
+        let ahead = due.saturating_duration_since(now);
+        if ahead > rate.interval.saturating_mul(rate.burst.saturating_sub(1)) {
+            return false;
+        }
+        self.bucket_times.insert(peer, due + rate.interval);
+        true
+    }
+
+    /// Forgets addresses that have not connected for a while, if there are too many.
+    fn has_room_for(&mut self, peer: &IpAddr, now: Instant) -> bool {
+        if self.bucket_times.contains_key(peer) || self.bucket_times.len() < MAX_COUNTED_PEERS {
+            return true;
+        }
+        let is_due = |at: Instant| now.saturating_duration_since(at) >= SWEEP_INTERVAL;
+        if self.swept.is_none_or(is_due) {
+            self.swept = Some(now);
+            self.bucket_times.retain(|_, due| *due > now);
+        }
+        self.bucket_times.len() < MAX_COUNTED_PEERS
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATE: ConnectRate = ConnectRate {
+        interval: Duration::from_secs(1),
+        burst: 3,
+    };
+
+    fn passed(rates: &mut ConnectRates, peer: &str, tries: usize, now: Instant) -> usize {
+        let peer = peer.parse().unwrap();
+        (0..tries).filter(|_| rates.pass(peer, RATE, now)).count()
+    }
+
+    #[test]
+    fn each_address_has_a_burst_and_a_rate() {
+        let (mut rates, now) = (ConnectRates::default(), Instant::now());
+        assert_eq!(passed(&mut rates, "10.0.0.1", 100, now), 3);
+        assert_eq!(
+            passed(&mut rates, "::ffff:10.0.0.1", 1, now),
+            0,
+            "the same address"
+        );
+        assert_eq!(passed(&mut rates, "10.0.0.2", 100, now), 3, "another one");
+        let later = now + Duration::from_secs(2);
+        assert_eq!(passed(&mut rates, "10.0.0.1", 100, later), 2);
+        let much_later = now + Duration::from_hours(1);
+        assert_eq!(passed(&mut rates, "10.0.0.1", 100, much_later), 3, "one burst");
+    }
+
+    #[test]
+    fn many_addresses_are_bounded_and_forgotten() {
+        let (mut rates, now) = (ConnectRates::default(), Instant::now());
+        let peers = |range: std::ops::Range<u32>| range.map(|n| IpAddr::V4(Ipv4Addr::from_bits(n)));
+        let count = u32::try_from(2 * MAX_COUNTED_PEERS).unwrap();
+        let passed = peers(1..count)
+            .filter(|peer| rates.pass(*peer, RATE, now))
+            .count();
+        assert_eq!(passed, MAX_COUNTED_PEERS + 3, "the others share one limit");
+        assert!(rates.bucket_times.len() <= MAX_COUNTED_PEERS + 1);
+        let later = now + Duration::from_mins(1);
+        assert!(peers(count..count + 100).all(|peer| rates.pass(peer, RATE, later)));
+        assert!(rates.bucket_times.len() <= 101);
+    }
+}

@@ -1,0 +1,111 @@
+//! Verifies an agent that has connected to the collector: the same checks as after a dial, except
+//! that the certificate says which VM it is.
+
+use std::{net::SocketAddr, time::Instant};
+
+use tokio::net::TcpStream;
+use virtfleet_collector_core::{
+    dial::DialTarget,
+    enrolment::KeyFingerprint,
+    pull_result::{Failure, FailureClass},
+};
+use virtfleet_runtime::tls::VmIdentity;
+use virtfleet_wire::ids::VmKey;
+
+use super::{
+    Puller,
+    connection::{AgentConnection, parse_peer},
+    transport::AgentTransport,
+};
+
+/// A connection after its handshake.
+#[derive(Debug)]
+pub(crate) enum AcceptedAgent {
+    /// The certificate names a VM that runs, and is used.
+    Verified(Box<AgentConnection>),
+    /// The certificate is not used.
+    Unverified(Box<UnverifiedPeer>),
+}
+
+/// A program whose key is known and whose identity is not.
+#[derive(Debug)]
+pub(crate) struct UnverifiedPeer {
+    pub(crate) transport: AgentTransport,
+    /// Its key, which the handshake has proved.
+    pub(crate) key: KeyFingerprint,
+    /// Why its certificate is not used.
+    pub(crate) rejected: Failure,
+}
+
+impl Puller {
+    /// Runs the handshake on a connection that `address` opened. `locate` finds the VM that the
+    /// certificate names. The caller limits the time.
+    ///
+    /// # Errors
+    /// The handshake failed, or this collector has no certificate yet.
+    pub(crate) async fn accept(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        locate: impl Fn(&VmKey) -> Result<DialTarget, Failure> + Send,
+    ) -> Result<AcceptedAgent, Failure> {
+        let dialler = &self.dialler;
+        let tls = dialler.tls.deferred(Instant::now()).ok_or_else(|| {
+            let message = "this collector has no certificate yet; its log has the reason";
+            Failure::new(FailureClass::Tls, message)
+        })?;
+        let opened = AgentTransport::over(stream, address, tls.config()).await;
+        let (transport, certificate) = opened.map_err(|error| error.failure)?;
+        let peer = parse_peer(certificate.as_ref(), address)?;
+        let verified = tls
+            .verdict()
+            .map_err(|error| {
+                let message = format_args!("the certificate of the agent at {address} is not valid: {error}");
+                Failure::new(FailureClass::Tls, message)
+            })
+            .and_then(|()| locate(&named_vm(&peer.names, &dialler.trust_domain, address)?))
+            .and_then(|target| {
+                let checked = dialler.check_names(&target, &peer);
+                checked.map(|()| target).map_err(|error| error.failure)
+            });
+        Ok(match verified {
+            Ok(target) => AcceptedAgent::Verified(Box::new(AgentConnection::new(transport, target, peer))),
+            Err(rejected) => AcceptedAgent::Unverified(Box::new(UnverifiedPeer {
+                transport,
+                key: peer.key,
+                rejected,
+            })),
+        })
+    }
+}
+
+/// The VM that a valid certificate names.
+fn named_vm(names: &[String], trust_domain: &str, address: SocketAddr) -> Result<VmKey, Failure> {
+    let identity = names.iter().find_map(|name| VmIdentity::from_uri(name));
+    let own = identity.filter(|identity| identity.trust_domain == trust_domain);
+    let own = own.ok_or_else(|| {
+        let message = format_args!(
+            "the certificate at {address} has the names {names:?}, but no spiffe://{trust_domain}/vmi/<namespace>/<name>/<uid>"
+        );
+        Failure::new(FailureClass::WrongVm, message)
+    })?;
+    Ok(VmKey {
+        namespace: own.namespace,
+        name: own.name,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_names_a_vm_of_this_fleet() {
+        let address = "10.0.0.1:1".parse().unwrap();
+        let vm = |name: &str| named_vm(&["x".to_owned(), name.to_owned()], "d", address);
+        assert_eq!(vm("spiffe://d/vmi/ns/a/uid").unwrap().to_string(), "ns/a");
+        for other in ["spiffe://e/vmi/ns/a/uid", "spiffe://d/collector", "y"] {
+            assert_eq!(vm(other).unwrap_err().class, FailureClass::WrongVm, "{other}");
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Peers that waste connections: what they hold is bounded, and honest agents are joined meanwhile.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
+};
+
+use virtfleet_tests::{stage::STAGE_TIMEOUT, wait};
+
+use super::kit::PushKit;
+
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(STAGE_TIMEOUT)).unwrap();
+    stream
+}
+
+/// Waits until the collector has closed a connection.
+fn until_closed(stream: &mut TcpStream) {
+    let mut received = [0; 4096];
+    loop {
+        match stream.read(&mut received) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset, "{error}");
+                return;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_never_handshakes_or_is_slow_is_closed() {
+    let kit = PushKit::new(1, ", handshakeTimeout: 1s");
+    let mut silent = connect(kit.ingest);
+    let mut slow = connect(kit.ingest);
+    // The collector is the client: it sends its ClientHello first.
+    let mut first = [0; 5];
+    silent.read_exact(&mut first).unwrap();
+    assert_eq!(first[..2], [0x16, 0x03], "a TLS handshake record");
+    // The head of a record of 16 KiB, and nothing more.
+    slow.write_all(&[0x16, 0x03, 0x03, 0x40, 0x00, 0x02]).unwrap();
+    until_closed(&mut silent);
+    until_closed(&mut slow);
+    wait::until(STAGE_TIMEOUT, "both are counted", || {
+        kit.results("timeout") + kit.results("tls") >= 2
+    })
+    .unwrap();
+    assert_eq!(kit.metric("connections_open"), 0);
+}
+
+#[test]
+fn a_peer_that_sends_something_else_is_closed_at_once() {
+    let kit = PushKit::new(1, "");
+    let mut other = connect(kit.ingest);
+    other
+        .write_all(b"GET / HTTP/1.1\r\nhost: collector\r\n\r\n")
+        .unwrap();
+    until_closed(&mut other);
+    kit.until_closed("tls");
+}
+
+#[test]
+fn one_address_has_few_connections_and_honest_agents_are_joined() {
+    let kit = PushKit::new(
+        3,
+        ", maxUnverified: 32, maxUnverifiedPerPeer: 16, handshakeTimeout: 30s",
+    );
+    let held: Vec<_> = (0..200).map(|_| connect(kit.ingest)).collect();
+    wait::until(STAGE_TIMEOUT, "the others are refused", || {
+        kit.results("full") + kit.results("too_fast") >= 184
+    })
+    .unwrap();
+    assert_eq!(kit.metric("connections_open"), 16);
+    let guests = kit.kit.stage.plan.guests.clone();
+    let _agents: Vec<_> = guests.iter().map(|guest| kit.push(guest)).collect();
+    kit.kit.stage.until_up(3).unwrap();
+    drop(held);
+}
+
+#[test]
+fn many_addresses_that_fill_the_table_do_not_keep_honest_agents_out() {
+    let kit = PushKit::new(
+        2,
+        ", maxUnverified: 8, maxUnverifiedPerPeer: 4, handshakeTimeout: 30s",
+    );
+    let from = |last: u8| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        let ingest = kit.ingest;
+        let stream = runtime.block_on(async move {
+            let socket = tokio::net::TcpSocket::new_v4().unwrap();
+            socket
+                .bind(SocketAddr::new(Ipv4Addr::new(127, 0, 1, last).into(), 0))
+                .unwrap();
+            socket.connect(ingest).await.unwrap()
+        });
+        stream.into_std().unwrap()
+    };
+    let held: Vec<_> = (1..=3).flat_map(|last| [(); 4].map(|()| from(last))).collect();
+    wait::until(STAGE_TIMEOUT, "the table is full", || kit.results("full") >= 4).unwrap();
+    let guests = kit.kit.stage.plan.guests.clone();
+    let _agents: Vec<_> = guests.iter().map(|guest| kit.push(guest)).collect();
+    kit.kit.stage.until_up(2).unwrap();
+    drop(held);
+}
+
+#[test]
+fn a_vm_that_connects_at_full_speed_is_slowed_down_and_others_are_joined() {
+    let kit = PushKit::new(2, "");
+    let (attacker, honest) = (kit.kit.guest(0), kit.kit.guest(1));
+    let ingest = kit.ingest;
+    let source = attacker.address.ip();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let flood = || {
+        runtime.block_on(async {
+            for _ in 0..50 {
+                let socket = tokio::net::TcpSocket::new_v4().unwrap();
+                socket.bind(SocketAddr::new(source, 0)).unwrap();
+                drop(socket.connect(ingest).await);
+            }
+        });
+    };
+    flood();
+    wait::until(STAGE_TIMEOUT, "it is slowed down", || {
+        kit.results("too_fast") >= 30
+    })
+    .unwrap();
+    let _agent = kit.push(&honest);
+    kit.until_way(&honest, "push");
+    let bound = kit.results("tls") + kit.results("connect") + kit.results("timeout");
+    assert!(bound <= 40, "{bound} handshakes");
+}
