@@ -32,7 +32,7 @@ async fn an_opened_connection_is_served_to_authorised_peers_until_the_shutdown()
     let service = service_fn(|_: Request<Incoming>| async {
         Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"ok"))))
     });
-    let server = Server::new(service.clone(), Limits::default(), metrics.clone());
+    let server = Server::new(service, Limits::default(), metrics.clone());
     let shutdown = Shutdown::default();
     let open = || {
         let stream = std::net::TcpStream::connect(address).unwrap();
