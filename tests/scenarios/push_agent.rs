@@ -23,9 +23,11 @@ use nix::sys::socket::{
 };
 use serde_json::{Value, json};
 use virtfleet_tests::{
+    bins,
     enrolment::EnrolmentClient,
     pki::{Authority, Identity},
     ports,
+    process::{Launch, Process},
     scrape::Client,
     wait,
 };
@@ -337,6 +339,50 @@ fn a_peer_that_stays_silent_or_vanishes_is_given_up() {
     agent.terminate(SOON).unwrap();
     assert!(stopping.elapsed() < wait::PROMPT, "{:?}", stopping.elapsed());
     drop(half);
+}
+
+/// A relay that passes connections of agents to `collector`.
+fn start_relay(stage: &Stage, forward: SocketAddr, collector: SocketAddr) -> Process {
+    let [connect, probes] = [(); 2].map(|()| ports::free().unwrap());
+    let relay = Launch::new(bins::collector().unwrap())
+        .args(["relay", "--connect.allow-cidrs=127.0.0.0/8"])
+        .arg(format!("--connect.address={connect}"))
+        .arg(format!("--probe.address={probes}"))
+        .arg(format!("--forward.address={forward}"))
+        .arg(format!("--forward.collector={collector}"))
+        .start(&stage.at("root"));
+    let mut relay = relay.unwrap();
+    relay.wait_for_line("relaying", SOON).unwrap();
+    relay
+}
+
+#[test]
+fn a_relay_passes_the_connection_and_its_restart_is_survived() {
+    let stage = Stage::new();
+    stage.write_token();
+    let forward = ports::free().unwrap();
+    let collector = stage.ingest.local_addr().unwrap();
+    stage.configure(&forward.to_string(), "1s");
+    let relay = start_relay(&stage, forward, collector);
+    let _agent = stage.start();
+    // The collector cannot know the VM by its address, and asks for the token.
+    let mut first = stage.push();
+    let answer = first.post(CLAIM_PATH, &json!({})).unwrap().ok().unwrap();
+    let claim: EnrolmentClaim = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(claim.token.as_deref(), Some(TOKEN));
+    stage.enrol(&mut first);
+    drop(first);
+    let mut collector_side = stage.strict_push();
+    report(&mut collector_side);
+    relay.terminate(SOON).unwrap();
+    doctor_says(&stage, &[&format!("{forward} refused the connection")]);
+    // A relay whose collector is away accepts, and closes.
+    let away = start_relay(&stage, forward, ports::free().unwrap());
+    doctor_says(&stage, &[&format!("no collector of this fleet at {forward}")]);
+    away.terminate(SOON).unwrap();
+    let _relay = start_relay(&stage, forward, collector);
+    let last = report(&mut stage.strict_push());
+    assert_eq!(last["sections"]["enrolment"]["items"][0]["identity"], IDENTITY);
 }
 
 /// An address that answers nothing: a listener whose queue is full. It lasts as long as what is

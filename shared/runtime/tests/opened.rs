@@ -19,7 +19,7 @@ use virtfleet_runtime::{
     shutdown::Shutdown,
 };
 
-use pki::{acceptor, pki, soon, tls_over};
+use pki::{acceptor, pki, soon, tls_over, tls_stream};
 
 /// The process that opens the connection is the server on it.
 #[tokio::test(flavor = "multi_thread")]
@@ -41,7 +41,7 @@ async fn an_opened_connection_is_served_to_authorised_peers_until_the_shutdown()
     };
     // The peer closes after one request.
     for (name, expected) in [("collector", true), ("agent", false)] {
-        let served = open();
+        let ending = open();
         let (stream, _) = peer.accept().await.unwrap();
         let answer = tls_over(dir.path(), name, stream);
         assert_eq!(
@@ -51,7 +51,7 @@ async fn an_opened_connection_is_served_to_authorised_peers_until_the_shutdown()
             expected,
             "{name}"
         );
-        let end = soon("the end", served).await.unwrap();
+        let end = soon("the end", ending).await.unwrap();
         assert_eq!(end == ConnectionEnd::Served, expected, "{end:?}");
         assert_eq!(
             matches!(end, ConnectionEnd::Unauthorised(_)),
@@ -59,17 +59,29 @@ async fn an_opened_connection_is_served_to_authorised_peers_until_the_shutdown()
             "{end:?}"
         );
     }
+    // An authorised peer that sends no request.
+    let limits = Limits {
+        idle_timeout: Duration::from_millis(200),
+        ..Limits::default()
+    };
+    let hasty = Server::new(service, limits, metrics.clone());
+    let stream = std::net::TcpStream::connect(address).unwrap();
+    let (tls_of_hasty, never) = (tls.clone(), Shutdown::default());
+    let ending = tokio::spawn(async move { hasty.serve_opened(stream, tls_of_hasty, &never).await.unwrap() });
+    let (stream, _) = peer.accept().await.unwrap();
+    let _held = tls_stream(dir.path(), "collector", stream).await.unwrap();
+    assert_eq!(soon("the end", ending).await.unwrap(), ConnectionEnd::Served);
     // No TLS.
-    let served = open();
+    let ending = open();
     let (mut stream, _) = peer.accept().await.unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
-    let end = soon("the end", served).await.unwrap();
+    let end = soon("the end", ending).await.unwrap();
     assert!(matches!(end, ConnectionEnd::NoClient(_)), "{end:?}");
     // A silent peer does not delay the shutdown.
-    let served = open();
+    let ending = open();
     let _silent = peer.accept().await.unwrap();
     shutdown.graceful.cancel();
-    let end = soon("the end", served).await.unwrap();
+    let end = soon("the end", ending).await.unwrap();
     assert_eq!(end, ConnectionEnd::Aborted);
     assert_eq!(metrics.open.get(), 0);
 }

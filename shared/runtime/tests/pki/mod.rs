@@ -8,6 +8,7 @@ use hyper::{Request, StatusCode, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
 use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 use virtfleet_runtime::tls::{
     AGENT_DNS_NAME, ClientRule, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, peer_names,
 };
@@ -71,14 +72,7 @@ pub(crate) async fn tls_over(
     name: &str,
     stream: TcpStream,
 ) -> Result<(StatusCode, Vec<String>), Box<dyn std::error::Error>> {
-    let tls = ClientTls::new(ClientTlsPaths {
-        ca: dir.join("ca.crt"),
-        certificate: dir.join(format!("{name}.crt")),
-        key: dir.join(format!("{name}.key")),
-    })?;
-    let config = tls.config(std::time::Instant::now()).ok_or("no certificate")?;
-    let connector = tokio_rustls::TlsConnector::from(config);
-    let stream = connector.connect(AGENT_DNS_NAME.try_into()?, stream).await?;
+    let stream = tls_stream(dir, name, stream).await?;
     let names = peer_names(&stream.get_ref().1.peer_certificates().unwrap_or_default()[0]);
     let (mut sender, connection) = http1::handshake::<_, Empty<Bytes>>(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
@@ -86,6 +80,22 @@ pub(crate) async fn tls_over(
     let status = sender.send_request(request).await?.status();
     driver.abort();
     Ok((status, names))
+}
+
+/// The stream after the handshake of a client that presents the certificate `name`.
+pub(crate) async fn tls_stream(
+    dir: &Path,
+    name: &str,
+    stream: TcpStream,
+) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error>> {
+    let tls = ClientTls::new(ClientTlsPaths {
+        ca: dir.join("ca.crt"),
+        certificate: dir.join(format!("{name}.crt")),
+        key: dir.join(format!("{name}.key")),
+    })?;
+    let config = tls.config(std::time::Instant::now()).ok_or("no certificate")?;
+    let connector = tokio_rustls::TlsConnector::from(config);
+    Ok(connector.connect(AGENT_DNS_NAME.try_into()?, stream).await?)
 }
 
 /// Fails instead of waiting forever.
