@@ -10,7 +10,7 @@ use serde_json::Value;
 use virtfleet_tests::{
     cluster::{
         self, ApiServer,
-        live::{Collector, WAIT_TIMEOUT, infra, settings},
+        live::{Collector, WAIT_TIMEOUT, infra, settings, user_cluster},
     },
     parts, pki, ports,
     sim::{
@@ -43,10 +43,16 @@ fn run_vm(infra: &ApiServer, guest: &Guest) -> Guest {
 }
 
 fn collector(folder: &Path, inventory: &str, port: u16) -> Collector {
+    collector_with(folder, inventory, port, "")
+}
+
+/// The same with further settings.
+fn collector_with(folder: &Path, inventory: &str, port: u16, settings: &str) -> Collector {
     let scrape = format!("  interval: 1s\n  timeout: 1s\n  port: {port}\n");
     let more = format!(
         "enrolment: {{ trustDomain: {}, lifetime: 24h }}\n\
-         leaderElection: {{ namespace: virtfleet, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1 }}\n",
+         leaderElection: {{ namespace: virtfleet, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1 }}\n\
+         {settings}",
         pki::TRUST_DOMAIN
     );
     let collector = Collector::start_scraping(folder, inventory, &scrape, &more).unwrap();
@@ -210,4 +216,88 @@ fn tier3_records_changed_by_another_writer_are_read_again() {
     wait::until(WAIT_TIMEOUT, "another key is accepted", || other.accepted() == 1).unwrap();
     until_up(&collector, &guest);
     assert_eq!(recorded(&infra), [format!("vms/{}", guest.name)]);
+}
+
+/// Push with two collectors: agents connect to the leader, and tokens are in a Secret.
+#[test]
+fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
+    let test = "tier3_the_leader_accepts_agents_and_join_tokens_outlive_it";
+    let Some(_) = skip::need(TIER, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let infra = infra(root).unwrap();
+    for name in ["vms", "virtfleet"] {
+        infra.namespace(name).unwrap();
+    }
+    let port = ports::free().unwrap().port();
+    let plan = Plan::new(&Options {
+        guests: 2,
+        clusters: 1,
+        port,
+        ..Options::default()
+    })
+    .unwrap();
+    let [first, second]: [Guest; 2] = plan
+        .guests
+        .iter()
+        .map(|guest| run_vm(&infra, guest))
+        .collect::<Vec<_>>()
+        .try_into()
+        .unwrap();
+    infra.apply(&user_cluster("blue", "vms")).unwrap();
+    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
+    let start = |name: &str| {
+        let ingest = ports::free().unwrap();
+        let settings = format!("ingest: {{ address: '{ingest}' }}\n");
+        let collector = collector_with(&root.join(name), &inventory, port, &settings);
+        (collector, ingest)
+    };
+    let (leader, to_leader) = start("leader");
+    leader.until_leads().unwrap();
+    let (standby, to_standby) = start("standby");
+    let roots = root.join("clients.pem");
+    fs::write(&roots, leader.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
+    let host = AgentHost::new(&roots).unwrap();
+    let by_push = |agent: &Value| agent["status"] == "up" && agent["way"]["kind"] == "push";
+
+    // By its address, at the leader only.
+    let agent = host
+        .run(AgentSpec::honest(&first).unwrap().pushing(to_leader))
+        .unwrap();
+    until_agent(&leader, &first, "up by push", by_push);
+    agent.stop().unwrap();
+    let refused = "virtfleet_collector_ingest_connections_total{result=\"not_leader\"}";
+    let elsewhere = host
+        .run(AgentSpec::honest(&first).unwrap().pushing(to_standby))
+        .unwrap();
+    wait::until(WAIT_TIMEOUT, "the standby refuses", || {
+        standby.sample(refused).is_ok_and(|count| count > 0.5)
+    })
+    .unwrap();
+    assert_eq!(elsewhere.requests(), 0, "nothing was sent to it");
+    elsewhere.stop().unwrap();
+
+    let create = ["token", "create", "blue", "--from", "127.0.7.0/24"];
+    standby.ctl(&create).unwrap_err();
+    let token = leader.ctl(&create).unwrap();
+    let secret = infra
+        .admin()
+        .get("/api/v1/namespaces/virtfleet/secrets/virtfleet-join-tokens");
+    let stored = secret.unwrap().ok().unwrap()["data"]["join-tokens.json"].to_string();
+    let hidden = token.trim().rsplit_once('.').unwrap().1;
+    assert!(stored.len() > 100 && !stored.contains(hidden), "{stored}");
+
+    leader.process.signal(Signal::SIGKILL).unwrap();
+    standby.until_leads().unwrap();
+    let nat = "127.0.7.7".parse().unwrap();
+    let spec = AgentSpec::honest(&second).unwrap();
+    let spec = spec.pushing_from(to_standby, nat).with_token(token.trim());
+    let agent = host.run(spec).unwrap();
+    until_agent(&standby, &second, "up by push", by_push);
+    assert_eq!(agent.accepted(), 1);
+    let id = token.split('.').nth(1).unwrap();
+    standby.ctl(&["token", "revoke", id]).unwrap();
+    assert_eq!(standby.ctl(&["token", "list"]).unwrap(), "no join tokens\n");
 }

@@ -138,7 +138,13 @@ fn every_route_is_in_the_document() {
         .collect();
     let mut routes: Vec<_> = ROUTES.iter().map(|route| route.path).collect();
     routes.sort_unstable();
+    // A path may have several methods.
+    routes.dedup();
     assert_eq!(paths, routes);
+    for route in ROUTES {
+        let method = route.method().as_str().to_ascii_lowercase();
+        assert_eq!(document["paths"][route.path][&method]["operationId"], route.id);
+    }
 }
 
 #[test]

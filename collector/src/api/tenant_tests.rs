@@ -384,7 +384,8 @@ async fn only_callers_with_the_right_get_an_answer() {
         }
         let changes = matches!(route.access, RouteAccess::Change(_));
         assert_eq!(changes, route.method() == Method::POST, "{path}");
-        let of_all = ["/metrics", "/api/v1/ca", "/api/v1/enrolments"].contains(&path.as_str());
+        let whole_fleet = ["/metrics", "/api/v1/ca", "/api/v1/enrolments", "/api/v1/tokens"];
+        let of_all = whole_fleet.contains(&path.as_str());
         let expected = match path.as_str() {
             _ if changes || of_all => 403,
             // There is no scraper in this test.

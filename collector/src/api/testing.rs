@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     access::redact::InfraTerms,
     facts::{InfraNode, Labels, Selector},
+    join_token::JoinTokens,
     labels::{
         plan::LabelInput,
         policy::{LabelPolicy, Mode, Rule, Source},
@@ -30,7 +31,7 @@ use virtfleet_wire::{
 };
 
 use super::ApiState;
-use crate::{ca::CaService, enrolment, fleet::FleetRead, leader::WriteAccess};
+use crate::{ca::CaService, enrolment, fleet::FleetRead, leader::WriteAccess, tokens::JoinTokenBook};
 
 /// The present time in tests: 2024-05-01T12:00:00Z in milliseconds.
 pub(crate) const NOW: u64 = 1_714_564_800_000;
@@ -177,7 +178,7 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
             &[key("cluster-a", "worker-2")],
             WriteAccess::fixed(true),
         ))),
-        tokens: None,
+        tokens: Some(Arc::new(JoinTokenBook::fixed(join_tokens()))),
         ca: Some(CaService::in_memory()),
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
@@ -186,6 +187,14 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         waiting_tenants: Arc::new(tokio::sync::Semaphore::new(1)),
         shutdown: CancellationToken::new(),
     }
+}
+
+fn join_tokens() -> JoinTokens {
+    let stored = format!(
+        r#"[{{"id":"3f9c1a7be204","secretSha256":"{}","cluster":"cluster-a","created":1,"expires":2,"networks":["10.0.0.0/8"]}}]"#,
+        "a5".repeat(32)
+    );
+    JoinTokens::read(&stored).unwrap()
 }
 
 pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus) -> VmView {

@@ -42,6 +42,8 @@ mod enrolment_tests;
 mod labels_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tokens_tests;
 
 pub use run::main;
 #[cfg(test)]

@@ -82,6 +82,15 @@ impl JoinTokenBook {
         }
     }
 
+    /// A book without a usable store, with these tokens.
+    #[cfg(test)]
+    pub(crate) fn fixed(tokens: JoinTokens) -> Self {
+        let store = TokenStore::folder(std::path::Path::new("/dev/null"));
+        let book = Self::new(store, WriteAccess::fixed(true));
+        book.set(Ok(tokens));
+        book
+    }
+
     /// Whether this process changes tokens.
     pub fn write_access(&self) -> &WriteAccess {
         &self.write_access
