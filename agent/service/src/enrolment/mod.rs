@@ -13,6 +13,7 @@ mod evidence;
 mod key;
 mod refusal;
 mod start;
+mod storage;
 mod work;
 
 pub use agent::{Enrolment, EnrolmentStartError, EnrolmentTime};
