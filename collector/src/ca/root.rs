@@ -1,6 +1,7 @@
 //! Root certificates.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use virtfleet_collector_core::authority::RootLife;
 use virtfleet_runtime::{digest::Sha256, tls::Validity};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
@@ -55,6 +56,14 @@ impl Root {
             pem: block.text.clone(),
             der: der.clone(),
         })
+    }
+
+    /// Its validity, to decide about its rotation.
+    pub(crate) fn life(&self) -> RootLife {
+        RootLife {
+            not_before: self.validity.not_before,
+            not_after: self.validity.not_after,
+        }
     }
 
     /// Whether `issuer` signed this certificate.
