@@ -4,7 +4,7 @@
 //! a relay can prevent answers but not read or forge them. A further way, such as VSOCK, becomes a
 //! variant of [`AgentWay`].
 
-use std::{fmt, net::IpAddr, sync::Arc};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -39,6 +39,9 @@ pub struct RelayWay {
     /// `scrape.allowCIDRs`; see [`RelayWay::check`].
     #[serde(skip)]
     pub allow: Arc<[IpNet]>,
+    /// `scrape.interval`, for which the relay keeps a silent connection open.
+    #[serde(skip)]
+    pub pull_interval: Option<Duration>,
 }
 
 impl RelayWay {
@@ -96,6 +99,7 @@ mod tests {
             cluster: "a".parse().unwrap(),
             address: "relay.a.svc:10915".parse().unwrap(),
             allow: allow.iter().map(|net| net.parse().unwrap()).collect(),
+            pull_interval: None,
         }
     }
 
