@@ -53,7 +53,7 @@ impl Root {
             serial: Serial::from_bytes(parsed.raw_serial()).ok_or("the serial number is not valid")?,
             trust_domain: trust_domain(&parsed),
             public_key_info: parsed.public_key().raw.to_vec(),
-            pem: block.text.clone(),
+            pem: block.text.as_str().to_owned(),
             der: der.clone(),
         })
     }
