@@ -34,8 +34,8 @@ fn exceeding(fleet: &FleetSnapshot, limit: u64) -> Option<u64> {
     (vms > max_agents(limit)).then_some(vms)
 }
 
-/// Warns once each time that the fleet becomes larger than the limit allows. Never returns while the
-/// fleet exists.
+/// Warns each time that the fleet becomes larger than the limit allows. Returns when the fleet is
+/// dropped.
 pub(crate) async fn watch(fleet: Arc<Fleet>, limit: u64) -> anyhow::Result<()> {
     let mut revisions = fleet.revisions();
     let mut warned = false;

@@ -4,8 +4,8 @@ use virtfleet_wire::finding::{Finding, Severity};
 
 use crate::findings;
 
-/// A root is to be rotated when less is left, in seconds: half a year. Guests that were created from
-/// older user-data trust only the older root, and need new user-data before it expires.
+/// A root is to be rotated when less is left, in seconds: half a year. Guests created from older
+/// user-data trust only the older root, and need new user-data before it expires.
 const MAX_ROTATION_NOTICE: u64 = 180 * 86_400;
 /// It is urgent when less is left, in seconds.
 const MAX_URGENT_NOTICE: u64 = 30 * 86_400;

@@ -98,7 +98,7 @@ impl RequestSource<'_> {
 
 /// The buckets.
 pub(super) struct RequestLimit {
-    /// Random, so that nobody can choose names that share a bucket.
+    /// Random, so that a client cannot choose names that share a bucket.
     hasher: RandomState,
     /// When each bucket is full again.
     full_at: Mutex<LruCache<u64, Instant>>,

@@ -352,6 +352,6 @@ async fn a_flood_of_requests_is_limited_and_causes_no_reviews() {
         assert!(allowed < 100_000);
     }
     assert!(allowed >= 400, "{allowed}");
-    // A probe is answered all the same.
+    // Probes have no limit.
     enter(Some("alice"), AccessNeed::Nothing).await.unwrap();
 }

@@ -113,6 +113,10 @@ impl Client {
     }
 
     /// Sends a request, and again after a pause while the server says that there are too many.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this client blocks; --watch runs it on a thread of its own"
+    )]
     fn send(&self, call: ApiCall<'_>, timeout: Duration, fresh: bool) -> Result<RawResponse, Fail> {
         let mut response = self.transport.send(call, timeout, fresh)?;
         for _ in 1..MAX_LIMITED_TRIES {
