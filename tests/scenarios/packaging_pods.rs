@@ -1,5 +1,5 @@
-//! Every shipped pod runs without rights: no root, no capability, nothing to write, no token that it
-//! does not need.
+//! Every shipped pod runs without rights: no root, no capability, nothing to write, no token that
+//! it does not need.
 
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 

@@ -15,8 +15,8 @@ const MAX_PEM_BYTES: usize = 64 * 1024;
 pub(super) struct PemBlock {
     /// Line of its first line, from 1.
     pub(super) line: usize,
-    /// The block with its first and last line, each ended by a newline. Zeroed when dropped, because
-    /// it may be a private key.
+    /// The block with its first and last line, each ended by a newline. Zeroed when dropped: it may
+    /// be a private key.
     pub(super) text: Zeroizing<String>,
 }
 
