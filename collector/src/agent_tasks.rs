@@ -11,7 +11,7 @@ use virtfleet_runtime::tls::ClientTls;
 use virtfleet_wire::ids::VmKey;
 
 use crate::{
-    ca::{CaService, LoadedCa},
+    ca::{self, CaService, LoadedCa},
     config::CollectorConfig,
     credentials,
     enrolment::{EnrolmentAdmin, EnrolmentContext, RunningEnrolment},
@@ -192,6 +192,10 @@ fn issue(
         parts,
         stop,
     )?;
+    let report = ca
+        .clone()
+        .report(Arc::clone(context.fleet), ca::unix_seconds, stop.clone());
+    parts.spawn(report);
     let context = EnrolmentContext {
         config: context.config,
         settings,

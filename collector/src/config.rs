@@ -233,7 +233,7 @@ impl CollectorConfig {
             rules
         };
         if self.pulls_agents() {
-            rules
+            rules.with_pull_interval(scrape.interval.0)
         } else {
             rules.without_pulls()
         }

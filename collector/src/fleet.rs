@@ -96,6 +96,11 @@ impl Fleet {
         self.change(|index| index.set_inventory_findings(findings));
     }
 
+    /// Replaces the findings about the fleet's authority.
+    pub fn set_authority_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_authority_findings(findings));
+    }
+
     /// Sets the status of each user cluster; see [`FleetIndex::set_cluster_statuses`].
     pub fn set_cluster_statuses(&self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
         self.change(|index| index.set_cluster_statuses(statuses));

@@ -31,6 +31,7 @@ pub mod inventory;
 pub mod labels;
 pub mod leader;
 pub mod objects;
+mod open_files;
 mod page;
 mod print;
 pub mod relay;

@@ -48,6 +48,7 @@ use crate::{
         cluster::{Inventory, WatchMetrics},
         folder,
     },
+    open_files,
     tenants::Tenants,
     writers::Writers,
 };
@@ -105,6 +106,7 @@ fn own_registry() -> Registry {
 async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let shutdown = shutdown::signals().context("cannot install signal handlers")?;
     let mut registry = own_registry();
+    let file_limit = open_files::raised_limit();
     let agents = AgentClients::new(config, &mut registry)?;
     let server_metrics = ServerMetrics::register(&mut registry);
     let access_metrics = AccessMetrics::register(&mut registry);
@@ -155,6 +157,9 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     };
     let agents = agents.start(context, &mut registry, &mut parts, &stop)?;
     listeners.extend(agents.changes);
+    if let Some(limit) = file_limit {
+        parts.spawn(open_files::watch(Arc::clone(&fleet), limit));
+    }
     parts.spawn(note(Arc::clone(&fleet), findings));
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
 

@@ -63,6 +63,7 @@ mod machine;
 mod nic_calls;
 mod packaging;
 mod packaging_deb;
+mod packaging_pods;
 mod packaging_units;
 mod parity;
 mod prometheus;

@@ -305,6 +305,8 @@ fn no_hardening_option_of_the_unit_hides_what_is_measured() {
         "RestartPreventExitStatus=78",
         "Restart=always",
         "StartLimitIntervalSec=0",
+        "DevicePolicy=closed",
+        "DeviceAllow=block-* r",
         "ReadWritePaths=-/run/virtfleet/ask",
     ] {
         assert!(unit.lines().any(|line| line == needed), "{needed} is missing");

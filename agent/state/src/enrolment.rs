@@ -1,12 +1,12 @@
 //! Files of the enrolment: the agent's key, its certificate, and the record beside them. The
 //! unprivileged agent writes them, into a directory of its own (`StateDirectory=` of its unit).
 
-use std::{fmt, path::PathBuf};
+use std::{fmt, io::ErrorKind, path::PathBuf};
 
 use virtfleet_agent_core::enrolment::record::{FORMAT, KeyRecord};
 use virtfleet_agent_host::{
-    ReadError, Roots, WriteError, make_private_directory, read_bounded, read_text, remove_durably,
-    sweep_directory, write_atomic,
+    Kernel, ReadError, Roots, Statfs as _, WriteError, make_private_directory, read_bounded, read_text,
+    remove_durably, sweep_directory, write_atomic,
 };
 use zeroize::Zeroizing;
 
@@ -76,6 +76,31 @@ pub enum EnrolmentFilesError {
     Encode(#[from] serde_json::Error),
 }
 
+impl EnrolmentFilesError {
+    /// True if a retry may succeed: the device is full, a write failed, or a stored file cannot be
+    /// read. False if there is no directory and none can be created.
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Directory { source, .. } => is_shortage(source.kind()),
+            Self::Read { .. } | Self::Write(_) | Self::Remove { .. } | Self::Encode(_) => true,
+        }
+    }
+
+    /// True if the filesystem is read-only.
+    pub fn is_read_only(&self) -> bool {
+        let kind = match self {
+            Self::Directory { source, .. } | Self::Remove { source, .. } => source.kind(),
+            Self::Write(error) => error.kind(),
+            Self::Read { .. } | Self::Encode(_) => return false,
+        };
+        kind == ErrorKind::ReadOnlyFilesystem
+    }
+}
+
+fn is_shortage(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+}
+
 fn with_cause(error: &WriteError) -> String {
     let cause = std::error::Error::source(error).map_or_else(String::new, |cause| format!(": {cause}"));
     format!("{error}{cause}")
@@ -101,6 +126,22 @@ impl EnrolmentFiles {
         })?;
         sweep_directory(&self.directory);
         Ok(())
+    }
+
+    /// Why the directory has no space for files. None if it has, or if that is unknown.
+    pub fn shortage(&self) -> Option<String> {
+        let space = Kernel.statfs(&self.directory).ok()?;
+        // A filesystem without a fixed number of inodes has none (btrfs).
+        let missing = if space.available == 0 && space.size > 0 {
+            "space"
+        } else if space.files_free == 0 && space.files > 0 {
+            "inode"
+        } else {
+            return None;
+        };
+        Some(format!(
+            "no {missing} is free on the filesystem of {ENROLMENT_DIRECTORY}"
+        ))
     }
 
     /// Reads all files; none if there is no key.

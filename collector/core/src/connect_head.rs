@@ -3,17 +3,24 @@
 //!
 //! ```text
 //! collector ── CONNECT 10.0.0.5:10911 HTTP/1.1 ──▶ relay ── connects ──▶ VM
+//!              Virtfleet-Pull-Interval: 30
 //!           ◀── HTTP/1.1 200 connected ────────────
 //! ```
 //! The destination is an address, never a name: the collector decides which address a VM has, and
 //! the relay resolves nothing.
 
-use std::{fmt, net::SocketAddr};
+use std::{fmt, net::SocketAddr, time::Duration};
 
 /// Maximum size of a head, in bytes.
 pub const MAX_HEAD_BYTES: usize = 512;
 /// Maximum length of the reason in an answer, in bytes.
 const MAX_REASON_BYTES: usize = 200;
+
+/// Header of a request: the interval of the collector's pulls, in whole seconds. Relays that do not
+/// know it ignore it.
+const PULL_INTERVAL: &str = "Virtfleet-Pull-Interval";
+/// Maximum interval that a request can name.
+const MAX_PULL_INTERVAL: Duration = Duration::from_hours(1);
 
 /// A complete head at the start of the received bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +29,25 @@ pub struct Head<T> {
     pub content: T,
     /// Its length; what follows belongs to the connection.
     pub length: usize,
+}
+
+/// The collector's request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ConnectRequest {
+    /// Address and port of the VM's agent.
+    pub destination: SocketAddr,
+    /// Interval of the collector's pulls over the connection, at most an hour. None if it names
+    /// none.
+    pub pull_interval: Option<Duration>,
+}
+
+impl ConnectRequest {
+    /// Time without a byte after which the connection is closed: the relay's own, but not before
+    /// the next pull is overdue by an interval.
+    pub fn idle_timeout(&self, own: Duration) -> Duration {
+        self.pull_interval
+            .map_or(own, |interval| own.max(interval.saturating_mul(2)))
+    }
 }
 
 /// The relay's answer.
@@ -57,8 +83,13 @@ const REQUEST: HeadError = HeadError::Malformed("a request of the form CONNECT <
 const ANSWER: HeadError = HeadError::Malformed("an answer of the form HTTP/1.1 <status> <reason>");
 
 /// The collector's request.
-pub fn write_request(destination: SocketAddr) -> String {
-    format!("CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n\r\n")
+pub fn write_request(request: &ConnectRequest) -> String {
+    let destination = request.destination;
+    let interval = request.pull_interval.map_or_else(String::new, |interval| {
+        let seconds = interval.as_secs() + u64::from(interval.subsec_nanos() > 0);
+        format!("{PULL_INTERVAL}: {seconds}\r\n")
+    });
+    format!("CONNECT {destination} HTTP/1.1\r\nHost: {destination}\r\n{interval}\r\n")
 }
 
 /// The relay's answer. Characters that a reason phrase cannot have are replaced, and a long one is
@@ -75,21 +106,34 @@ pub fn write_answer(status: u16, reason: &str) -> String {
 ///
 /// # Errors
 /// The bytes cannot become a request.
-pub fn parse_request(received: &[u8]) -> Result<Option<Head<SocketAddr>>, HeadError> {
-    let Some((line, length)) = first_line(received)? else {
+pub fn parse_request(received: &[u8]) -> Result<Option<Head<ConnectRequest>>, HeadError> {
+    let Some((text, length)) = whole(received)? else {
         return if is_beginning(received, b"CONNECT ") {
             Ok(None)
         } else {
             Err(REQUEST)
         };
     };
-    let mut words = line.split(' ');
+    let mut lines = text.split("\r\n");
+    let mut words = lines.next().unwrap_or_default().split(' ');
     let words = (words.next(), words.next(), words.next(), words.next());
     let (Some("CONNECT"), Some(destination), Some("HTTP/1.1"), None) = words else {
         return Err(REQUEST);
     };
-    let content = destination.parse().map_err(|_| REQUEST)?;
+    let content = ConnectRequest {
+        destination: destination.parse().map_err(|_| REQUEST)?,
+        pull_interval: lines.find_map(pull_interval),
+    };
     Ok(Some(Head { content, length }))
+}
+
+/// The interval, if a line is that header.
+fn pull_interval(line: &str) -> Option<Duration> {
+    let (name, value) = line.split_once(':')?;
+    let seconds = name
+        .eq_ignore_ascii_case(PULL_INTERVAL)
+        .then(|| value.trim().parse().ok())?;
+    seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_PULL_INTERVAL))
 }
 
 /// Parses an answer from the bytes received so far; none if the head is incomplete.
@@ -97,13 +141,14 @@ pub fn parse_request(received: &[u8]) -> Result<Option<Head<SocketAddr>>, HeadEr
 /// # Errors
 /// The bytes cannot become an answer.
 pub fn parse_answer(received: &[u8]) -> Result<Option<Head<ConnectAnswer>>, HeadError> {
-    let Some((line, length)) = first_line(received)? else {
+    let Some((text, length)) = whole(received)? else {
         return if is_beginning(received, b"HTTP/1.") {
             Ok(None)
         } else {
             Err(ANSWER)
         };
     };
+    let line = text.split("\r\n").next().unwrap_or_default();
     let rest = line.strip_prefix("HTTP/1.").ok_or(ANSWER)?;
     let mut words = rest.splitn(3, ' ');
     let status = match (words.next(), words.next()) {
@@ -115,8 +160,8 @@ pub fn parse_answer(received: &[u8]) -> Result<Option<Head<ConnectAnswer>>, Head
     Ok(Some(Head { content, length }))
 }
 
-/// The first line of a complete head, and the head's length; none if the head is incomplete.
-fn first_line(received: &[u8]) -> Result<Option<(&str, usize)>, HeadError> {
+/// The lines of a complete head, and the head's length; none if the head is incomplete.
+fn whole(received: &[u8]) -> Result<Option<(&str, usize)>, HeadError> {
     const END: &[u8] = b"\r\n\r\n";
     let bounded = &received[..received.len().min(MAX_HEAD_BYTES)];
     let Some(end) = bounded.windows(END.len()).position(|window| window == END) else {
@@ -127,8 +172,7 @@ fn first_line(received: &[u8]) -> Result<Option<(&str, usize)>, HeadError> {
         };
     };
     let head = std::str::from_utf8(&bounded[..end]).map_err(|_| HeadError::Malformed("text"))?;
-    let line = head.split("\r\n").next().unwrap_or_default();
-    Ok(Some((line, end + END.len())))
+    Ok(Some((head, end + END.len())))
 }
 
 /// Whether the bytes begin as `prefix` does, as far as they go: other protocols are rejected at
@@ -144,15 +188,62 @@ mod tests {
 
     use super::*;
 
+    fn request(pull_interval: Option<Duration>) -> ConnectRequest {
+        ConnectRequest {
+            destination: "10.0.0.5:10911".parse().unwrap(),
+            pull_interval,
+        }
+    }
+
+    #[test]
+    fn a_connection_stays_open_between_two_pulls() {
+        let (short, long) = (Duration::from_secs(1), Duration::from_mins(10));
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        for (interval, own, expected) in [
+            (None, short, short),
+            (seconds(30), short, Duration::from_mins(1)),
+            (seconds(30), long, long),
+        ] {
+            assert_eq!(request(interval).idle_timeout(own), expected, "{interval:?}");
+        }
+        let parsed = |header: &str| {
+            let text = format!("CONNECT 10.0.0.5:10911 HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n");
+            parse_request(text.as_bytes())
+                .unwrap()
+                .unwrap()
+                .content
+                .pull_interval
+        };
+        assert_eq!(parsed("virtfleet-pull-interval:15"), seconds(15));
+        assert_eq!(
+            parsed("Virtfleet-Pull-Interval: 99999999999"),
+            Some(MAX_PULL_INTERVAL)
+        );
+        for ignored in [
+            "Virtfleet-Pull-Interval: -1",
+            "Virtfleet-Pull-Interval",
+            "Other: 3",
+        ] {
+            assert_eq!(parsed(ignored), None, "{ignored}");
+        }
+        let text = write_request(&request(Some(Duration::from_millis(1500))));
+        assert!(text.contains("Virtfleet-Pull-Interval: 2\r\n"), "{text}");
+    }
+
     #[test]
     fn heads_are_read_as_they_are_written() {
         for destination in ["10.0.0.5:10911", "[fd00::5]:10911"] {
-            let destination = destination.parse().unwrap();
-            let mut text = write_request(destination).into_bytes();
-            let length = text.len();
-            text.extend(b"\x16\x03\x01");
-            let head = parse_request(&text).unwrap().unwrap();
-            assert_eq!((head.content, head.length), (destination, length));
+            for pull_interval in [None, Some(Duration::from_secs(30))] {
+                let request = ConnectRequest {
+                    destination: destination.parse().unwrap(),
+                    pull_interval,
+                };
+                let mut text = write_request(&request).into_bytes();
+                let length = text.len();
+                text.extend(b"\x16\x03\x01");
+                let head = parse_request(&text).unwrap().unwrap();
+                assert_eq!((head.content, head.length), (request, length));
+            }
         }
         let text = write_answer(403, "10.0.0.5 is not\r\nallowed: \u{1b}[2Jé");
         let head = parse_answer(text.as_bytes()).unwrap().unwrap();
@@ -213,7 +304,7 @@ mod tests {
 
         #[test]
         fn a_request_in_pieces_is_incomplete_until_its_end(cut in 0_usize..60) {
-            let text = write_request("10.0.0.5:10911".parse().unwrap());
+            let text = write_request(&request(Some(Duration::from_secs(30))));
             let cut = cut.min(text.len() - 1);
             prop_assert_eq!(parse_request(&text.as_bytes()[..cut]), Ok(None));
         }

@@ -16,6 +16,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use ipnet::{IpNet, Ipv4Net};
@@ -75,6 +76,7 @@ pub struct DialRules {
     port: u16,
     pods_only: bool,
     pulls: bool,
+    pull_interval: Option<Duration>,
 }
 
 /// Why an address may not be dialled.
@@ -140,7 +142,20 @@ impl DialRules {
             port,
             pods_only: false,
             pulls: true,
+            pull_interval: None,
         }
+    }
+
+    /// Rules of a collector that pulls at this interval (`scrape.interval`).
+    #[must_use]
+    pub fn with_pull_interval(mut self, interval: Duration) -> Self {
+        self.pull_interval = Some(interval);
+        self
+    }
+
+    /// The interval of pulls, if it is known.
+    pub fn pull_interval(&self) -> Option<Duration> {
+        self.pull_interval
     }
 
     /// Rules that allow addresses of virt-launcher pods only: for live clusters, where the guest

@@ -96,6 +96,8 @@ pub const AGENT_WRONG_VM: &str = "agent-wrong-vm";
 pub const AGENT_ENROLMENT: &str = "agent-enrolment";
 /// The certificate of an agent that answers ends soon.
 pub const AGENT_CERTIFICATE_EXPIRING: &str = "agent-certificate-expiring";
+/// A root of the fleet's authority must be rotated.
+pub const AUTHORITY_EXPIRING: &str = "authority-expiring";
 /// An agent answers with an HTTP error.
 pub const AGENT_HTTP: &str = "agent-http";
 /// An agent answers with more bytes than the settings allow.

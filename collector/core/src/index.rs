@@ -52,6 +52,8 @@ pub struct FleetIndex {
     synced: bool,
     /// Findings of the inventory's reader.
     inventory: Vec<Finding>,
+    /// Findings about the fleet's authority.
+    authority: Vec<Finding>,
     /// Findings about hosts and clusters that are referenced but missing, sorted by id and subject.
     dangling: Vec<Finding>,
     /// Status of each user cluster; none if nothing connects to them, because the inventory is a
@@ -173,6 +175,15 @@ impl FleetIndex {
         }
     }
 
+    /// Replaces the findings about the fleet's authority.
+    pub fn set_authority_findings(&mut self, mut findings: Vec<Finding>) {
+        keep_since(&self.authority, &mut findings, &self.now);
+        if self.authority != findings {
+            self.authority = findings;
+            self.revision += 1;
+        }
+    }
+
     /// Sets the status of each user cluster. A `UserCluster` without an entry is `Pending`. Until
     /// the first call, the inventory is treated as a folder: each `UserCluster` is `Ready`, or
     /// `Suspended`.
@@ -213,7 +224,13 @@ impl FleetIndex {
                 .collect(),
             hosts: snapshot::hosts(&self.store),
             clusters,
-            findings: self.inventory.iter().chain(&self.dangling).cloned().collect(),
+            findings: self
+                .authority
+                .iter()
+                .chain(&self.inventory)
+                .chain(&self.dangling)
+                .cloned()
+                .collect(),
         }
     }
 

@@ -18,6 +18,7 @@
 
 pub mod access;
 mod agent;
+pub mod authority;
 pub mod budget;
 mod cluster_label;
 pub mod connect_head;

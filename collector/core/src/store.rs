@@ -291,6 +291,7 @@ impl Store {
                 cluster: cluster.clone(),
                 address: address.clone(),
                 allow: Arc::clone(self.rules.allowed()),
+                pull_interval: self.rules.pull_interval(),
             })
         })
     }

@@ -9,6 +9,7 @@ use std::{
     fmt,
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use ipnet::IpNet;
@@ -50,6 +51,9 @@ pub struct RelayWay {
     /// `scrape.allowCIDRs`; see [`RelayWay::check`].
     #[serde(skip)]
     pub allow: Arc<[IpNet]>,
+    /// `scrape.interval`, for which the relay keeps a silent connection open.
+    #[serde(skip)]
+    pub pull_interval: Option<Duration>,
 }
 
 impl RelayWay {
@@ -134,6 +138,7 @@ mod tests {
             cluster: "a".parse().unwrap(),
             address: "relay.a.svc:10915".parse().unwrap(),
             allow: allow.iter().map(|net| net.parse().unwrap()).collect(),
+            pull_interval: None,
         }
     }
 

@@ -1,5 +1,7 @@
 //! Why a request is denied, and what the caller can do.
 
+use std::time::Duration;
+
 use virtfleet_collector_core::access::Caller;
 
 /// Why a request is denied.
@@ -31,6 +33,17 @@ pub enum AccessError {
         /// What to do next.
         remedy: String,
     },
+    /// The caller sends too many requests.
+    #[error("too many requests: the next one is accepted in {} s", retry_after(*.wait))]
+    TooManyRequests {
+        /// Until the next request is accepted.
+        wait: Duration,
+    },
+}
+
+/// Whole seconds for the header `Retry-After`, at least one.
+fn retry_after(wait: Duration) -> u64 {
+    wait.as_secs() + u64::from(wait.subsec_nanos() > 0)
 }
 
 impl AccessError {
@@ -68,6 +81,15 @@ impl AccessError {
             Self::Unauthenticated { .. } => "unauthenticated",
             Self::Forbidden { .. } => "forbidden",
             Self::Unavailable { .. } => "unavailable",
+            Self::TooManyRequests { .. } => "too_many_requests",
+        }
+    }
+
+    /// Seconds after which a retry makes sense.
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::TooManyRequests { wait } => Some(retry_after(*wait)),
+            _ => None,
         }
     }
 
@@ -77,6 +99,9 @@ impl AccessError {
             Self::Unauthenticated { remedy, .. }
             | Self::Forbidden { remedy, .. }
             | Self::Unavailable { remedy, .. } => remedy,
+            Self::TooManyRequests { .. } => {
+                "send fewer requests: read lists instead of single objects, and wait for changes with `wait`"
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ mod grant;
 mod metrics;
 mod presented;
 mod pseudonyms;
+mod request_limit;
 mod reviews;
 mod setup;
 mod static_tokens;
@@ -44,11 +45,12 @@ use virtfleet_collector_core::{
     view::FleetSnapshot,
 };
 use virtfleet_runtime::http::RequestPeer;
-use virtfleet_wire::ids::Namespace;
+use virtfleet_wire::ids::{Namespace, VmKey};
 
 use self::{
     audit::{AuditLog, AuditedRequest},
     certificates::CertificateGrants,
+    request_limit::{CallerId, RequestLimit, RequestSource},
     reviews::{AccessRight, can_i},
 };
 use crate::{config::AccessSettings, fleet::FleetRead};
@@ -85,6 +87,10 @@ pub struct AccessRequest<'a> {
     pub method: &'a str,
     /// The path, without its query.
     pub path: &'a str,
+    /// The VM whose agent's page is requested.
+    pub page: Option<&'a VmKey>,
+    /// The request was entered before: its caller's rights are reviewed again.
+    pub is_repeated: bool,
 }
 
 /// Authenticates callers and decides what they may see.
@@ -101,6 +107,7 @@ struct AccessRules {
     reviews: Option<Reviews>,
     hash: Option<KeyedHash>,
     audit: AuditLog,
+    limit: RequestLimit,
 }
 
 /// How a caller's rights are found.
@@ -125,6 +132,7 @@ impl AccessControl {
             reviews: None,
             hash: None,
             audit: AuditLog::new(),
+            limit: RequestLimit::new(),
         };
         Self {
             rules: Some(rules),
@@ -149,6 +157,7 @@ impl AccessControl {
             reviews,
             hash,
             audit: AuditLog::new(),
+            limit: RequestLimit::new(),
         };
         Ok(Self {
             rules: Some(rules),
@@ -159,8 +168,8 @@ impl AccessControl {
     /// The scope of a request; everything if the caller may see all of the fleet.
     ///
     /// # Errors
-    /// The caller is unknown, or has not the right, or this cannot be found out. The audit log has
-    /// a line.
+    /// The caller is unknown, or has not the right, or this cannot be found out, or it sends too
+    /// many requests. The audit log has a line.
     pub async fn enter(
         &self,
         request: &AccessRequest<'_>,
@@ -190,6 +199,7 @@ impl AccessControl {
             (Err(_), AccessNeed::Nothing) => return Ok(AccessScope::nothing()),
             (scope, _) => scope,
         };
+        let scope = rules.limited(request, known.as_ref(), scope, fleet, now);
         match (&scope, known) {
             (Err(error), caller) => {
                 self.metrics.was_denied(error.reason());
@@ -221,6 +231,11 @@ impl std::fmt::Debug for AccessControl {
     }
 }
 
+fn sees(scope: &AccessScope, key: &VmKey, fleet: &dyn FleetRead) -> bool {
+    let snapshot = fleet.snapshot();
+    snapshot.vms.get(key).is_some_and(|vm| scope.has_vm(vm))
+}
+
 fn reads(need: &AccessNeed) -> bool {
     matches!(need, AccessNeed::Read { .. } | AccessNeed::ReadAll)
 }
@@ -247,18 +262,52 @@ impl AccessRules {
         let Some(token) = presented::bearer(request.headers)? else {
             return Err(self.without_credentials());
         };
+        let address = RequestSource::address(request.peer.map(|peer| peer.address.ip()));
         let known = self.tokens.as_ref().and_then(|tokens| tokens.caller(token, now));
         if let Some((caller, grant)) = known {
             return Ok(Authenticated::Granted(caller, grant));
         }
         match &self.reviews {
-            Some(reviews) => Ok(Authenticated::Reviewed(
-                reviews.caller(token, now, seconds).await?,
-            )),
+            Some(reviews) => {
+                // An address that guesses tokens causes no more reviews.
+                let may_review = || {
+                    self.limit
+                        .check(address, now)
+                        .map_err(|wait| AccessError::TooManyRequests { wait })
+                };
+                let caller = reviews.caller(token, may_review, now, seconds).await?;
+                Ok(Authenticated::Reviewed(caller))
+            }
             None => Err(AccessError::unauthenticated(
                 "the token is unknown",
                 "use a token of the file server.access.tokens of the collector's settings",
             )),
+        }
+    }
+
+    /// The result for a caller, unless it sends too many requests. The page of a VM that the caller
+    /// may see has a limit of its own.
+    fn limited(
+        &self,
+        request: &AccessRequest<'_>,
+        caller: Option<&Caller>,
+        scope: Result<AccessScope, AccessError>,
+        fleet: &dyn FleetRead,
+        now: Instant,
+    ) -> Result<AccessScope, AccessError> {
+        if request.is_repeated || matches!(scope, Err(AccessError::TooManyRequests { .. })) {
+            return scope;
+        }
+        let source = match (caller.map(CallerId::of), request.page, &scope) {
+            (Some(caller), Some(key), Ok(scope)) if sees(scope, key, fleet) => {
+                RequestSource::Page(caller, key)
+            }
+            (Some(caller), _, _) => RequestSource::Caller(caller),
+            (None, _, _) => RequestSource::address(request.peer.map(|peer| peer.address.ip())),
+        };
+        match self.limit.take(source, now) {
+            Ok(()) => scope,
+            Err(wait) => Err(AccessError::TooManyRequests { wait }),
         }
     }
 

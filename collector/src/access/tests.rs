@@ -45,6 +45,8 @@ async fn enter(
     let fleet: Arc<dyn FleetRead> = two_tenants::fleet(true);
     let (peer, headers) = (peer(names), token.map(headers).unwrap_or_default());
     let request = AccessRequest {
+        page: None,
+        is_repeated: false,
         peer: Some(&peer),
         headers: &headers,
         method: "GET",
@@ -311,4 +313,47 @@ async fn denied_requests_and_reads_across_tenants_are_audited() {
         (&across["result"], &across["suppressed"]),
         (&json!("allowed"), &json!(0))
     );
+}
+
+#[tokio::test]
+async fn a_flood_of_requests_is_limited_and_causes_no_reviews() {
+    let (access, asked) = by_review();
+    let fleet: Arc<dyn FleetRead> = two_tenants::fleet(true);
+    let enter = async |token: Option<&str>, need: AccessNeed| {
+        let (peer, headers) = (peer(None), token.map(headers).unwrap_or_default());
+        let request = AccessRequest {
+            page: None,
+            is_repeated: false,
+            peer: Some(&peer),
+            headers: &headers,
+            method: "GET",
+            path: "/api/v1/vms",
+        };
+        access.enter(&request, &need, &*fleet).await
+    };
+    let is_limited = |result: &Result<AccessScope, AccessError>| matches!(result, Err(error @ AccessError::TooManyRequests { .. }) if error.retry_after() == Some(1));
+    enter(Some("alice"), read(&[])).await.unwrap();
+    let reviews_of_alice = asked.lock().unwrap().len();
+    let (mut guesses, mut limited) = (0, 0);
+    while limited == 0 && guesses < 100 {
+        while !is_limited(&enter(None, read(&[])).await) {}
+        let token = format!("guess-{guesses}");
+        guesses += 1;
+        limited += usize::from(is_limited(&enter(Some(&token), read(&[])).await));
+    }
+    assert_eq!(limited, 1, "{guesses} guesses");
+    // Two audiences are tried for each token that is not limited.
+    assert_eq!(
+        asked.lock().unwrap().len(),
+        reviews_of_alice + 2 * (guesses - limited)
+    );
+    // A caller with a known token has its own limit.
+    let mut allowed = 1;
+    while !is_limited(&enter(Some("alice"), read(&[])).await) {
+        allowed += 1;
+        assert!(allowed < 100_000);
+    }
+    assert!(allowed >= 400, "{allowed}");
+    // Probes have no limit.
+    enter(Some("alice"), AccessNeed::Nothing).await.unwrap();
 }

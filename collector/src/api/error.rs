@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{access::AccessError, leader::LeaseView};
 
+/// Code of the error of a caller that sends too many requests.
+pub(crate) const TOO_MANY_REQUESTS: &str = "too_many_requests";
+
 /// The body of every response with a status of 400 or above.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
@@ -19,7 +22,8 @@ pub struct ErrorDetail {
     /// Stable, for programs: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
     /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_recorded`, `not_leading`,
     /// `agent_failed`, `invalid_body`, `unsupported_media_type`, `ca_refused`, `ca_unavailable`,
-    /// `unauthenticated`, `forbidden`, `access_unavailable`, `internal`.
+    /// `unauthenticated`, `forbidden`, `access_unavailable`,
+    /// `too_many_requests`, `internal`.
     pub code: String,
     /// One sentence that names the parameter, the path or the object.
     pub message: String,
@@ -34,6 +38,8 @@ pub(super) struct ApiError {
     pub(super) code: &'static str,
     pub(super) message: String,
     pub(super) remedy: String,
+    /// Seconds for the header `Retry-After`.
+    pub(super) retry_after: Option<u64>,
 }
 
 impl ApiError {
@@ -48,6 +54,7 @@ impl ApiError {
             code,
             message: message.into(),
             remedy: remedy.into(),
+            retry_after: None,
         }
     }
 
@@ -138,7 +145,11 @@ impl From<AccessError> for ApiError {
             AccessError::Unauthenticated { .. } => (StatusCode::UNAUTHORIZED, "unauthenticated"),
             AccessError::Forbidden { .. } => (StatusCode::FORBIDDEN, "forbidden"),
             AccessError::Unavailable { .. } => (StatusCode::SERVICE_UNAVAILABLE, "access_unavailable"),
+            AccessError::TooManyRequests { .. } => (StatusCode::TOO_MANY_REQUESTS, TOO_MANY_REQUESTS),
         };
-        Self::new(status, code, error.to_string(), error.remedy())
+        Self {
+            retry_after: error.retry_after(),
+            ..Self::new(status, code, error.to_string(), error.remedy())
+        }
     }
 }

@@ -44,6 +44,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use enrolment::EnrolmentChange;
+pub(crate) use error::TOO_MANY_REQUESTS;
 pub use error::{ErrorBody, ErrorDetail};
 pub use findings::FindingView;
 pub(crate) use findings::severity_name;

@@ -3,7 +3,7 @@
 use axum::{
     http::{
         HeaderValue, StatusCode,
-        header::{CONTENT_TYPE, WWW_AUTHENTICATE},
+        header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
     },
     response::{IntoResponse, Response},
 };
@@ -93,6 +93,27 @@ impl IntoResponse for ApiError {
             let challenge = HeaderValue::from_static("Bearer realm=\"virtfleet\"");
             response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
         }
+        if let Some(seconds) = self.retry_after {
+            response.headers_mut().insert(RETRY_AFTER, seconds.into());
+        }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::access::AccessError;
+
+    #[test]
+    fn too_many_requests_are_answered_with_a_pause() {
+        let wait = Duration::from_millis(1200);
+        let response = ApiError::from(AccessError::TooManyRequests { wait }).into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[RETRY_AFTER], "2");
+        let other = ApiError::not_synced().into_response();
+        assert!(!other.headers().contains_key(RETRY_AFTER));
     }
 }

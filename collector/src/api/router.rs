@@ -15,7 +15,7 @@ use axum::{
     routing::{get, post},
 };
 use virtfleet_runtime::http::RequestPeer;
-use virtfleet_wire::ids::Namespace;
+use virtfleet_wire::ids::{Namespace, VmKey};
 
 use super::{
     ApiState, REVISION_HEADER,
@@ -108,7 +108,7 @@ async fn request_of_change(
     body: Result<Bytes, BytesRejection>,
 ) -> Result<ApiRequest, ApiError> {
     let need = route.access.need(|| named_namespaces(None, &head.path));
-    let tenant = enter(&api, head, &need).await?;
+    let tenant = enter(&api, head, &need, Entry::first()).await?;
     let media_type = head
         .headers
         .get(header::CONTENT_TYPE)
@@ -157,7 +157,14 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
     let need = route
         .access
         .need(|| named_namespaces(parsed.as_ref().ok(), &head.path));
-    let mut tenant = enter(&api, head, &need).await?;
+    let page = matches!(route.answer, Handler::Agent)
+        .then(|| named_vm(&head.path))
+        .flatten();
+    let first = Entry {
+        page: page.as_ref(),
+        is_repeated: false,
+    };
+    let mut tenant = enter(&api, head, &need, first).await?;
     let query = Arc::new(parsed?);
     let mut poll = LongPoll::new(&api, &query);
     loop {
@@ -182,7 +189,7 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
         if poll.is_known(revision) {
             poll.wait(pause).await?;
             // Meanwhile the caller's rights may have changed.
-            tenant = enter(&api, head, &need).await?;
+            tenant = enter(&api, head, &need, Entry::repeated()).await?;
             continue;
         }
         return with_revision(route, &api, head, revision, answered).await;
@@ -220,17 +227,58 @@ async fn with_revision(
     Ok(response)
 }
 
+/// How a request counts for its caller's limit.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    /// The VM whose page is requested.
+    page: Option<&'a VmKey>,
+    /// The rights of a long poll are reviewed again.
+    is_repeated: bool,
+}
+
+impl Entry<'_> {
+    const fn first() -> Self {
+        Self {
+            page: None,
+            is_repeated: false,
+        }
+    }
+
+    const fn repeated() -> Self {
+        Self {
+            page: None,
+            is_repeated: true,
+        }
+    }
+}
+
+/// The VM that a path names.
+fn named_vm(path: &[(String, String)]) -> Option<VmKey> {
+    let named = |wanted: &str| {
+        path.iter()
+            .find(|(name, _)| name == wanted)
+            .map(|(_, value)| value)
+    };
+    Some(VmKey {
+        namespace: named("namespace")?.parse().ok()?,
+        name: named("name")?.parse().ok()?,
+    })
+}
+
 /// Authenticates the caller and reviews its rights. Returns what it may see; none: everything.
 async fn enter(
     api: &ApiState,
     head: &RequestHead,
     need: &AccessNeed,
+    entry: Entry<'_>,
 ) -> Result<Option<Arc<TenantView>>, ApiError> {
     let request = AccessRequest {
         peer: head.peer.as_deref(),
         headers: &head.headers,
         method: head.method.as_str(),
         path: head.uri.path(),
+        page: entry.page,
+        is_repeated: entry.is_repeated,
     };
     let scope = api.access.enter(&request, need, &*api.fleet).await?;
     Ok(api.access.tenant_view(&api.fleet, &scope))

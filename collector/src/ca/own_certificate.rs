@@ -7,6 +7,7 @@ use rcgen::KeyPair;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use virtfleet_runtime::tls::{ClientTls, IssuedTls, Validity};
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{Authorities, CaError, CaMetrics, CsrKey, UnixSeconds, template::CLOCK_TOLERANCE};
 
@@ -24,18 +25,21 @@ pub(super) fn issue(
     lifetime: u64,
     now: UnixSeconds,
 ) -> Result<(IssuedTls, UnixSeconds), CaError> {
-    let pair = KeyPair::generate()?;
+    let mut pair = KeyPair::generate()?;
+    let public = CsrKey::of(&pair);
+    let key = Zeroizing::new(pair.serialize_pem());
+    pair.zeroize();
     let validity = Validity {
         // Clocks of guests differ.
         not_before: now.saturating_sub(CLOCK_TOLERANCE),
         not_after: now.saturating_add(lifetime),
     };
     let uri = format!("spiffe://{trust_domain}/collector");
-    let signed = authorities.sign_client(&CsrKey::of(&pair)?, &uri, &[], validity)?;
+    let signed = authorities.sign_client(&public?, &uri, &[], validity)?;
     let issued = IssuedTls {
         authorities: authorities.agent_roots_pem(),
         certificate: signed.chain_pem,
-        key: pair.serialize_pem(),
+        key,
     };
     Ok((issued, signed.validity.not_after))
 }

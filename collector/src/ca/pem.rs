@@ -1,18 +1,31 @@
 //! Blocks of a PEM file with their line numbers. The parser of rustls has none, but an admin needs
 //! to find a broken block in a bundle.
 
+use std::fmt;
+
+use zeroize::Zeroizing;
+
 use super::CaError;
 
 /// Maximum size of a file, in bytes.
 const MAX_PEM_BYTES: usize = 64 * 1024;
 
 /// One block, e.g. a certificate.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct PemBlock {
     /// Line of its first line, from 1.
     pub(super) line: usize,
-    /// The block with its first and last line, each ended by a newline.
-    pub(super) text: String,
+    /// The block with its first and last line, each ended by a newline. Zeroed when dropped: it may
+    /// be a private key.
+    pub(super) text: Zeroizing<String>,
+}
+
+impl fmt::Debug for PemBlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PemBlock")
+            .field("line", &self.line)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The blocks of a file; text between blocks is skipped (RFC 7468, 2).
@@ -43,7 +56,8 @@ pub(super) fn blocks(file: &str, bytes: &[u8]) -> Result<Vec<PemBlock>, CaError>
             }
             open = Some(PemBlock {
                 line: index + 1,
-                text: String::new(),
+                // Growing would leave copies.
+                text: Zeroizing::new(String::with_capacity(bytes.len() + 1)),
             });
         }
         if let Some(block) = &mut open {
@@ -70,7 +84,8 @@ mod tests {
             "subject=x\n-----BEGIN A-----\nAA\r\n-----END A-----\n\n  -----BEGIN B-----\n-----END B-----";
         let found = blocks("f", text.as_bytes()).unwrap();
         assert_eq!((found[0].line, found[1].line, found.len()), (2, 6, 2));
-        assert_eq!(found[0].text, "-----BEGIN A-----\nAA\n-----END A-----\n");
+        assert_eq!(found[0].text.as_str(), "-----BEGIN A-----\nAA\n-----END A-----\n");
+        assert!(!format!("{found:?}").contains("AA"), "a key may be among them");
     }
 
     #[test]

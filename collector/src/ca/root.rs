@@ -1,6 +1,7 @@
 //! Root certificates.
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use virtfleet_collector_core::authority::RootLife;
 use virtfleet_runtime::{digest::Sha256, tls::Validity};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
@@ -52,9 +53,17 @@ impl Root {
             serial: Serial::from_bytes(parsed.raw_serial()).ok_or("the serial number is not valid")?,
             trust_domain: trust_domain(&parsed),
             public_key_info: parsed.public_key().raw.to_vec(),
-            pem: block.text.clone(),
+            pem: block.text.as_str().to_owned(),
             der: der.clone(),
         })
+    }
+
+    /// Its validity, to decide about its rotation.
+    pub(crate) fn life(&self) -> RootLife {
+        RootLife {
+            not_before: self.validity.not_before,
+            not_after: self.validity.not_after,
+        }
     }
 
     /// Whether `issuer` signed this certificate.

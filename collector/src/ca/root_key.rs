@@ -9,6 +9,7 @@ use rustls::{
     sign::SigningKey as RustlsKey,
 };
 use x509_parser::{prelude::FromDer as _, x509::SubjectPublicKeyInfo};
+use zeroize::{Zeroize as _, Zeroizing};
 
 /// Algorithms of roots, with rcgen's name of each.
 const ALGORITHMS: [(SignatureScheme, &SignatureAlgorithm); 4] = [
@@ -28,7 +29,8 @@ const ALGORITHMS: [(SignatureScheme, &SignatureAlgorithm); 4] = [
 /// cert-manager writes PKCS #1 and SEC 1 by default.
 #[derive(Clone)]
 pub(super) struct RootKey {
-    text: String,
+    /// Zeroed when the last clone is dropped. What `ring` keeps of the key is not.
+    text: Arc<Zeroizing<String>>,
     key: Arc<dyn RustlsKey>,
     scheme: SignatureScheme,
     algorithm: &'static SignatureAlgorithm,
@@ -52,10 +54,11 @@ impl RootKey {
     /// # Errors
     /// Why it cannot be used, as a sentence.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        let der = PrivateKeyDer::from_pem_slice(text.as_bytes())
+        let mut der = PrivateKeyDer::from_pem_slice(text.as_bytes())
             .map_err(|_| "not a private key in PEM; encrypted keys are not supported".to_owned())?;
-        let key = rustls::crypto::ring::sign::any_supported_type(&der)
-            .map_err(|error| format!("the private key cannot be used: {error}"))?;
+        let key = rustls::crypto::ring::sign::any_supported_type(&der);
+        der.zeroize();
+        let key = key.map_err(|error| format!("the private key cannot be used: {error}"))?;
         let unsupported = || "use a key for ECDSA P-256 or P-384, Ed25519 or RSA".to_owned();
         let (scheme, algorithm) = ALGORITHMS
             .into_iter()
@@ -65,7 +68,7 @@ impl RootKey {
         let (_, parsed) = SubjectPublicKeyInfo::from_der(&public_key_info).map_err(|_| unsupported())?;
         let public_key = parsed.subject_public_key.data.to_vec();
         Ok(Self {
-            text: text.to_owned(),
+            text: Arc::new(Zeroizing::new(text.to_owned())),
             key,
             scheme,
             algorithm,
@@ -101,5 +104,23 @@ impl SigningKey for RootKey {
             .choose_scheme(&[self.scheme])
             .ok_or(rcgen::Error::RemoteKeyError)?;
         signer.sign(message).map_err(|_| rcgen::Error::RemoteKeyError)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_zeroed_when_dropped_and_hidden_in_logs() {
+        let text = rcgen::KeyPair::generate().unwrap().serialize_pem();
+        let key = RootKey::parse(&text).unwrap();
+        let RootKey { text: kept, .. } = &key;
+        let zeroed: &Zeroizing<String> = kept;
+        assert_eq!(zeroed.as_str(), text);
+        let shown = format!("{key:?}");
+        assert!(shown.starts_with("RootKey { scheme: "), "{shown}");
+        let secret = text.lines().nth(1).unwrap();
+        assert!(!shown.contains(secret) && !shown.contains("PRIVATE"), "{shown}");
     }
 }

@@ -2,6 +2,7 @@
 
 use rcgen::{CertificateParams, Issuer, KeyPair, PublicKeyData};
 use virtfleet_runtime::tls::Validity;
+use zeroize::{Zeroize as _, Zeroizing};
 
 use super::{
     CaError, RootKind, Serial, UnixSeconds,
@@ -202,10 +203,13 @@ fn new_root(
     trust_domain: &str,
     now: UnixSeconds,
 ) -> Result<(Root, RootKey, CertificateParams), CaError> {
-    let pair = KeyPair::generate()?;
     let params = template::root(kind, trust_domain, &Serial::random()?, now)?;
-    let root = parse_own(&params.self_signed(&pair)?.pem())?;
-    let key = RootKey::parse(&pair.serialize_pem()).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
+    let mut pair = KeyPair::generate()?;
+    let certificate = params.self_signed(&pair);
+    let text = Zeroizing::new(pair.serialize_pem());
+    pair.zeroize();
+    let root = parse_own(&certificate?.pem())?;
+    let key = RootKey::parse(&text).map_err(|_| rcgen::Error::CouldNotParseKeyPair)?;
     Ok((root, key, params))
 }
 
@@ -213,7 +217,7 @@ fn new_root(
 fn parse_own(pem: &str) -> Result<Root, CaError> {
     let block = PemBlock {
         line: 1,
-        text: pem.to_owned(),
+        text: Zeroizing::new(pem.to_owned()),
     };
     Root::parse(&block).map_err(|_| rcgen::Error::CouldNotParseCertificate.into())
 }

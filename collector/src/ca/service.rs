@@ -273,6 +273,7 @@ async fn forever(part: impl Future<Output = ()>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn now() -> UnixSeconds {
+/// The time by this machine's clock.
+pub(crate) fn now() -> UnixSeconds {
     u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }

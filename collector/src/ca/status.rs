@@ -3,11 +3,9 @@
 use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::authority::RotationNeed;
 
 use super::{Authorities, Root, RootKind, UnixSeconds, authorities::trusted_until};
-
-/// A root that expires sooner is reported, in seconds: one year.
-const ROOT_EXPIRY_WARNING: u64 = 365 * 86_400;
 
 /// Public description of the fleet's authority.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -139,11 +137,8 @@ fn next_steps(authorities: &Authorities, lifetime: u64, now: UnixSeconds) -> Vec
         let ends = RootKind::ALL
             .iter()
             .filter_map(|kind| authorities.roots(*kind).first());
-        let first = ends.map(|root| root.validity.not_after).min().unwrap_or(now);
-        steps.push(format!(
-            "nothing to do; rotate the roots before {}",
-            time(first.saturating_sub(ROOT_EXPIRY_WARNING))
-        ));
+        let first = ends.map(|root| root.life().due_at()).min().unwrap_or(now);
+        steps.push(format!("nothing to do; rotate the roots before {}", time(first)));
     }
     steps
 }
@@ -151,7 +146,7 @@ fn next_steps(authorities: &Authorities, lifetime: u64, now: UnixSeconds) -> Vec
 /// What to do about a root that has expired or expires soon.
 fn expiry(kind: RootKind, root: &Root, owner: Option<&str>, now: UnixSeconds) -> Option<String> {
     let end = root.validity.not_after;
-    if end > now.saturating_add(ROOT_EXPIRY_WARNING) {
+    if root.life().rotation(now) == RotationNeed::None {
         return None;
     }
     let state = if end < now { "expired at" } else { "expires at" };
@@ -159,9 +154,11 @@ fn expiry(kind: RootKind, root: &Root, owner: Option<&str>, now: UnixSeconds) ->
         Some(owner) => format!("renew it in {owner}"),
         None => format!("rotate it: virtfleetctl ca rotate {kind}"),
     };
-    // Issuers such as cert-manager renew by themselves, long before the end.
-    let is_due = owner.is_none() || end < now.saturating_add(86_400);
-    is_due.then(|| format!("root of {kind} {}: {state} {}; {step}", short(root), time(end)))
+    Some(format!(
+        "root of {kind} {}: {state} {}; {step}",
+        short(root),
+        time(end)
+    ))
 }
 
 fn short(root: &Root) -> String {

@@ -24,7 +24,7 @@ fn status_and_rotation_are_shown() {
         "  KIND     ROLE   SHA256            VALID-UNTIL           MANAGED-BY\n",
         "  clients  signs  ",
         "  2035-12-30T00:00:00Z  -\n",
-        "Next:\n  nothing to do; rotate the roots before 2034-12-30T00:00:00Z\n",
+        "Next:\n  nothing to do; rotate the roots before 2035-07-03T00:00:00Z\n",
     ] {
         assert!(out.contains(part), "{out}");
     }

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
@@ -16,6 +17,11 @@ use crate::api::ErrorBody;
 /// Maximum connections tried until the leader answers a request that only the leader can answer:
 /// behind a Service with two replicas each connection reaches it with a probability of one half.
 const MAX_LEADER_TRIES: usize = 8;
+/// Maximum times that a request is sent while the server says that there are too many.
+const MAX_LIMITED_TRIES: usize = 5;
+/// Limits of the pause before the next of these tries.
+const MIN_LIMITED_PAUSE: Duration = Duration::from_secs(1);
+const MAX_LIMITED_PAUSE: Duration = Duration::from_secs(10);
 /// Media type of requests and responses.
 const JSON: &str = "application/json";
 
@@ -84,7 +90,7 @@ impl Client {
             accept: "*/*",
             body: None,
         };
-        let response = self.transport.send(call, self.timeout, false)?;
+        let response = self.send(call, self.timeout, false)?;
         let url = format!("{}{path}", self.transport.server());
         if !response.status.is_success() {
             return Err(error(&url, &response));
@@ -106,10 +112,28 @@ impl Client {
         self.of_leader(call, self.timeout)
     }
 
+    /// Sends a request, and again after a pause while the server says that there are too many.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "this client blocks; --watch runs it on a thread of its own"
+    )]
+    fn send(&self, call: ApiCall<'_>, timeout: Duration, fresh: bool) -> Result<RawResponse, Fail> {
+        let mut response = self.transport.send(call, timeout, fresh)?;
+        for _ in 1..MAX_LIMITED_TRIES {
+            if response.status != StatusCode::TOO_MANY_REQUESTS {
+                break;
+            }
+            let pause = response.retry_after.unwrap_or(MIN_LIMITED_PAUSE);
+            std::thread::sleep(pause.clamp(MIN_LIMITED_PAUSE, MAX_LIMITED_PAUSE));
+            response = self.transport.send(call, timeout, fresh)?;
+        }
+        Ok(response)
+    }
+
     /// Repeats a request on new connections until the leader answers it, if only the leader can.
     fn of_leader(&self, call: ApiCall<'_>, timeout: Duration) -> Result<ApiResponse, Fail> {
         let send = |fresh| {
-            let response = self.transport.send(call, timeout, fresh)?;
+            let response = self.send(call, timeout, fresh)?;
             read(format!("{}{}", self.transport.server(), call.target), &response)
         };
         let mut answer = send(false);

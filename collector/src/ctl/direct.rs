@@ -17,7 +17,7 @@ use super::{
     cli::ConnectionArgs,
     fail::Fail,
     token_file,
-    transport::{ApiCall, CollectorTransport, MAX_RESPONSE_BYTES, RawResponse},
+    transport::{ApiCall, CollectorTransport, MAX_RESPONSE_BYTES, RawResponse, retry_after},
 };
 use crate::api::REVISION_HEADER;
 
@@ -155,6 +155,7 @@ impl CollectorTransport for DirectTransport {
         Ok(RawResponse {
             status: response.status(),
             revision: revision.and_then(|value| value.to_str().ok()?.parse().ok()),
+            retry_after: retry_after(response.headers()),
             body: response
                 .body_mut()
                 .with_config()

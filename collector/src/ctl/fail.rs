@@ -2,7 +2,7 @@
 
 use virtfleet_runtime::exit::Code;
 
-use crate::api::ErrorDetail;
+use crate::api::{ErrorDetail, TOO_MANY_REQUESTS};
 
 /// One variant per kind of remedy.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +69,7 @@ impl Fail {
             Self::Refused(detail) => {
                 matches!(
                     detail.code.as_str(),
-                    "not_synced" | "internal" | "access_unavailable"
+                    "not_synced" | "internal" | "access_unavailable" | TOO_MANY_REQUESTS
                 )
             }
             Self::Access(_)

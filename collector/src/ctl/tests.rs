@@ -410,3 +410,43 @@ fn every_verb_and_option_is_in_the_manual() {
         }
     }
 }
+
+#[test]
+fn a_limited_request_is_sent_again_after_a_pause() {
+    let limited = Arc::new(std::sync::atomic::AtomicUsize::new(1));
+    let router = |limited: Arc<std::sync::atomic::AtomicUsize>| {
+        let fleet = TestFleet::new(testing::fleet());
+        let layer = axum::middleware::from_fn(
+            move |request: axum::extract::Request, next: axum::middleware::Next| {
+                let limited = Arc::clone(&limited);
+                async move {
+                    use axum::response::IntoResponse as _;
+                    use std::sync::atomic::Ordering::SeqCst;
+                    if limited
+                        .fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1))
+                        .is_ok()
+                    {
+                        let code = api::TOO_MANY_REQUESTS;
+                        let body = format!(
+                            r#"{{"error":{{"code":"{code}","message":"too many requests","remedy":""}}}}"#
+                        );
+                        let head = [("retry-after", "0"), ("content-type", "application/json")];
+                        return (http::StatusCode::TOO_MANY_REQUESTS, head, body).into_response();
+                    }
+                    next.run(request).await
+                }
+            },
+        );
+        Server::serving(api::router(testing::state(fleet.clone())).layer(layer), fleet)
+    };
+    let server = router(Arc::clone(&limited));
+    let begun = std::time::Instant::now();
+    let (code, _, err) = server.run(&["clusters"]);
+    assert_eq!(code, 0, "{err}");
+    assert!(begun.elapsed() >= Duration::from_secs(1), "no pause");
+    limited.store(usize::MAX, std::sync::atomic::Ordering::SeqCst);
+    let (code, _, err) = server.run(&["clusters"]);
+    assert!(code == 1 && err.contains("too many requests"), "{code} {err}");
+    let left = limited.load(std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(usize::MAX - left, 5, "it gives up");
+}

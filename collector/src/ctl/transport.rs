@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use http::StatusCode;
+use http::{HeaderMap, StatusCode, header::RETRY_AFTER};
 
 use super::fail::Fail;
 
@@ -15,7 +15,15 @@ pub(super) struct RawResponse {
     pub(super) status: StatusCode,
     /// The fleet's revision.
     pub(super) revision: Option<u64>,
+    /// Pause that the server asks for before the next request.
+    pub(super) retry_after: Option<Duration>,
     pub(super) body: Vec<u8>,
+}
+
+/// The header `Retry-After` in seconds; a date is ignored.
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let value = headers.get(RETRY_AFTER)?.to_str().ok()?;
+    value.trim().parse().ok().map(Duration::from_secs)
 }
 
 /// A request: GET, or POST with a JSON body.

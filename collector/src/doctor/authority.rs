@@ -3,15 +3,13 @@
 use std::{fs, os::unix::fs::PermissionsExt as _};
 
 use kube::Client;
+use virtfleet_collector_core::authority::RotationNeed;
 
-use super::{CheckResult, CheckStatus};
+use super::CheckResult;
 use crate::{
     ca::{self, Authorities, CaStore, CaStoreError, RootKind, SecretClients},
     config::{CollectorConfig, EnrolmentSettings},
 };
-
-/// A root that expires sooner is reported, in seconds: one year.
-const ROOT_EXPIRY_WARNING: u64 = 365 * 86_400;
 
 /// The authority in a folder; nothing without `enrolment`, or with `inventory.cluster`.
 pub(super) async fn folder(config: &CollectorConfig, now: u64) -> Vec<CheckResult> {
@@ -97,32 +95,32 @@ async fn check(what: &str, store: &CaStore, now: u64, next: &str) -> Vec<CheckRe
 }
 
 fn root(what: &str, authorities: &Authorities, kind: RootKind, now: u64) -> CheckResult {
-    let end = authorities
-        .roots(kind)
-        .first()
-        .map_or(0, |root| root.validity.not_after);
-    let days = end.abs_diff(now) / 86_400;
+    let Some(root) = authorities.roots(kind).first() else {
+        return CheckResult::fail(
+            what,
+            format!("there is no root of {kind}"),
+            "virtfleetctl ca status",
+        );
+    };
+    let days = root.validity.not_after.abs_diff(now) / 86_400;
+    let left = format!("root of {kind}: {days} d left");
     let next = match authorities.owner(kind) {
         Some(owner) => format!("renew it in {owner}"),
         None => format!("virtfleetctl ca rotate {kind}"),
     };
-    if end < now {
-        return CheckResult::fail(what, format!("the root of {kind} expired {days} d ago"), next);
+    match root.life().rotation(now) {
+        RotationNeed::None => CheckResult::ok(what, left),
+        RotationNeed::Due => CheckResult::warn(what, left, next),
+        RotationNeed::Urgent => CheckResult::fail(what, left, next),
+        RotationNeed::Expired => {
+            CheckResult::fail(what, format!("the root of {kind} expired {days} d ago"), next)
+        }
     }
-    // cert-manager renews by itself, long before the end.
-    let is_due = authorities.owner(kind).is_none() && end < now.saturating_add(ROOT_EXPIRY_WARNING);
-    let status = if is_due {
-        CheckStatus::Warn
-    } else {
-        CheckStatus::Ok
-    };
-    let next = if is_due { next } else { String::new() };
-    CheckResult::new(status, what, format!("root of {kind}: {days} d left"), next)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::CheckStatus, *};
 
     const DAY: u64 = 86_400;
 
@@ -153,7 +151,7 @@ mod tests {
         store.load_or_create(now).await.unwrap();
         let ok = |kind: &str| (CheckStatus::Ok, format!("root of {kind}: 3650 d left"));
         assert_eq!(results(&config, now).await, [ok("agents"), ok("clients")]);
-        let found = results(&config, now + 3300 * DAY).await;
+        let found = results(&config, now + 3500 * DAY).await;
         assert!(
             found.iter().all(|(status, _)| *status == CheckStatus::Warn),
             "{found:?}"

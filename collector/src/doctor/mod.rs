@@ -18,8 +18,14 @@ use std::{fs, time::Duration};
 use jiff::Timestamp;
 pub use virtfleet_runtime::checks::{CheckResult, CheckStatus, any_failed, text};
 
-use crate::{config::CollectorConfig, credentials};
+use virtfleet_runtime::process::raise_file_limit;
 
+use crate::{config::CollectorConfig, credentials, open_files::max_agents};
+
+/// What the check of the limit on open files is called.
+const OPEN_FILES: &str = "open files";
+/// A limit that allows fewer agents is reported.
+const MIN_AGENTS: u64 = 1000;
 /// Maximum time for all requests to the API server.
 const API_SERVER_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -72,10 +78,36 @@ pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
     } else {
         results.push(folder(&config.inventory.folder));
     }
+    results.push(open_files());
     results.push(port::check("server.address", &config.server.address));
     let probes = config.server.probe_address.as_deref();
     results.extend(probes.map(|address| port::check("server.probeAddress", address)));
     results
+}
+
+/// The limit of this process, which is that of the collector if both are started in the same way.
+fn open_files() -> CheckResult {
+    match raise_file_limit() {
+        Ok(limit) => file_limit(limit),
+        Err(error) => {
+            let detail = format!("the limit cannot be raised: {error}");
+            CheckResult::warn(OPEN_FILES, detail, "ulimit -Hn")
+        }
+    }
+}
+
+fn file_limit(limit: u64) -> CheckResult {
+    let agents = max_agents(limit);
+    let detail = format!("the limit of {limit} is enough for {agents} agents");
+    if agents < MIN_AGENTS {
+        CheckResult::warn(
+            OPEN_FILES,
+            detail,
+            "raise LimitNOFILE= of the unit, or the limit of the container runtime",
+        )
+    } else {
+        CheckResult::ok(OPEN_FILES, detail)
+    }
 }
 
 fn folder(path: &str) -> CheckResult {
@@ -96,4 +128,23 @@ fn folder(path: &str) -> CheckResult {
 
 fn now() -> u64 {
     u64::try_from(Timestamp::now().as_second()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_low_limit_on_open_files_is_a_warning() {
+        let low = file_limit(1024);
+        assert_eq!(
+            (low.status, low.detail.as_str()),
+            (CheckStatus::Warn, "the limit of 1024 is enough for 0 agents")
+        );
+        let usual = file_limit(524_288);
+        assert_eq!(
+            (usual.status, usual.detail.as_str()),
+            (CheckStatus::Ok, "the limit of 524288 is enough for 523136 agents")
+        );
+    }
 }

@@ -97,8 +97,8 @@ pub struct RelayArgs {
         value_parser = time
     )]
     pub connect_timeout: Duration,
-    /// Maximum time without a byte in either direction. Must exceed the collector's
-    /// scrape.interval, or each pull needs a new connection.
+    /// Maximum time without a byte in either direction. A connection over which a collector pulls
+    /// stays open for two of its intervals, if that is longer.
     #[arg(
         long = "idle-timeout",
         env = "VIRTFLEET_RELAY_IDLE_TIMEOUT",

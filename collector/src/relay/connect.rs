@@ -8,7 +8,7 @@ use tokio::{
     time::timeout,
 };
 use virtfleet_collector_core::{
-    connect_head::{self, Head, HeadError, MAX_HEAD_BYTES},
+    connect_head::{self, ConnectRequest, Head, HeadError, MAX_HEAD_BYTES},
     dial::{DialRules, Refusal},
 };
 
@@ -32,6 +32,8 @@ pub(super) struct Refused {
 pub(super) struct Connected {
     pub(super) stream: TcpStream,
     pub(super) early: Vec<u8>,
+    /// What the collector requested.
+    pub(super) request: ConnectRequest,
 }
 
 /// Reads the request of a collector, connects and answers.
@@ -49,9 +51,13 @@ pub(super) async fn connect(
         }),
     };
     let connected = match request {
-        Ok((destination, early)) => dial(destination, rules, connect_timeout)
+        Ok((request, early)) => dial(request.destination, rules, connect_timeout)
             .await
-            .map(|stream| Connected { stream, early }),
+            .map(|stream| Connected {
+                stream,
+                early,
+                request,
+            }),
         Err(refused) => Err(refused),
     };
     let (status, reason) = match &connected {
@@ -79,8 +85,8 @@ fn status(result: RelayResult) -> u16 {
     }
 }
 
-/// The destination, and the bytes after the request.
-async fn request(collector: &mut TcpStream) -> Result<(SocketAddr, Vec<u8>), Refused> {
+/// The request, and the bytes after it.
+async fn request(collector: &mut TcpStream) -> Result<(ConnectRequest, Vec<u8>), Refused> {
     let malformed = |reason: String| Refused {
         result: RelayResult::Malformed,
         reason,
@@ -97,7 +103,7 @@ async fn request(collector: &mut TcpStream) -> Result<(SocketAddr, Vec<u8>), Ref
 async fn read_head(
     collector: &mut TcpStream,
     buffer: &mut [u8; MAX_HEAD_BYTES],
-) -> io::Result<(Head<SocketAddr>, usize)> {
+) -> io::Result<(Head<ConnectRequest>, usize)> {
     let mut received = 0;
     loop {
         let read = collector.read(&mut buffer[received..]).await?;
@@ -163,6 +169,13 @@ mod tests {
         DialRules::new(vec![allow.parse().unwrap()], Vec::new(), port)
     }
 
+    fn write_request(destination: SocketAddr) -> String {
+        connect_head::write_request(&ConnectRequest {
+            destination,
+            pull_interval: Some(Duration::from_mins(7)),
+        })
+    }
+
     /// The relay's answer to `request`, and its own result.
     async fn answer(request: &str, rules: &DialRules) -> (String, Result<Connected, Refused>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -180,11 +193,16 @@ mod tests {
     async fn only_allowed_destinations_are_dialled() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let destination = listener.local_addr().unwrap();
-        let request = connect_head::write_request(destination);
+        let request = write_request(destination);
         let allowed = rules("127.0.0.0/8", destination.port());
         let (text, result) = answer(&(request.clone() + "early"), &allowed).await;
         assert_eq!(text, "HTTP/1.1 200 connected\r\n\r\n");
-        assert_eq!(result.unwrap().early, b"early");
+        let connected = result.unwrap();
+        assert_eq!(connected.early, b"early");
+        assert_eq!(
+            connected.request.idle_timeout(SHORT_TIMEOUT),
+            Duration::from_mins(14)
+        );
         for (rules, part) in [
             (rules("0.0.0.0/0", destination.port()), "loopback"),
             (rules("10.0.0.0/8", destination.port()), "loopback"),
@@ -194,7 +212,7 @@ mod tests {
             assert!(text.starts_with("HTTP/1.1 403 ") && text.contains(part), "{text}");
             assert_eq!(result.unwrap_err().result, RelayResult::NotAllowed);
         }
-        let outside = connect_head::write_request("10.1.0.1:1".parse().unwrap());
+        let outside = write_request("10.1.0.1:1".parse().unwrap());
         let (text, _) = answer(&outside, &rules("10.0.0.0/16", 1)).await;
         assert!(
             text.contains("403 10.1.0.1 is not in --connect.allow-cidrs"),
@@ -210,7 +228,7 @@ mod tests {
             .local_addr()
             .unwrap();
         let allowed = rules("127.0.0.0/8", free.port());
-        let (text, result) = answer(&connect_head::write_request(free), &allowed).await;
+        let (text, result) = answer(&write_request(free), &allowed).await;
         assert!(
             text.starts_with("HTTP/1.1 502 ") && text.contains("refused"),
             "{text}"

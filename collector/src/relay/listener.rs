@@ -109,19 +109,19 @@ impl RelayListener {
             result: RelayResult::Broken,
             reason: "the destination closed the connection at once".to_owned(),
         };
-        let (vm, collector) = match &self.direction {
+        let (vm, collector, idle_timeout) = match &self.direction {
             RelayDirection::Pull(rules) => {
                 let connected =
                     connect::connect(&mut stream, rules, self.connect_timeout, &self.stop).await?;
                 let mut vm = connected.stream;
                 drop(vm.set_nodelay(true));
                 vm.write_all(&connected.early).await.map_err(broken)?;
-                (vm, stream)
+                (vm, stream, connected.request.idle_timeout(self.idle_timeout))
             }
             RelayDirection::Push(collector) => {
                 let collector = forward::connect(collector, self.connect_timeout).await?;
                 drop(collector.set_nodelay(true));
-                (stream, collector)
+                (stream, collector, self.idle_timeout)
             }
         };
         tracing::debug!(%peer, direction = self.metrics.direction, "connected");
@@ -133,7 +133,7 @@ impl RelayListener {
             stream: collector,
             received: self.metrics.from_collectors.clone(),
         };
-        Ok(bridge(vm, collector, self.idle_timeout, &self.stop).await)
+        Ok(bridge(vm, collector, idle_timeout, &self.stop).await)
     }
 
     fn refused(&self, peer: SocketAddr, result: RelayResult, reason: &str) {

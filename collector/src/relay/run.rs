@@ -11,7 +11,6 @@ use virtfleet_collector_core::dial::DialRules;
 use virtfleet_runtime::{
     exit::Code,
     http::{Limits, Server, ServerMetrics, Transport},
-    process::raise_file_limit,
     shutdown, telemetry,
 };
 use virtfleet_wire::settings::LogSettings;
@@ -23,15 +22,17 @@ use super::{
     probes,
     stop::RelayStop,
 };
-use crate::{print::print_error, slots::ConnectionSlots};
+use crate::{
+    open_files::{OTHER_FILES, raised_limit},
+    print::print_error,
+    slots::ConnectionSlots,
+};
 
 /// Maximum time for connections with traffic to end during a shutdown.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(10);
 
 /// Open files of a connection: one to each side.
 const FILES_PER_CONNECTION: u64 = 2;
-/// Open files beside those of connections: listeners, probes, the runtime.
-const OTHER_FILES: u64 = 128;
 
 /// Runs the relay until SIGTERM or SIGINT.
 pub fn run(args: &RelayArgs, log: &LogSettings) -> Code {
@@ -104,14 +105,12 @@ async fn serve(args: &RelayArgs) -> anyhow::Result<()> {
 fn check_file_limit(args: &RelayArgs) {
     let directions = 1 + u64::from(args.collector.is_some());
     let needed = OTHER_FILES + directions * FILES_PER_CONNECTION * u64::from(args.max_connections);
-    match raise_file_limit() {
-        Ok(limit) if limit >= needed => {}
-        Ok(limit) => tracing::warn!(
+    if let Some(limit) = raised_limit().filter(|limit| *limit < needed) {
+        tracing::warn!(
             limit,
             needed,
             "the limit on open files is too low for --max-connections; raise it, or lower the flag"
-        ),
-        Err(error) => tracing::warn!(%error, "the limit on open files cannot be raised"),
+        );
     }
 }
 

@@ -7,7 +7,7 @@ use tokio::{
     net::{TcpStream, lookup_host},
 };
 use virtfleet_collector_core::{
-    connect_head::{self, ConnectAnswer, MAX_HEAD_BYTES},
+    connect_head::{self, ConnectAnswer, ConnectRequest, MAX_HEAD_BYTES},
     dial::DialTarget,
     pull_result::{Failure, FailureClass},
     way::{AgentWay, RelayWay},
@@ -32,7 +32,11 @@ pub(super) async fn connect(target: &DialTarget) -> Result<TcpStream, Failure> {
             let mut stream = connect_to(relay).await?;
             // Later writes are whole TLS records.
             drop(stream.set_nodelay(true));
-            request(&mut stream, address).await?;
+            let head = ConnectRequest {
+                destination: address,
+                pull_interval: relay.pull_interval,
+            };
+            request(&mut stream, &head).await?;
             Ok(stream)
         }
         // Enrolments and pulls use the connection that the agent opened, and never dial it.
@@ -72,20 +76,20 @@ async fn connect_to(relay: &RelayWay) -> Result<TcpStream, Failure> {
     Err(last)
 }
 
-/// Requests a connection to `destination` and reads the answer, with at most [`MAX_HEAD_BYTES`].
+/// Requests a connection and reads the answer, with at most [`MAX_HEAD_BYTES`].
 ///
 /// An invalid answer has the class `Connect`: `Malformed` means that the agent's certificate was
 /// verified ([`PullResult::is_verified`]).
 ///
 /// [`PullResult::is_verified`]: virtfleet_collector_core::pull_result::PullResult::is_verified
-async fn request(stream: &mut TcpStream, destination: SocketAddr) -> Result<(), Failure> {
+async fn request(stream: &mut TcpStream, request: &ConnectRequest) -> Result<(), Failure> {
     let lost = |error: io::Error| {
         let message = format_args!(
             "the relay ended the connection before it answered: {error}; its log has the reason, e.g. too many connections"
         );
         Failure::new(FailureClass::Connect, message)
     };
-    let head = connect_head::write_request(destination);
+    let head = connect_head::write_request(request);
     stream.write_all(head.as_bytes()).await.map_err(lost)?;
     let (mut buffer, mut received) = ([0; MAX_HEAD_BYTES], 0);
     loop {
@@ -106,7 +110,7 @@ async fn request(stream: &mut TcpStream, destination: SocketAddr) -> Result<(), 
             let message = "the relay sent data of its own before TLS began";
             return Err(Failure::new(FailureClass::Connect, message));
         }
-        return answered(destination, &head.content);
+        return answered(request.destination, &head.content);
     }
 }
 
@@ -126,7 +130,7 @@ fn answered(destination: SocketAddr, answer: &ConnectAnswer) -> Result<(), Failu
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::{sync::Arc, time::Duration};
 
     use tokio::net::TcpListener;
     use virtfleet_collector_core::pull_result::PullResult;
@@ -146,6 +150,7 @@ mod tests {
                 cluster: "a".parse().unwrap(),
                 address: relay.to_string().parse().unwrap(),
                 allow: Arc::new([allow.parse().unwrap()]),
+                pull_interval: Some(Duration::from_secs(30)),
             }),
         }
     }
@@ -164,6 +169,7 @@ mod tests {
         let failure = connect(&target).await.unwrap_err();
         let head = relay.await.unwrap();
         assert!(head.starts_with("CONNECT 10.0.0.5:10911 HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("\r\nVirtfleet-Pull-Interval: 30\r\n"), "{head}");
         failure
     }
 

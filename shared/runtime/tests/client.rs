@@ -74,7 +74,7 @@ impl Authority {
         IssuedTls {
             authorities: self.pem.clone(),
             certificate,
-            key,
+            key: key.into(),
         }
     }
 
@@ -152,7 +152,7 @@ fn unusable_certificates_are_refused_and_the_previous_ones_stay() {
         ),
         (
             IssuedTls {
-                key: "x".to_owned(),
+                key: "x".to_owned().into(),
                 ..good.clone()
             },
             "private key",

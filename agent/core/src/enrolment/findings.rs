@@ -5,7 +5,7 @@ use virtfleet_wire::finding::{Finding, Severity};
 use super::{
     dates::CertificateAge,
     record::{DiscardReason, DiscardedKey},
-    status::{CertificateState, EnrolmentStatus},
+    status::{CertificateState, EnrolmentStatus, UnstoredKey},
 };
 
 /// Time without a certificate after which it is a finding, in seconds.
@@ -54,18 +54,39 @@ pub fn findings(status: &EnrolmentStatus, now: u64) -> Vec<Finding> {
     }
     let recent = |discarded: &&DiscardedKey| now.saturating_sub(discarded.at) < DISCARD_REPORTED;
     findings.extend(status.discarded.as_ref().filter(recent).map(key_replaced));
-    findings.extend(status.not_stored.as_ref().map(|reason| {
-        let message = format!("the agent's key is kept in memory only: {reason}");
-        Finding::new(
-            "certificate-key-not-stored",
-            Severity::Warning,
-            (KIND, NAME),
-            "NotStored",
-            message,
-        )
-        .remedy("ls -ld /var/lib/virtfleet-agent; systemctl restart virtfleet-agent")
-    }));
+    findings.extend(status.not_stored.as_ref().map(not_stored));
     findings
+}
+
+fn not_stored(key: &UnstoredKey) -> Finding {
+    let (severity, reason, message, remedy) = match key {
+        UnstoredKey::InMemory(why) => (
+            Severity::Warning,
+            "NotStored",
+            format!("the agent's key is kept in memory only: {why}"),
+            "ls -ld /var/lib/virtfleet-agent; systemctl restart virtfleet-agent",
+        ),
+        UnstoredKey::Refused(why) => (
+            Severity::Critical,
+            "RefusedToEnrol",
+            format!("the agent does not enrol, because its key cannot be stored: {why}"),
+            "df -h /var/lib/virtfleet-agent; df -i /var/lib/virtfleet-agent; ls -l /var/lib/virtfleet-agent",
+        ),
+        UnstoredKey::NoSpace(why) => (
+            Severity::Warning,
+            "NoSpace",
+            format!("the agent's key and certificate cannot be stored: {why}"),
+            "df -h /var/lib/virtfleet-agent; df -i /var/lib/virtfleet-agent",
+        ),
+    };
+    Finding::new(
+        "certificate-key-not-stored",
+        severity,
+        (KIND, NAME),
+        reason,
+        message,
+    )
+    .remedy(remedy)
 }
 
 fn not_enrolled(status: &EnrolmentStatus, seconds: u64) -> Finding {
@@ -206,7 +227,7 @@ mod tests {
         });
         let replaced = one("certificate-key-replaced", Severity::Info, "OtherMachine");
         assert_eq!(found(&status, NOW + 3600), replaced);
-        status.not_stored = Some("permission denied".to_owned());
+        status.not_stored = Some(UnstoredKey::InMemory("permission denied".to_owned()));
         let both = found(&status, NOW + 3600);
         assert_eq!(both.len(), 2);
         assert_eq!(both[1].0, "certificate-key-not-stored");
@@ -216,5 +237,23 @@ mod tests {
             2,
             "waits, and is in memory only"
         );
+    }
+
+    #[test]
+    fn a_key_with_which_the_agent_does_not_enrol_is_critical() {
+        let why = || "no space".to_owned();
+        for (key, severity, reason) in [
+            (UnstoredKey::InMemory(why()), Severity::Warning, "NotStored"),
+            (UnstoredKey::Refused(why()), Severity::Critical, "RefusedToEnrol"),
+            (UnstoredKey::NoSpace(why()), Severity::Warning, "NoSpace"),
+        ] {
+            let mut status = waiting();
+            status.not_stored = Some(key);
+            assert_eq!(
+                found(&status, NOW),
+                one("certificate-key-not-stored", severity, reason)
+            );
+            assert!(findings(&status, NOW)[0].message.ends_with(": no space"));
+        }
     }
 }

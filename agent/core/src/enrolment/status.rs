@@ -12,12 +12,33 @@ pub struct EnrolmentStatus {
     pub client_ca: String,
     /// Whether there is a certificate.
     pub state: CertificateState,
-    /// Why key and certificate are kept in memory only. None if they are stored.
-    pub not_stored: Option<String>,
+    /// Why the key is not stored. None if it is.
+    pub not_stored: Option<UnstoredKey>,
     /// The last refused certificate, until one is accepted.
     pub refusal: Option<LastRefusal>,
     /// The last key that was replaced.
     pub discarded: Option<DiscardedKey>,
+}
+
+/// Why the agent's key is not stored, each with the reason as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum UnstoredKey {
+    /// There is no place for it, and a retry would not change that. The agent enrols with a key in
+    /// memory: after a restart the VM has another key, and an admin must reset it.
+    InMemory(String),
+    /// It could not be stored. The agent refuses to enrol with it, and tries again at each request.
+    Refused(String),
+    /// The agent waits for a certificate, and there is no space for files.
+    NoSpace(String),
+}
+
+impl UnstoredKey {
+    /// The reason as a sentence.
+    pub fn reason(&self) -> &str {
+        match self {
+            Self::InMemory(reason) | Self::Refused(reason) | Self::NoSpace(reason) => reason,
+        }
+    }
 }
 
 /// Whether there is a certificate.
@@ -43,7 +64,7 @@ impl EnrolmentStatus {
         record: &KeyRecord,
         state: CertificateState,
         client_ca: &str,
-        not_stored: Option<String>,
+        not_stored: Option<UnstoredKey>,
     ) -> Self {
         Self {
             client_ca: client_ca.to_owned(),

@@ -19,6 +19,13 @@ pub struct WriteError {
     source: io::Error,
 }
 
+impl WriteError {
+    /// Kind of the step's error.
+    pub fn kind(&self) -> io::ErrorKind {
+        self.source.kind()
+    }
+}
+
 /// Replaces the content of `path`, with permission bits `mode` (independent of the umask) and, if
 /// given, a group.
 ///

@@ -27,6 +27,7 @@ use super::{
     node_proof::NodeProofFile,
     refusal::{EnrolmentRefusal, REASONS},
     start::start,
+    storage::KeyStorage,
     work::{IssuedIdentity, ServedError, Work},
 };
 use crate::push::{TokenFile, WayTracker};
@@ -225,10 +226,33 @@ impl Enrolment {
                 Err(EnrolmentRefusal::KeyReplaced)
             }
             RequestDecision::Sign => {
+                self.ensure_stored(work)?;
                 let csr = work.key.csr(&request.nonce)?;
                 work.requested = Some(request.identity.clone());
                 let evidence = evidence(observe(&self.shared.roots));
                 Ok(EnrolmentAnswer { csr, evidence })
+            }
+        }
+    }
+
+    /// Stores a key that could not be stored before.
+    fn ensure_stored(&self, work: &mut Work) -> Result<(), EnrolmentRefusal> {
+        if let KeyStorage::Unusable { .. } = work.storage {
+            // Repeats what failed at the start of the agent.
+            let again = start(&self.0.roots, (self.0.time)().now)?;
+            if let KeyStorage::Unusable { reason } = again.storage {
+                return Err(EnrolmentRefusal::NotStored(reason));
+            }
+            let identity = again.server_identity().map_err(served)?;
+            *work = again;
+            self.0.held.replace(identity);
+            return Err(EnrolmentRefusal::KeyReplaced);
+        }
+        work.store_key();
+        match &work.storage {
+            KeyStorage::Stored(_) | KeyStorage::Absent { .. } => Ok(()),
+            KeyStorage::Pending { reason, .. } | KeyStorage::Unusable { reason } => {
+                Err(EnrolmentRefusal::NotStored(reason.clone()))
             }
         }
     }

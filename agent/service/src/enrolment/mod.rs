@@ -14,6 +14,7 @@ mod key;
 mod node_proof;
 mod refusal;
 mod start;
+mod storage;
 mod work;
 
 pub use agent::{Enrolment, EnrolmentStartError, EnrolmentTime};

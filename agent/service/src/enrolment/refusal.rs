@@ -13,6 +13,9 @@ pub enum EnrolmentRefusal {
     /// The agent has replaced its key.
     #[error("the agent has replaced its key; connect again and repeat the request")]
     KeyReplaced,
+    /// The key is not stored.
+    #[error("the agent does not enrol, because its key cannot be stored: {0}")]
+    NotStored(String),
     /// The certificate was not requested since the agent started.
     #[error("no certificate was requested from this agent since it started; send the request first")]
     NotRequested,
@@ -41,13 +44,14 @@ pub enum EnrolmentRefusal {
 }
 
 /// Every reason of a refusal, as in the metric.
-pub(super) const REASONS: [&str; 9] = [
+pub(super) const REASONS: [&str; 10] = [
     "expired",
     "identity",
     "key",
     "no_dns_name",
     "not_for_servers",
     "not_requested",
+    "not_stored",
     "other_identity",
     "other_key",
     "unusable",
@@ -60,6 +64,7 @@ impl EnrolmentRefusal {
             Self::Identity(_) => Some("identity"),
             Self::KeyReplaced => None,
             Self::NotRequested => Some("not_requested"),
+            Self::NotStored(_) => Some("not_stored"),
             Self::Unusable { .. } | Self::Unfit(UnfitCertificate::Unparsable) => Some("unusable"),
             Self::Unfit(UnfitCertificate::OtherKey) => Some("other_key"),
             Self::Unfit(UnfitCertificate::OtherIdentity { .. }) => Some("other_identity"),

@@ -3,7 +3,7 @@
 use virtfleet_agent_core::enrolment::{
     dates::CertificateDates,
     record::{DiscardReason, DiscardedKey, KeyRecord},
-    status::{CertificateState, EnrolmentStatus},
+    status::{CertificateState, EnrolmentStatus, UnstoredKey},
 };
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::{
@@ -14,6 +14,7 @@ use virtfleet_runtime::tls::{CertificateChain, ClientAuthorities, VmIdentity, ch
 
 use super::{
     key::{AgentKey, KeyError},
+    storage::KeyStorage,
     work::{IssuedIdentity, Work},
 };
 
@@ -24,15 +25,10 @@ pub(super) fn start(roots: &Roots, now: u64) -> Result<Work, KeyError> {
     let files = EnrolmentFiles::new(roots);
     let stored = match files.prepare().and_then(|()| files.read()) {
         Ok(stored) => stored,
-        Err(error) => {
-            // Nothing is overwritten that could not be read.
-            let reason = error.to_string();
-            tracing::error!(reason, "the agent's key is kept in memory only");
-            return Work::with_new_key(Err(reason), present, None, now);
-        }
+        Err(error) => return Work::with_new_key(KeyStorage::failed(&error), present, None, now),
     };
     let Some(stored) = stored else {
-        return Work::with_new_key(Ok(files), present, None, now);
+        return Work::with_new_key(KeyStorage::empty(files), present, None, now);
     };
     let discarded = match stored.record.foreign_to(present.as_deref(), now) {
         Some(discarded) => discarded,
@@ -66,7 +62,7 @@ pub(super) fn start(roots: &Roots, now: u64) -> Result<Work, KeyError> {
         now = discarded.now,
         "the agent's key and certificate are discarded"
     );
-    Work::with_new_key(Ok(files), present, Some(discarded), now)
+    Work::with_new_key(KeyStorage::Stored(files), present, Some(discarded), now)
 }
 
 fn present_uuid(roots: &Roots) -> Option<String> {
@@ -99,7 +95,7 @@ fn continued(stored: StoredEnrolment, files: EnrolmentFiles, now: u64) -> Result
         waiting_since,
         authorities,
         requested: None,
-        storage: Ok(files),
+        storage: KeyStorage::Stored(files),
     })
 }
 
@@ -155,8 +151,8 @@ fn certificate(
 /// # Errors
 /// A file cannot be read.
 pub fn stored_status(roots: &Roots, client_ca: &str, now: u64) -> Result<Option<EnrolmentStatus>, String> {
-    let stored = EnrolmentFiles::new(roots).read();
-    let Some(stored) = stored.map_err(|error| error.to_string())? else {
+    let files = EnrolmentFiles::new(roots);
+    let Some(stored) = files.read().map_err(|error| error.to_string())? else {
         return Ok(None);
     };
     let key = AgentKey::from_pkcs8(stored.key).map_err(|error| error.to_string())?;
@@ -164,5 +160,15 @@ pub fn stored_status(roots: &Roots, client_ca: &str, now: u64) -> Result<Option<
         Ok(issued) => issued.state(),
         Err(Unserved { since, .. }) => CertificateState::Waiting { since },
     };
-    Ok(Some(EnrolmentStatus::of(&stored.record, state, client_ca, None)))
+    let waits = matches!(state, CertificateState::Waiting { .. });
+    let not_stored = waits
+        .then(|| files.shortage())
+        .flatten()
+        .map(UnstoredKey::NoSpace);
+    Ok(Some(EnrolmentStatus::of(
+        &stored.record,
+        state,
+        client_ca,
+        not_stored,
+    )))
 }

@@ -7,7 +7,7 @@ use rcgen::{
 };
 use virtfleet_agent_core::enrolment::{
     record::DiscardReason,
-    status::{CertificateState, EnrolmentStatus},
+    status::{CertificateState, EnrolmentStatus, UnstoredKey},
 };
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::enrolment::{EnrolmentFiles, StoredEnrolment};
@@ -374,15 +374,54 @@ fn a_key_that_cannot_be_used_is_replaced_and_one_that_cannot_be_read_stays() {
     fs::write(&file, "x").unwrap();
     let status = guest.start().status();
     assert_eq!(status.discarded.unwrap().why, DiscardReason::Unusable);
-    assert!(guest.stored().key.len() > 100);
+    let usable = fs::read(&file).unwrap();
+    assert!(usable.len() > 100);
 
     let large = vec![0; 1 << 20];
     fs::write(&file, &large).unwrap();
     let enrolment = guest.start();
-    let reason = enrolment.status().not_stored.unwrap();
-    assert!(reason.contains("key.der"), "{reason}");
+    let not_stored = enrolment.status().not_stored.unwrap();
+    assert!(not_stored.reason().contains("key.der"), "{not_stored:?}");
+    for _ in 0..2 {
+        let refusal = enrolment.request(&request(IDENTITY)).unwrap_err();
+        assert!(matches!(refusal, EnrolmentRefusal::NotStored(_)), "{refusal}");
+        assert_eq!(fs::read(&file).unwrap(), large, "it is not overwritten");
+    }
+    fs::write(&file, &usable).unwrap();
+    let refusal = enrolment.request(&request(IDENTITY)).unwrap_err();
+    assert!(matches!(refusal, EnrolmentRefusal::KeyReplaced), "{refusal}");
     enrolment.request(&request(IDENTITY)).unwrap();
-    assert_eq!(fs::read(&file).unwrap(), large, "it is not overwritten");
+    assert_eq!(enrolment.status().not_stored, None);
+    assert_eq!(fs::read(&file).unwrap(), usable);
+}
+
+#[test]
+fn a_new_key_is_stored_before_a_csr_is_signed_with_it() {
+    let (guest, enrolment) = enrolled();
+    // A directory in the place of the record: nothing can be renamed over it.
+    let record = guest.roots.root("/var/lib/virtfleet-agent/enrolment.json");
+    fs::remove_file(&record).unwrap();
+    fs::create_dir_all(record.join("x")).unwrap();
+    let refusal = enrolment.request(&request(OTHER)).unwrap_err();
+    assert!(matches!(refusal, EnrolmentRefusal::KeyReplaced), "{refusal}");
+    for count in 1..3 {
+        let refusal = enrolment.request(&request(OTHER)).unwrap_err();
+        assert!(matches!(refusal, EnrolmentRefusal::NotStored(_)), "{refusal}");
+        assert_eq!(enrolment.refusals()["not_stored"], count);
+    }
+    let status = enrolment.status();
+    let not_stored = status.not_stored.unwrap();
+    assert!(
+        matches!(&not_stored, UnstoredKey::Refused(reason) if reason.contains("enrolment.json")),
+        "{not_stored:?}"
+    );
+    fs::remove_dir_all(&record).unwrap();
+    enrolment.request(&request(OTHER)).unwrap();
+    assert_eq!(enrolment.status().not_stored, None);
+    enrolment
+        .accept(&issued(guest.certificate(&[OTHER], |_| {})))
+        .unwrap();
+    assert_eq!(identity(&guest.start().status()), Some(OTHER));
 }
 
 #[test]
@@ -392,10 +431,10 @@ fn without_a_directory_the_key_is_in_memory() {
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("virtfleet-agent"), "").unwrap();
     let enrolment = guest.start();
-    let reason = enrolment.status().not_stored.unwrap();
+    let not_stored = enrolment.status().not_stored.unwrap();
     assert!(
-        reason.starts_with("cannot create /var/lib/virtfleet-agent"),
-        "{reason}"
+        matches!(&not_stored, UnstoredKey::InMemory(reason) if reason.starts_with("cannot create /var/lib/virtfleet-agent")),
+        "{not_stored:?}"
     );
     enrolment.request(&request(IDENTITY)).unwrap();
 }

@@ -3,12 +3,15 @@
 use virtfleet_agent_core::enrolment::{
     dates::CertificateDates,
     record::{DiscardedKey, KeyRecord, LastRefusal},
-    status::{CertificateState, EnrolmentStatus},
+    status::{CertificateState, EnrolmentStatus, UnstoredKey},
 };
 use virtfleet_agent_state::enrolment::{EnrolmentFiles, EnrolmentFilesError};
 use virtfleet_runtime::tls::{CertificateChain, ClientAuthorities, IdentityError, ServerIdentity};
 
-use super::key::{AgentKey, KeyError};
+use super::{
+    key::{AgentKey, KeyError},
+    storage::KeyStorage,
+};
 
 /// Minimum time between two writes of the same refusal, in seconds.
 const REFUSAL_WRITE_INTERVAL: u64 = 60;
@@ -44,14 +47,14 @@ pub(super) struct Work {
     /// The identity that was requested last.
     pub(super) requested: Option<String>,
     /// Where all this is stored, or why it is not.
-    pub(super) storage: Result<EnrolmentFiles, String>,
+    pub(super) storage: KeyStorage,
 }
 
 impl Work {
     /// Work with a new key, which is stored if possible. The key before and its certificate are
     /// gone.
     pub(super) fn with_new_key(
-        storage: Result<EnrolmentFiles, String>,
+        storage: KeyStorage,
         smbios_uuid: Option<String>,
         discarded: Option<DiscardedKey>,
         now: u64,
@@ -63,13 +66,15 @@ impl Work {
             waiting_since: now,
             authorities: ClientAuthorities::default(),
             requested: None,
-            storage,
+            storage: storage.for_new_key(),
         };
-        if let Ok(files) = &work.storage {
-            let written = files.write_key(work.key.pkcs8(), &work.record);
-            work.note(written, true);
-        }
+        work.store_key();
         Ok(work)
+    }
+
+    /// Stores a key that is not stored yet.
+    pub(super) fn store_key(&mut self) {
+        self.storage.store_key(self.key.pkcs8(), &self.record);
     }
 
     /// The identity in the certificate.
@@ -87,19 +92,24 @@ impl Work {
         Ok(identity)
     }
 
-    /// Stores the certificate and the record.
-    pub(super) fn store_certificate(&mut self, pem: &str) {
-        if let Ok(files) = &self.storage {
-            let written = files.write_certificate(pem, &self.record);
-            self.note(written, false);
-        }
+    /// Stores the certificate and the record. If that fails, the collector issues a new certificate
+    /// after a restart.
+    pub(super) fn store_certificate(&self, pem: &str) {
+        self.store(|files| files.write_certificate(pem, &self.record));
     }
 
     /// Stores the record.
-    pub(super) fn store_record(&mut self) {
-        if let Ok(files) = &self.storage {
-            let written = files.write_record(&self.record);
-            self.note(written, false);
+    pub(super) fn store_record(&self) {
+        self.store(|files| files.write_record(&self.record));
+    }
+
+    /// Writes files beside a stored key. Beside another key than this one they would be wrong.
+    fn store(&self, write: impl FnOnce(&EnrolmentFiles) -> Result<(), EnrolmentFilesError>) {
+        if let KeyStorage::Stored(files) = &self.storage
+            && let Err(error) = write(files)
+        {
+            let error = &error as &dyn std::error::Error;
+            tracing::error!(error, "the enrolment cannot be stored");
         }
     }
 
@@ -116,27 +126,19 @@ impl Work {
         }
     }
 
-    /// A key that cannot be written stays in memory, and so does all that belongs to it. Other
-    /// failures are logged: the collector issues a new certificate after a restart.
-    fn note(&mut self, written: Result<(), EnrolmentFilesError>, is_key: bool) {
-        let Err(error) = written else { return };
-        if is_key {
-            let reason = error.to_string();
-            tracing::error!(reason, "the agent's key is kept in memory only");
-            self.storage = Err(reason);
-        } else {
-            let error = &error as &dyn std::error::Error;
-            tracing::error!(error, "the enrolment cannot be stored");
-        }
-    }
-
     /// The status.
     pub(super) fn status(&self, client_ca: &str) -> EnrolmentStatus {
         let waiting = CertificateState::Waiting {
             since: self.waiting_since,
         };
         let state = self.certificate.as_ref().map_or(waiting, IssuedIdentity::state);
-        let not_stored = self.storage.as_ref().err().cloned();
+        let not_stored = match &self.storage {
+            KeyStorage::Stored(_) => None,
+            KeyStorage::Pending { reason, .. } | KeyStorage::Unusable { reason } => {
+                Some(UnstoredKey::Refused(reason.clone()))
+            }
+            KeyStorage::Absent { reason } => Some(UnstoredKey::InMemory(reason.clone())),
+        };
         EnrolmentStatus::of(&self.record, state, client_ca, not_stored)
     }
 }

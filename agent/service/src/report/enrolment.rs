@@ -92,7 +92,10 @@ fn section(status: &EnrolmentStatus) -> Section {
         ("notAfter", dates.map(|dates| time(dates.not_after))),
         ("lastRefusal", status.refusal.as_ref().map(refusal)),
         ("discardedKey", status.discarded.as_ref().map(discarded)),
-        ("notStored", status.not_stored.as_deref().map(Value::from)),
+        (
+            "notStored",
+            status.not_stored.as_ref().map(|key| key.reason().into()),
+        ),
     ]);
     Section {
         status: if status.is_enrolled() && status.not_stored.is_none() {

@@ -83,7 +83,7 @@ async fn a_token_is_bound_to_an_audience() {
     });
     let now = Instant::now();
     let both = reviews(client.clone(), TokenReviewSettings::default());
-    let caller = both.caller("ours", now, 0).await.unwrap();
+    let caller = both.caller("ours", || Ok(()), now, 0).await.unwrap();
     assert_eq!(
         (caller.name.as_str(), caller.method),
         ("alice", AuthMethod::TokenReview)
@@ -92,14 +92,14 @@ async fn a_token_is_bound_to_an_audience() {
         (caller.groups, caller.uid.as_deref()),
         (vec!["readers".to_owned()], Some("u1"))
     );
-    both.caller("cluster", now, 0).await.unwrap();
+    both.caller("cluster", || Ok(()), now, 0).await.unwrap();
     let only = TokenReviewSettings {
         cluster_tokens: false,
         ..TokenReviewSettings::default()
     };
     let only = reviews(client, only);
-    only.caller("ours", now, 0).await.unwrap();
-    let error = only.caller("cluster", now, 0).await.unwrap_err();
+    only.caller("ours", || Ok(()), now, 0).await.unwrap();
+    let error = only.caller("cluster", || Ok(()), now, 0).await.unwrap_err();
     assert!(matches!(error, AccessError::Unauthenticated { .. }), "{error}");
     assert!(
         error.remedy().contains("--audience virtfleet-collector"),
@@ -120,7 +120,7 @@ async fn an_api_server_that_ignores_audiences_is_not_believed() {
             ..TokenReviewSettings::default()
         };
         let error = reviews(client, settings)
-            .caller("x", Instant::now(), 0)
+            .caller("x", || Ok(()), Instant::now(), 0)
             .await
             .unwrap_err();
         assert!(matches!(error, AccessError::Unauthenticated { .. }), "{error}");
@@ -128,7 +128,7 @@ async fn an_api_server_that_ignores_audiences_is_not_believed() {
     let (client, _) =
         server(|_| Ok(json!({ "authenticated": true, "user": { "username": "" }, "audiences": [] })));
     let error = reviews(client, TokenReviewSettings::default())
-        .caller("x", Instant::now(), 0)
+        .caller("x", || Ok(()), Instant::now(), 0)
         .await;
     assert!(
         matches!(error, Err(AccessError::Unauthenticated { .. })),
@@ -147,28 +147,34 @@ async fn callers_are_remembered_for_a_while_and_not_beyond_their_token() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     for seconds in [0, 29] {
-        reviews.caller("right", at(seconds), 0).await.unwrap();
+        reviews.caller("right", || Ok(()), at(seconds), 0).await.unwrap();
     }
     assert_eq!(count(&asked), 1);
-    reviews.caller("right", at(30), 0).await.unwrap();
+    reviews.caller("right", || Ok(()), at(30), 0).await.unwrap();
     assert_eq!(count(&asked), 2);
     // A rejected token is reviewed twice, once for each audience, and remembered for a shorter
     // time.
     for seconds in [0, 9] {
-        reviews.caller("wrong", at(seconds), 0).await.unwrap_err();
+        reviews
+            .caller("wrong", || Ok(()), at(seconds), 0)
+            .await
+            .unwrap_err();
     }
     assert_eq!(count(&asked), 4);
-    reviews.caller("wrong", at(10), 0).await.unwrap_err();
+    reviews.caller("wrong", || Ok(()), at(10), 0).await.unwrap_err();
     assert_eq!(count(&asked), 6);
     // The token expires within the time for which callers are remembered.
     let token = jwt(&json!({ "aud": ["virtfleet-collector"], "exp": 1005 }));
     for (seconds, requests) in [(0, 7), (4, 7), (5, 8)] {
-        reviews.caller(&token, at(seconds), 1000 + seconds).await.unwrap();
+        reviews
+            .caller(&token, || Ok(()), at(seconds), 1000 + seconds)
+            .await
+            .unwrap();
         assert_eq!(count(&asked), requests, "{seconds}");
     }
     // The claims of a token decide what is asked: one of another audience is not sent for ours.
     let other = jwt(&json!({ "aud": ["https://kubernetes.default.svc"] }));
-    reviews.caller(&other, at(0), 0).await.unwrap();
+    reviews.caller(&other, || Ok(()), at(0), 0).await.unwrap();
     assert!(asked.lock().unwrap().last().unwrap()["audiences"].is_null());
 }
 
@@ -179,7 +185,10 @@ async fn failures_deny_and_are_not_remembered() {
         let reviews = reviews(client, TokenReviewSettings::default());
         let caller = Caller::new("alice", AuthMethod::TokenReview);
         for _ in 0..2 {
-            let error = reviews.caller("x", Instant::now(), 0).await.unwrap_err();
+            let error = reviews
+                .caller("x", || Ok(()), Instant::now(), 0)
+                .await
+                .unwrap_err();
             assert!(
                 matches!(error, AccessError::Unavailable { .. }),
                 "{code}: {error}"
@@ -202,7 +211,10 @@ async fn an_api_server_that_does_not_answer_denies() {
         std::future::pending::<Result<Response<Body>, std::convert::Infallible>>()
     });
     let reviews = reviews(Client::new(service, "default"), TokenReviewSettings::default());
-    let error = reviews.caller("x", Instant::now(), 0).await.unwrap_err();
+    let error = reviews
+        .caller("x", || Ok(()), Instant::now(), 0)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("no answer within 5 s"), "{error}");
 }
 

@@ -11,13 +11,15 @@ use super::{REJECTED_TTL, Reviews, right::Sha256Digest};
 use crate::access::{AccessError, token_claims::UnverifiedClaims};
 
 impl Reviews {
-    /// The caller with a token. `seconds` since 1970 is the time of `now`.
+    /// The caller with a token. `seconds` since 1970 is the time of `now`. `may_review` is called
+    /// before a review.
     ///
     /// # Errors
-    /// The token is not valid, or the API server does not answer.
+    /// The token is not valid, or may not be reviewed, or the API server does not answer.
     pub(in crate::access) async fn caller(
         &self,
         token: &str,
+        may_review: impl FnOnce() -> Result<(), AccessError>,
         now: Instant,
         seconds: u64,
     ) -> Result<Caller, AccessError> {
@@ -28,6 +30,7 @@ impl Reviews {
         if self.rejected.get(&key, now).is_some() {
             return Err(self.rejection());
         }
+        may_review()?;
         let claims = UnverifiedClaims::of(token);
         let ttl = self.settings.cache.0;
         let Some(caller) = self.verify(token, &claims).await? else {

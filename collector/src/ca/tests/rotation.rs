@@ -164,10 +164,10 @@ fn the_status_names_the_next_step() {
     let text = status(&old, NOW);
     assert_eq!(
         text,
-        "nothing to do; rotate the roots before 2034-12-30T00:00:00Z"
+        "nothing to do; rotate the roots before 2035-07-03T00:00:00Z"
     );
     let end = old.roots(RootKind::Agents)[0].validity.not_after;
-    let text = status(&old, end - 300 * DAY);
+    let text = status(&old, end - 100 * DAY);
     assert!(
         text.contains("expires at 2035-12-30T00:00:00Z; rotate it: virtfleetctl ca rotate agents"),
         "{text}"

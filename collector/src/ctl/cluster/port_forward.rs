@@ -31,7 +31,7 @@ use crate::{
     api::REVISION_HEADER,
     ctl::{
         fail::Fail,
-        transport::{ApiCall, MAX_RESPONSE_BYTES, RawResponse},
+        transport::{ApiCall, MAX_RESPONSE_BYTES, RawResponse, retry_after},
     },
 };
 
@@ -147,6 +147,7 @@ impl PortForward {
             Ok(RawResponse {
                 status: head.status,
                 revision: revision.and_then(|value| value.to_str().ok()?.parse().ok()),
+                retry_after: retry_after(&head.headers),
                 body: body.to_bytes().to_vec(),
             })
         };

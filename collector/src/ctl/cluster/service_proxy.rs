@@ -19,7 +19,7 @@ use crate::{
     api::{ErrorBody, REVISION_HEADER},
     ctl::{
         fail::Fail,
-        transport::{ApiCall, MAX_RESPONSE_BYTES, RawResponse},
+        transport::{ApiCall, MAX_RESPONSE_BYTES, RawResponse, retry_after},
     },
 };
 
@@ -70,6 +70,7 @@ impl ServiceProxy {
         Ok(RawResponse {
             status: head.status,
             revision: revision.and_then(|value| value.to_str().ok()?.parse().ok()),
+            retry_after: retry_after(&head.headers),
             body,
         })
     }

@@ -7,6 +7,8 @@ use rustls::{
     sign::CertifiedKey,
 };
 
+use zeroize::Zeroizing;
+
 use super::{client_keys::ClientParts, files::authorities_of, provider};
 
 /// Certificates that the program itself got, in PEM. The key is secret.
@@ -16,8 +18,8 @@ pub struct IssuedTls {
     pub authorities: String,
     /// The client's certificate and chain.
     pub certificate: String,
-    /// Its private key.
-    pub key: String,
+    /// Its private key. Zeroed when dropped.
+    pub key: Zeroizing<String>,
 }
 
 impl fmt::Debug for IssuedTls {
@@ -70,4 +72,19 @@ fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'sta
         return Err(IssuedTlsError::Empty(what));
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_is_hidden_in_logs() {
+        let issued = IssuedTls {
+            authorities: "a".to_owned(),
+            certificate: "c".to_owned(),
+            key: Zeroizing::new("secret".to_owned()),
+        };
+        assert_eq!(format!("{issued:?}"), "IssuedTls { certificate: \"c\", .. }");
+    }
 }
