@@ -105,6 +105,8 @@ impl Demo {
     }
 
     fn live(&self) -> Result<()> {
+        // Otherwise the first screen would show agents that are not up yet. Later ones show why.
+        drop(self.stage.until_up(self.stage.plan.guests.len() + 1));
         let terminal = stdout().is_terminal();
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -113,6 +115,8 @@ impl Demo {
         if terminal {
             // Clear the screen.
             print("\x1b[H\x1b[2J")?;
+        } else {
+            print(&format!("{}\n{}\n", self.about(), self.hint()?))?;
         }
         runtime.block_on(async {
             let mut term = signal(SignalKind::terminate()).context("cannot listen to signals")?;
@@ -122,14 +126,15 @@ impl Demo {
                     _ = term.recv() => break,
                     ended = tokio::signal::ctrl_c() => { ended?; break }
                     _ = beat.tick() => {
-                        let now = format!("{}\n{}\n{}", self.about(), self.fleet()?, self.hint()?);
+                        let fleet = self.fleet()?;
                         if terminal {
+                            let now = format!("{}\n{fleet}\n{}", self.about(), self.hint()?);
                             // Cursor home; clear the rest of each line and everything below.
                             print(&format!("\x1b[H{}\x1b[J", now.replace('\n', "\x1b[K\n")))?;
-                        } else if now != shown {
-                            print(&now)?;
+                        } else if fleet != shown {
+                            print(&fleet)?;
                         }
-                        shown = now;
+                        shown = fleet;
                     }
                 }
             }
