@@ -222,8 +222,8 @@ impl Stage {
         self.run_agent(guest, &tls, settings)
     }
 
-    /// As [`Self::start_agent`], without certificate files: the agent makes a key, and the collector
-    /// enrols it. The collector must have started once.
+    /// As [`Self::start_agent`], without certificate files: the collector enrols the agent. It must
+    /// have started once.
     pub fn start_enrolling_agent(&mut self, guest: &Guest) -> Result<()> {
         let authority = self.ca_folder().join("clients.crt");
         let tls = format!("enrolment: true, clientCA: {}", authority.display());
@@ -249,7 +249,7 @@ impl Stage {
             .arg("run")
             .arg("--config")
             .arg(&config)
-            // As systemd sets it for the unit. Not the directory of an agent that is installed here.
+            // As systemd does. Not the directory of an agent that is installed here.
             .env("STATE_DIRECTORY", home.join("state"))
             .start(&home)?;
         agent.wait_for_port(guest.address, STAGE_TIMEOUT)?;

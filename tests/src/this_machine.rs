@@ -32,7 +32,7 @@ pub fn as_guest(stage: &Stage) -> Result<Guest> {
     })
 }
 
-/// The VMI of [`as_guest`]: its host name is this machine's, also if no VM can have that as its name.
+/// The VMI of [`as_guest`]. Its host name is this machine's, also if no VM can have that name.
 pub fn vmi(guest: &Guest, host: &str) -> String {
     let own = hostname();
     let hostname = if own.is_empty() { &guest.name } else { &own };

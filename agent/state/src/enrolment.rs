@@ -96,7 +96,7 @@ impl EnrolmentFiles {
     }
 
     fn within(roots: &Roots, state_directory: Option<OsString>) -> Self {
-        // The variable is about this machine, not about a root filesystem that is mounted elsewhere.
+        // The variable is about this machine, not about a root filesystem elsewhere.
         let own = state_directory.map(PathBuf::from);
         let own = own.filter(|path| path.is_absolute() && roots.rootfs == Path::new("/"));
         let shown = own.unwrap_or_else(|| ENROLMENT_DIRECTORY.into());
@@ -256,7 +256,7 @@ mod tests {
             (&b"key 1"[..], record("a"))
         );
         assert_eq!(stored.certificate.as_deref(), Some("pem"));
-        let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!(mode(&files.directory), 0o700);
         for entry in fs::read_dir(&files.directory).unwrap() {
             assert_eq!(mode(&entry.unwrap().path()), 0o600);

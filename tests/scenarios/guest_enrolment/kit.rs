@@ -110,8 +110,8 @@ impl World {
             .disk(Disk::folder("agent", &folder, DISK_LABEL).read_only()))
     }
 
-    /// Runs the first boot of a VM that is in the inventory, until it is joined, and prints how long
-    /// that took.
+    /// Adds a VM to the inventory and runs its first boot until it is joined; prints how long that
+    /// took.
     pub(crate) fn first_boot(&self, scene: &Scene, who: &Guest, vm: &Vm) -> Result<(Machine, Value)> {
         self.place(who, 0)?;
         let machine = scene.start(vm, Start::BeforeCloudInit)?;
@@ -149,7 +149,7 @@ impl World {
         self.stage.until_vm_within(GUEST_TIMEOUT, who, what, holds)
     }
 
-    /// Waits until `who` is enrolled, pulled and identified; returns the VM, and when that was seen.
+    /// Waits until `who` is enrolled, pulled and identified; returns the VM and the time.
     pub(crate) fn until_joined(&self, who: &Guest) -> Result<(Value, Instant)> {
         let vm = self.until(who, "it is joined", |vm| {
             vm["agent"]["status"] == "up"
@@ -161,7 +161,7 @@ impl World {
     }
 
     /// Number of certificates that the collector has issued, without renewals.
-    pub(crate) fn issued(&self) -> Result<f64> {
+    pub(crate) fn issued(&self) -> Result<u64> {
         let page = self.stage.text("/metrics")?;
         let name = "virtfleet_collector_enrolments_total{result=\"issued\"} ";
         let value = page.lines().find_map(|line| line.strip_prefix(name));

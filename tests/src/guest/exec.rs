@@ -76,8 +76,8 @@ impl Guest {
         Ok(output.stdout.trim_end_matches('\n').to_owned())
     }
 
-    /// What a unit has logged since the boot. Waits for the messages that journald has not stored yet
-    /// (`journalctl --sync`): a unit's end does not wait for them.
+    /// What a unit has logged since the boot. Waits for the messages that journald has not stored
+    /// yet (`journalctl --sync`): a unit's end does not wait for them.
     pub fn journal(&self, unit: &str) -> Result<String> {
         let unit = quote(unit);
         self.run(&format!(
