@@ -14,7 +14,7 @@ TOOLS := --profile tools -p virtfleet-tests
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo "  make demo ONCE=1        print the fleet once; exit code 0 only if all VMs answered"
+	@echo "  make demo ONCE=1        print the fleet once; exit code 0 only if all agents enrolled"
 	@echo "  make guest CMD='lsblk' GUEST='--suite bookworm --disk 1G'   options: target/debug/virtfleet-guest run --help"
 	@echo "  make bench-fleet N=1000 how many simulated guests"
 
@@ -56,10 +56,11 @@ bench-fleet: ## Measure the collector with N simulated guests beside vmagent, in
 	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
 
-bench-enrol: ## Measure the enrolment of N simulated agents (N=10000)
+bench-enrol: static ## Measure the enrolment of N simulated agents (N=10000), and the memory of the real one
 	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-enrol
-	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-enrol $(if $(filter command line,$(origin N)),--guests $(N))
+	@VIRTFLEET_BIN_VIRTFLEET_AGENT=target/$(TARGET)/release/virtfleet-agent VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector \
+		target/tools/bench-enrol $(if $(filter command line,$(origin N)),--guests $(N))
 
 bench-hostile: ## Measure what hostile guests of one tenant cost the others (ARGS='--minutes 5 --hostile 100')
 	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector

@@ -21,7 +21,7 @@ cd "$(dirname "$0")/.."
 soak=${1:?name a soak; the first lines of this script list them} count=${2:-}
 case $soak in
 guests)
-    filter='test(/^guest_(adversity|delivery|ends|faults|lifecycle|nic|stage)::/)'
+    filter='test(/^guest_(adversity|delivery|ends|enrolment|faults|lifecycle|nic|stage)::/)'
     ;;
 guest-disks)
     export VIRTFLEET_DISK_CUTS=${count:-20}

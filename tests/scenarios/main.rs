@@ -54,6 +54,7 @@ mod guest_delivery;
 mod guest_disks;
 mod guest_dns;
 mod guest_ends;
+mod guest_enrolment;
 mod guest_faults;
 mod guest_lifecycle;
 mod guest_nic;

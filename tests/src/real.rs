@@ -132,6 +132,20 @@ pub fn input(
     let folder = scene.path().join(format!("delivery-{}", who.name));
     let identity = stage.authority.agent(&who.cluster, &who.name, &who.uid)?;
     pki::write(&folder, "agent", &stage.authority, &identity)?;
+    let tls = "certificate: agent.pem, key: agent.key, clientCA: ca.pem";
+    write_input(&folder, from, tls, settings, more)
+}
+
+/// Writes the input of a delivery for all VMs of a pool, whose agents the collector enrols, into a
+/// folder of the scene, and returns its path.
+pub fn pool_input(scene: &Scene, from: &[From]) -> Result<PathBuf> {
+    let folder = scene.path().join("delivery");
+    fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
+    write_input(&folder, from, "enrolment: true", "", "")
+}
+
+/// Writes the input of a delivery, and beside it the agent that it names.
+fn write_input(folder: &Path, from: &[From], tls: &str, settings: &str, more: &str) -> Result<PathBuf> {
     let agent = bins::static_agent()?;
     let mut sources = String::new();
     for from in from {
@@ -150,7 +164,7 @@ pub fn input(
     };
     let text = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\nagent:\n  file: virtfleet-agent\n  sources:\n{sources}\
-         tls: {{ certificate: agent.pem, key: agent.key, clientCA: ca.pem }}\n{settings}{more}"
+         tls: {{ {tls} }}\n{settings}{more}"
     );
     let path = folder.join("delivery.yaml");
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;

@@ -26,6 +26,9 @@ use crate::{
 /// Maximum wait for any condition on the stage before a test fails.
 pub const STAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Network of the simulated guests.
+const LOOPBACK: &str = "127.0.0.0/8";
+
 /// Pull settings of the stage's collector.
 #[derive(Debug, Clone, Copy)]
 pub struct Beat {
@@ -57,10 +60,10 @@ pub struct Stage {
     /// Address of the collector's API.
     pub api: SocketAddr,
     port: u16,
+    /// Networks in which the collector dials agents.
+    networks: String,
     /// Lifetime of the certificates that the collector issues; none: the stage issues them.
     lifetime: Option<&'static str>,
-    /// `scrape.allowCIDRs`.
-    allow: &'static str,
     /// Further settings of the collector.
     settings: String,
     folder: TempDir,
@@ -90,8 +93,8 @@ impl Stage {
             authority,
             api: ports::free()?,
             port: options.port,
+            networks: LOOPBACK.to_owned(),
             lifetime: None,
-            allow: "127.0.0.0/8",
             settings: String::new(),
             folder,
         })
@@ -112,11 +115,18 @@ impl Stage {
             authority: Authority::new("virtfleet test authority")?,
             api: ports::free()?,
             port: options.port,
+            networks: LOOPBACK.to_owned(),
             lifetime: Some(lifetime),
-            allow: "127.0.0.0/8",
             settings: String::new(),
             folder,
         })
+    }
+
+    /// Lets collectors that start later dial agents at this port, and in this network as well: for
+    /// real guests on a tap device.
+    pub fn dial(&mut self, port: u16, network: &str) {
+        self.port = port;
+        self.networks = format!("{LOOPBACK}, {network}");
     }
 
     /// A host for agents that accept this stage's collector, which must have started once.
@@ -205,23 +215,46 @@ impl Stage {
     /// Starts the real agent of `guest` on this machine, at the guest's address; `settings` are
     /// further lines of its settings. The caller writes its manifest.
     pub fn start_agent(&mut self, guest: &Guest, settings: &str) -> Result<()> {
-        let home = self.folder.path().join(format!("agent-{}", guest.name));
         let identity = self.authority.agent(&guest.cluster, &guest.name, &guest.uid)?;
-        let files = pki::write(&home, "agent", &self.authority, &identity)?;
-        let config = home.join("agent.yaml");
-        let text = format!(
-            "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
-             address: \"{}\"\n  tls: {{ certificate: {}, key: {}, clientCA: {} }}\n{settings}",
-            guest.address,
+        let files = pki::write(&self.home(guest), "agent", &self.authority, &identity)?;
+        let tls = format!(
+            "certificate: {}, key: {}, clientCA: {}",
             files.certificate.display(),
             files.key.display(),
             files.ca.display()
+        );
+        self.run_agent(guest, &tls, settings)
+    }
+
+    /// As [`Self::start_agent`], without certificate files: the collector enrols the agent. It must
+    /// have started once.
+    pub fn start_enrolling_agent(&mut self, guest: &Guest) -> Result<()> {
+        let authority = self.ca_folder().join("clients.crt");
+        let tls = format!("enrolment: true, clientCA: {}", authority.display());
+        self.run_agent(guest, &tls, "")
+    }
+
+    /// The folder of a real agent on this machine.
+    fn home(&self, guest: &Guest) -> PathBuf {
+        self.folder.path().join(format!("agent-{}", guest.name))
+    }
+
+    fn run_agent(&mut self, guest: &Guest, tls: &str, settings: &str) -> Result<()> {
+        let home = self.home(guest);
+        fs::create_dir_all(&home).with_context(|| format!("create {}", home.display()))?;
+        let config = home.join("agent.yaml");
+        let text = format!(
+            "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  listeners:\n  - name: default\n    \
+             address: \"{}\"\n  tls: {{ {tls} }}\n{settings}",
+            guest.address
         );
         fs::write(&config, text).with_context(|| format!("write {}", config.display()))?;
         let mut agent = Launch::new(bins::agent()?)
             .arg("run")
             .arg("--config")
             .arg(&config)
+            // As systemd does. Not the directory of an agent that is installed here.
+            .env("STATE_DIRECTORY", home.join("state"))
             .start(&home)?;
         agent.wait_for_port(guest.address, STAGE_TIMEOUT)?;
         self.agents.push(agent);
@@ -234,8 +267,8 @@ impl Stage {
     }
 
     /// Sets the only network in which the collector dials.
-    pub fn set_allowed(&mut self, network: &'static str) {
-        self.allow = network;
+    pub fn set_allowed(&mut self, network: &str) {
+        network.clone_into(&mut self.networks);
     }
 
     /// The settings of the stage's collector.
@@ -249,7 +282,7 @@ impl Stage {
             beat.interval.as_millis(),
             beat.timeout.as_millis(),
             self.port,
-            self.allow,
+            self.networks,
             self.certificates(),
             self.settings,
         )

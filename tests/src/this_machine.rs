@@ -5,7 +5,10 @@ use std::fs;
 use anyhow::{Context as _, Result};
 use virtfleet_wire::ids::Uuid;
 
-use crate::{sim::Guest, stage::Stage};
+use crate::{
+    sim::{self, Guest},
+    stage::Stage,
+};
 
 /// The firmware's UUID for a machine that has none: the agent reports none either, so there is no
 /// contradiction.
@@ -29,6 +32,17 @@ pub fn as_guest(stage: &Stage) -> Result<Guest> {
     })
 }
 
+/// The VMI of [`as_guest`]. Its host name is this machine's, also if no VM can have that name.
+pub fn vmi(guest: &Guest, host: &str) -> String {
+    let own = hostname();
+    let hostname = if own.is_empty() { &guest.name } else { &own };
+    sim::vmi(guest, host).replacen(
+        &format!("  hostname: {}\n", guest.name),
+        &format!("  hostname: {hostname:?}\n"),
+        1,
+    )
+}
+
 fn uuid() -> Result<Uuid> {
     ["/sys/class/dmi/id/product_uuid", "/etc/machine-id"]
         .iter()
@@ -40,12 +54,14 @@ fn uuid() -> Result<Uuid> {
 
 /// The host name, if it is a valid VM name.
 fn name() -> String {
-    let name = fs::read_to_string("/proc/sys/kernel/hostname")
-        .unwrap_or_default()
-        .trim()
-        .to_lowercase();
+    let name = hostname().to_lowercase();
     let fits = name.parse::<virtfleet_wire::ids::Namespace>().is_ok() && name != "localhost";
     if fits { name } else { "this-machine".to_owned() }
+}
+
+fn hostname() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    text.trim().to_owned()
 }
 
 /// The MAC address of the first interface with a device.

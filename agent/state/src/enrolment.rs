@@ -1,7 +1,13 @@
 //! Files of the enrolment: the agent's key, its certificate, and the record beside them. The
 //! unprivileged agent writes them, into a directory of its own (`StateDirectory=` of its unit).
 
-use std::{fmt, io::ErrorKind, path::PathBuf};
+use std::{
+    env,
+    ffi::OsString,
+    fmt,
+    io::ErrorKind,
+    path::{Path, PathBuf},
+};
 
 use virtfleet_agent_core::enrolment::record::{FORMAT, KeyRecord};
 use virtfleet_agent_host::{
@@ -28,6 +34,8 @@ const MODE: u32 = 0o600;
 #[derive(Debug, Clone)]
 pub struct EnrolmentFiles {
     directory: PathBuf,
+    /// Its path in the guest, for messages.
+    shown: String,
 }
 
 /// What is stored.
@@ -48,7 +56,7 @@ pub enum EnrolmentFilesError {
     #[error("cannot create {path}: {source}")]
     Directory {
         /// The directory in the guest.
-        path: &'static str,
+        path: String,
         /// Why.
         source: std::io::Error,
     },
@@ -107,10 +115,20 @@ fn with_cause(error: &WriteError) -> String {
 }
 
 impl EnrolmentFiles {
-    /// The files below these roots. Nothing is read or created.
+    /// The files below these roots, or in `$STATE_DIRECTORY`, which systemd sets to the unit's
+    /// directory. Nothing is read or created.
     pub fn new(roots: &Roots) -> Self {
+        Self::within(roots, env::var_os("STATE_DIRECTORY"))
+    }
+
+    fn within(roots: &Roots, state_directory: Option<OsString>) -> Self {
+        // The variable is about this machine, not about a root filesystem elsewhere.
+        let own = state_directory.map(PathBuf::from);
+        let own = own.filter(|path| path.is_absolute() && roots.rootfs == Path::new("/"));
+        let shown = own.unwrap_or_else(|| ENROLMENT_DIRECTORY.into());
         Self {
-            directory: roots.root(ENROLMENT_DIRECTORY),
+            directory: roots.root(&shown),
+            shown: shown.display().to_string(),
         }
     }
 
@@ -121,7 +139,7 @@ impl EnrolmentFiles {
     /// The directory cannot be created.
     pub fn prepare(&self) -> Result<(), EnrolmentFilesError> {
         make_private_directory(&self.directory).map_err(|source| EnrolmentFilesError::Directory {
-            path: ENROLMENT_DIRECTORY,
+            path: self.shown.clone(),
             source,
         })?;
         sweep_directory(&self.directory);
@@ -149,10 +167,11 @@ impl EnrolmentFiles {
     /// # Errors
     /// A file exists and cannot be read.
     pub fn read(&self) -> Result<Option<StoredEnrolment>, EnrolmentFilesError> {
-        let Some(key) = present(KEY, read_bounded(&self.directory.join(KEY), MAX_FILE_BYTES))? else {
+        let key = self.present(KEY, read_bounded(&self.directory.join(KEY), MAX_FILE_BYTES))?;
+        let Some(key) = key else {
             return Ok(None);
         };
-        let text = |name| present(name, read_text(&self.directory.join(name), MAX_FILE_BYTES));
+        let text = |name| self.present(name, read_text(&self.directory.join(name), MAX_FILE_BYTES));
         let record = text(RECORD)?
             .and_then(|json| serde_json::from_str(&json).ok())
             .filter(|record: &KeyRecord| record.v == FORMAT);
@@ -171,7 +190,7 @@ impl EnrolmentFiles {
     /// A file cannot be written or removed.
     pub fn write_key(&self, pkcs8: &[u8], record: &KeyRecord) -> Result<(), EnrolmentFilesError> {
         remove_durably(&self.directory.join(CERTIFICATE)).map_err(|source| EnrolmentFilesError::Remove {
-            path: format!("{ENROLMENT_DIRECTORY}/{CERTIFICATE}"),
+            path: format!("{}/{CERTIFICATE}", self.shown),
             source,
         })?;
         write_atomic(&self.directory.join(KEY), pkcs8, MODE, None)?;
@@ -198,23 +217,23 @@ impl EnrolmentFiles {
         write_atomic(&self.directory.join(RECORD), &json, MODE, None)?;
         Ok(())
     }
-}
 
-/// The content; none if there is no such file.
-fn present<T>(name: &str, read: Result<T, ReadError>) -> Result<Option<T>, EnrolmentFilesError> {
-    match read {
-        Ok(content) => Ok(Some(content)),
-        Err(ReadError::Missing) => Ok(None),
-        Err(source) => Err(EnrolmentFilesError::Read {
-            path: format!("{ENROLMENT_DIRECTORY}/{name}"),
-            source,
-        }),
+    /// The content; none if there is no such file.
+    fn present<T>(&self, name: &str, read: Result<T, ReadError>) -> Result<Option<T>, EnrolmentFilesError> {
+        match read {
+            Ok(content) => Ok(Some(content)),
+            Err(ReadError::Missing) => Ok(None),
+            Err(source) => Err(EnrolmentFilesError::Read {
+                path: format!("{}/{name}", self.shown),
+                source,
+            }),
+        }
     }
 }
 
 impl fmt::Display for EnrolmentFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(ENROLMENT_DIRECTORY)
+        f.write_str(&self.shown)
     }
 }
 
@@ -235,6 +254,34 @@ mod tests {
         (dir, files)
     }
 
+    #[test]
+    fn the_directory_of_the_unit_is_used_and_named_in_errors() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        let of = |rootfs: &str, variable: &str| {
+            let rootfs = rootfs.into();
+            EnrolmentFiles::within(
+                &Roots {
+                    rootfs,
+                    ..Roots::default()
+                },
+                Some(variable.into()),
+            )
+        };
+        let files = of("/", &own.to_string_lossy());
+        files.prepare().unwrap();
+        files.write_key(b"key", &record("a")).unwrap();
+        assert!(own.join(KEY).is_file());
+        fs::remove_file(own.join(KEY)).unwrap();
+        fs::create_dir(own.join(KEY)).unwrap();
+        let error = files.read().unwrap_err().to_string();
+        assert!(error.contains(&own.join(KEY).display().to_string()), "{error}");
+        for (rootfs, variable) in [("/mnt", "/srv/state"), ("/", ""), ("/", "state")] {
+            let files = of(rootfs, variable);
+            assert_eq!(files.to_string(), ENROLMENT_DIRECTORY, "{rootfs} {variable:?}");
+        }
+    }
+
     fn record(uuid: &str) -> KeyRecord {
         KeyRecord::of_new_key(Some(uuid.to_owned()), 1, None)
     }
@@ -251,7 +298,7 @@ mod tests {
             (&b"key 1"[..], record("a"))
         );
         assert_eq!(stored.certificate.as_deref(), Some("pem"));
-        let mode = |path: &std::path::Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
         assert_eq!(mode(&files.directory), 0o700);
         for entry in fs::read_dir(&files.directory).unwrap() {
             assert_eq!(mode(&entry.unwrap().path()), 0o600);

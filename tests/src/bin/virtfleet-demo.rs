@@ -1,6 +1,6 @@
 //! Demonstration on real input: an agent on this machine, simulated guests, a collector on a folder
-//! of manifests, and the result on the terminal. Needs no cluster and no root, and removes all its
-//! files.
+//! of manifests that enrols them all, and the result on the terminal. Needs no cluster and no root,
+//! and removes all its files.
 
 use std::{
     io::{IsTerminal as _, Write as _, stdout},
@@ -11,7 +11,11 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 use virtfleet_tests::{
-    sim::{self, Guest, Options},
+    bins,
+    sim::{
+        self, Guest, Options,
+        enrol::{AgentHost, AgentSpec},
+    },
     stage::{Beat, STAGE_TIMEOUT, Stage},
     this_machine,
 };
@@ -41,84 +45,142 @@ fn main() -> Result<()> {
         seed: arguments.seed,
         ..Options::default()
     };
-    let mut stage = Stage::new(options)?;
-    let own = this_machine::as_guest(&stage)?;
-    let host = &stage.plan.hosts[own.host].name.clone();
-    stage.write_manifest("infra/this-machine.yaml", &sim::vmi(&own, host))?;
-    stage.write_manifest(
-        &format!("clusters/{}/this-machine.yaml", own.cluster),
-        &sim::user_node(&own, &stage.plan.hosts[own.host], &stage.plan.region),
-    )?;
-    stage.start_agent(&own, "")?;
-    stage.start_collector(Beat {
-        interval: Duration::from_secs(2),
-        timeout: Duration::from_secs(2),
-    })?;
-    if arguments.once {
-        once(&stage, &own)
-    } else {
-        live(&stage, &own)
+    let demo = Demo::start(options)?;
+    if arguments.once { demo.once() } else { demo.live() }
+}
+
+/// The running fleet.
+struct Demo {
+    // Ends before the stage, whose folder the agents read.
+    _guests: AgentHost,
+    stage: Stage,
+    own: Guest,
+}
+
+impl Demo {
+    fn start(options: Options) -> Result<Self> {
+        let mut stage = Stage::enrolling(options, "24h")?;
+        let own = this_machine::as_guest(&stage)?;
+        let host = &stage.plan.hosts[own.host];
+        stage.write_manifest("infra/this-machine.yaml", &this_machine::vmi(&own, &host.name))?;
+        stage.write_manifest(
+            &format!("clusters/{}/this-machine.yaml", own.cluster),
+            &sim::user_node(&own, host, &stage.plan.region),
+        )?;
+        // Its first start creates the authority that the agents trust.
+        stage.start_collector(Beat {
+            interval: Duration::from_secs(2),
+            timeout: Duration::from_secs(2),
+        })?;
+        stage.start_enrolling_agent(&own)?;
+        let guests = stage.agent_host()?;
+        for guest in &stage.plan.guests {
+            guests.run(AgentSpec::honest(guest)?)?;
+        }
+        Ok(Self {
+            _guests: guests,
+            stage,
+            own,
+        })
     }
-}
 
-fn once(stage: &Stage, own: &Guest) -> Result<()> {
-    let all = stage.plan.guests.len() + 1;
-    let answered = stage.until_up(all);
-    print(&screen(stage, own)?)?;
-    answered.with_context(|| format!("not all of the {all} VMs have answered"))?;
-    print(&format!("\nall {all} VMs answered\n"))
-}
+    fn once(&self) -> Result<()> {
+        let all = self.stage.plan.guests.len() + 1;
+        let answered = self.stage.until_up(all);
+        let name = self.own_name();
+        let detail = self.stage.ctl()?.args(["vm", &name]).text(STAGE_TIMEOUT)?;
+        print(&format!(
+            "{}\n{}\n$ virtfleetctl vm {name}\n{detail}",
+            self.about(),
+            self.fleet()?
+        ))?;
+        answered.with_context(|| format!("not all of the {all} VMs have answered"))?;
+        let enrolled = self.stage.json("/api/v1/enrolments?state=enrolled")?;
+        let enrolled = enrolled["items"].as_array().map_or(0, Vec::len);
+        ensure!(enrolled == all, "only {enrolled} of the {all} agents enrolled");
+        print(&format!(
+            "\nall {all} agents enrolled: each made its own key, and the collector issued a certificate for it\n\
+             all {all} VMs answered\n"
+        ))
+    }
 
-fn live(stage: &Stage, own: &Guest) -> Result<()> {
-    let terminal = stdout().is_terminal();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let mut shown = String::new();
-    runtime.block_on(async {
-        let mut term = signal(SignalKind::terminate()).context("cannot listen to signals")?;
-        let mut beat = tokio::time::interval(Duration::from_secs(1));
-        loop {
-            tokio::select! {
-                _ = term.recv() => break,
-                ended = tokio::signal::ctrl_c() => { ended?; break }
-                _ = beat.tick() => {
-                    let now = screen(stage, own)? + &hint(stage, own);
-                    if terminal {
-                        // Cursor home; clear the rest of each line and everything below.
-                        print(&format!("\x1b[H{}\x1b[J", now.replace('\n', "\x1b[K\n")))?;
-                    } else if now != shown {
-                        print(&now)?;
+    fn live(&self) -> Result<()> {
+        // Otherwise the first screen would show agents that are not up yet. Later ones show why.
+        drop(self.stage.until_up(self.stage.plan.guests.len() + 1));
+        let terminal = stdout().is_terminal();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let mut shown = String::new();
+        if terminal {
+            // Clear the screen.
+            print("\x1b[H\x1b[2J")?;
+        } else {
+            print(&format!("{}\n{}\n", self.about(), self.hint()?))?;
+        }
+        runtime.block_on(async {
+            let mut term = signal(SignalKind::terminate()).context("cannot listen to signals")?;
+            let mut beat = tokio::time::interval(Duration::from_secs(1));
+            loop {
+                tokio::select! {
+                    _ = term.recv() => break,
+                    ended = tokio::signal::ctrl_c() => { ended?; break }
+                    _ = beat.tick() => {
+                        let fleet = self.fleet()?;
+                        if terminal {
+                            let now = format!("{}\n{fleet}\n{}", self.about(), self.hint()?);
+                            // Cursor home; clear the rest of each line and everything below.
+                            print(&format!("\x1b[H{}\x1b[J", now.replace('\n', "\x1b[K\n")))?;
+                        } else if fleet != shown {
+                            print(&fleet)?;
+                        }
+                        shown = fleet;
                     }
-                    shown = now;
                 }
             }
-        }
-        print("\nending: agent, collector, guests and their folder go\n")
-    })
-}
+            print("\nstopping the collector and the agents, and removing their files\n")
+        })
+    }
 
-/// The fleet overview, and this machine in detail.
-fn screen(stage: &Stage, own: &Guest) -> Result<String> {
-    let name = format!("{}/{}", own.cluster, own.name);
-    let fleet = stage.ctl()?.args(["vms", "-o", "wide"]).text(STAGE_TIMEOUT)?;
-    let detail = stage.ctl()?.args(["vm", &name]).text(STAGE_TIMEOUT)?;
-    ensure!(!fleet.is_empty(), "virtfleetctl vms printed nothing");
-    Ok(format!(
-        "$ virtfleetctl vms -o wide\n{fleet}\n$ virtfleetctl vm {name}\n{detail}"
-    ))
-}
+    /// What the reader sees.
+    fn about(&self) -> String {
+        format!(
+            "A collector, the agent of this machine ({}) and {} simulated guests. No agent was given a\n\
+             certificate: the collector enrols each of them, as in a real fleet.\n",
+            self.own_name(),
+            self.stage.plan.guests.len()
+        )
+    }
 
-fn hint(stage: &Stage, own: &Guest) -> String {
-    let file = stage.manifests().join("infra/this-machine.yaml");
-    let now = &stage.plan.hosts[own.host].name;
-    let other = &stage.plan.hosts[0].name;
-    format!(
-        "\nThe collector serves http://{}. Move this machine to another infra node, and see it within two seconds:\n  \
-         sed -i s/{now}/{other}/ {}\nCtrl-C ends it all.\n",
-        stage.api,
-        file.display()
-    )
+    fn own_name(&self) -> String {
+        format!("{}/{}", self.own.cluster, self.own.name)
+    }
+
+    fn fleet(&self) -> Result<String> {
+        let fleet = self.stage.ctl()?.arg("vms").text(STAGE_TIMEOUT)?;
+        ensure!(!fleet.is_empty(), "virtfleetctl vms printed nothing");
+        Ok(format!("$ virtfleetctl vms\n{fleet}"))
+    }
+
+    fn hint(&self) -> Result<String> {
+        let file = self.stage.manifests().join("infra/this-machine.yaml");
+        let now = &self.stage.plan.hosts[self.own.host].name;
+        let other = &self.stage.plan.hosts[0].name;
+        let programs = bins::ctl()?;
+        let programs = programs.parent().context("the folder of virtfleetctl")?;
+        Ok(format!(
+            "In another terminal, for more:\n  \
+             export VIRTFLEET_SERVER=http://{} PATH={}:$PATH\n  \
+             virtfleetctl vm {}\n  virtfleetctl enrolment list\n\
+             To move this machine to another infra node, and see it here within two seconds:\n  \
+             sed -i s/{now}/{other}/ {}\n\
+             Ctrl-C ends the demo.\n",
+            self.stage.api,
+            programs.display(),
+            self.own_name(),
+            file.display()
+        ))
+    }
 }
 
 fn print(text: &str) -> Result<()> {

@@ -88,6 +88,14 @@ impl NetNs {
         })
     }
 
+    /// Moves the calling thread into the namespace for good, with all threads and processes that it
+    /// starts later.
+    pub fn enter(&self) -> Result<()> {
+        let path = format!("/run/netns/{}", self.name);
+        let file = File::open(&path).context(path)?;
+        setns(file, CloneFlags::CLONE_NEWNET).context("enter a network namespace")
+    }
+
     /// Packets sent so far (`/proc/net/snmp`, `snmp6`; TCP is counted for IPv4 and IPv6 together).
     pub fn sent(&self) -> Result<Sent> {
         let text = self.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))??;

@@ -44,6 +44,12 @@ impl Guest {
         self.boot_as(&vm)
     }
 
+    /// Boots it with another firmware UUID, as a VM that was created again on the same disk. Later
+    /// boots have the first one again.
+    pub fn boot_with_uuid(&self, uuid: &str) -> Result<()> {
+        self.boot_as(&self.vm().clone().uuid(uuid))
+    }
+
     fn boot_as(&self, vm: &Vm) -> Result<()> {
         self.launch(vm, false, false)?;
         let Err(error) = self.until_first_output() else {

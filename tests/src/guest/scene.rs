@@ -161,6 +161,22 @@ impl Scene {
         self.start_from(vm, &image, accel, Some(&golden), Start::Booted, begun)
     }
 
+    /// Boots a VM on a copy of the root disk of `other`, which must be off: a cloned VM.
+    pub fn start_clone(&self, vm: &Vm, other: &Guest) -> Result<Guest> {
+        let source = other.vm();
+        ensure!(other.qemu().is_err(), "{} runs: its disk is in use", source.name);
+        let image = Image::find(vm.suite)?;
+        let accel = Accel::of_this_machine(&image)?;
+        let places = self.places(&image, vm)?;
+        fs::copy(&other.places().root, &places.root).context("copy a root disk")?;
+        if let Some(seed) = &vm.seed {
+            content::seed(seed, &places.seed, &places.folder)?;
+        }
+        let guest = self.guest(vm, accel, places)?;
+        guest.boot()?;
+        Ok(guest)
+    }
+
     fn start_from(
         &self,
         vm: &Vm,

@@ -7,7 +7,7 @@ use virtfleet_agent_core::enrolment::{
 };
 use virtfleet_agent_host::Roots;
 use virtfleet_agent_state::{
-    enrolment::{ENROLMENT_DIRECTORY, EnrolmentFiles, StoredEnrolment},
+    enrolment::{EnrolmentFiles, StoredEnrolment},
     identity::observe,
 };
 use virtfleet_runtime::tls::{CertificateChain, ClientAuthorities, VmIdentity, check_issued};
@@ -44,7 +44,7 @@ pub(super) fn start(roots: &Roots, now: u64) -> Result<Work, KeyError> {
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(
                     error,
-                    directory = ENROLMENT_DIRECTORY,
+                    %files,
                     "the stored key cannot be used"
                 );
                 DiscardedKey {

@@ -46,6 +46,14 @@ impl AgentDisk {
         })
     }
 
+    /// A disk with a copy of another agent's files: its key (PKCS #8 in DER) and certificate (PEM).
+    pub fn copied(pkcs8: &[u8], certificate_pem: &str) -> Result<Self> {
+        Ok(Self {
+            pkcs8: pkcs8.to_owned(),
+            chain: Some(chain(certificate_pem)?),
+        })
+    }
+
     fn key(&self) -> Result<KeyPair> {
         KeyPair::try_from(self.pkcs8.as_slice()).context("key of an agent")
     }

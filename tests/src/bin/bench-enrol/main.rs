@@ -4,6 +4,10 @@
 //! ```text
 //! first start ─▶ agents without certificates ─▶ enrol all ─▶ steady ─▶ restart ─▶ one more VM ─▶ renewals
 //! ```
+//!
+//! Beside it: how many certificates the authority alone signs, and the memory of the real agent.
+
+mod agent;
 
 use std::{
     fs,
@@ -28,7 +32,7 @@ use virtfleet_tests::{
     scrape::Client,
     sim::{
         self, Guest, Options, Plan,
-        enrol::{AgentHost, AgentSpec, RunningAgent},
+        enrol::{AgentDisk, AgentHost, AgentSpec, RunningAgent},
     },
     wait::{eventually, measure},
 };
@@ -53,6 +57,8 @@ const SOON: Duration = Duration::from_secs(30);
 const MIB: f64 = 1024.0 * 1024.0;
 /// Lifetime of certificates in the measurement of renewals.
 const RENEWED_LIFETIME: Duration = Duration::from_hours(1);
+/// Certificates that are signed to measure the signature alone.
+const SIGNATURES: u32 = 5_000;
 /// Renewals are measured at so many times their rate, because they cost little.
 const RENEWAL_SPEED: u32 = 10;
 
@@ -102,6 +108,8 @@ impl Bench {
         say(&format!("{} agents are up", agents.len()))?;
 
         let mut table = Table::new(&["figure", "value", "goal"]);
+        agent::memory(&self.folder, &mut table)?;
+        self.sign(&mut table)?;
         let collector = self.enrol(&agents, &mut table)?;
         let steady = self.steady(&collector, &mut table)?;
         let collector = self.restart(collector, steady.1, &mut table)?;
@@ -127,18 +135,48 @@ impl Bench {
             collector.log()
         );
         table.row(&[
+            "start: CPU until the collector is ready",
+            &format!("{:.1} s", ready.as_secs_f64()),
+            "",
+        ]);
+        table.row(&[
             "enrol all: CPU of the collector",
             &format!("{:.1} s", cpu.saturating_sub(ready).as_secs_f64()),
             "<= 60 s for 10,000",
         ]);
         table.row(&["enrol all: time", &format!("{:.1} s", enrolled.as_secs_f64()), ""]);
         table.row(&[
-            "certificates a second of CPU",
+            "enrolments and first pulls a second of CPU",
             &format!("{:.0}", all / cpu.saturating_sub(ready).as_secs_f64()),
-            "",
+            ">= 167",
         ]);
         say("all are enrolled")?;
         Ok(collector)
+    }
+
+    /// The cost of a signature alone: everything else of an enrolment is connections and records.
+    fn sign(&self, table: &mut Table) -> Result<()> {
+        let authorities = self.authorities()?;
+        let guest = self.plan.guests.first().context("the fleet is empty")?;
+        let csr = AgentDisk::new()?.csr(&Nonce::from_bytes([0; 32]), &[])?;
+        let own = std::process::id();
+        let now = unix_seconds();
+        let validity = Validity {
+            not_before: now,
+            not_after: now + RENEWED_LIFETIME.as_secs(),
+        };
+        let before = usage::cpu(own)?;
+        for _ in 0..SIGNATURES {
+            let csr = read_csr(&csr)?;
+            authorities.sign_agent(csr.key(), &identity(guest)?, validity)?;
+        }
+        let cpu = usage::cpu(own)?.saturating_sub(before).as_secs_f64();
+        table.row(&[
+            "signatures a second of CPU, with their CSRs",
+            &format!("{:.0}", f64::from(SIGNATURES) / cpu),
+            "",
+        ]);
+        Ok(())
     }
 
     /// CPU a minute without enrolments, and memory.
@@ -365,9 +403,10 @@ const RENEWED: &str = "virtfleet_collector_enrolments_total{result=\"renewed\"} 
 
 /// Replaces an agent's certificate by one for the same key that is due for renewal at `due`.
 fn set_due(agent: &RunningAgent, guest: &Guest, authorities: &Authorities, due: u64) -> Result<()> {
+    let identity = identity(guest)?;
     let vm = VmKey {
-        namespace: guest.cluster.parse()?,
-        name: guest.name.parse()?,
+        namespace: identity.namespace.clone(),
+        name: identity.name.clone(),
     };
     let lifetime = RENEWED_LIFETIME.as_secs();
     let life = CertificateLife {
@@ -377,12 +416,6 @@ fn set_due(agent: &RunningAgent, guest: &Guest, authorities: &Authorities, due: 
     let not_before = due.saturating_sub(life.renew_at(&vm));
     let mut disk = agent.disk();
     let csr = read_csr(&disk.csr(&Nonce::from_bytes([0; 32]), &[])?)?;
-    let identity = VmIdentity {
-        trust_domain: TRUST_DOMAIN.to_owned(),
-        namespace: vm.namespace,
-        name: vm.name,
-        uid: guest.uid.parse()?,
-    };
     let validity = Validity {
         not_before,
         not_after: not_before + lifetime,
@@ -391,6 +424,15 @@ fn set_due(agent: &RunningAgent, guest: &Guest, authorities: &Authorities, due: 
     disk.accept(&signed.chain_pem)?;
     agent.replace_disk(disk);
     Ok(())
+}
+
+fn identity(guest: &Guest) -> Result<VmIdentity> {
+    Ok(VmIdentity {
+        trust_domain: TRUST_DOMAIN.to_owned(),
+        namespace: guest.cluster.parse()?,
+        name: guest.name.parse()?,
+        uid: guest.uid.parse()?,
+    })
 }
 
 fn unix_seconds() -> u64 {
