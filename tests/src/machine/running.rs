@@ -259,7 +259,7 @@ impl Machine {
             return Ok(());
         }
         let journal = self.journal(unit)?;
-        anyhow::bail!("{unit} is {}; its journal:\n{journal}", state.trim());
+        bail!("{unit} is {}; its journal:\n{journal}", state.trim());
     }
 
     /// Shuts the machine down in order, and boots it again with its overlay.
