@@ -44,6 +44,7 @@ libnbd-bin             command:nbdfuse
 lvm2                   command:pvcreate
 mount                  command:losetup
 nbdkit                 command:nbdkit
+nftables               command:nft
 nilfs-tools            command:mkfs.nilfs2
 ntfs-3g                command:mkfs.ntfs
 ocfs2-tools            command:mkfs.ocfs2

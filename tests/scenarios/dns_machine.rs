@@ -47,7 +47,7 @@ fn boots(root: &Root) -> Result<()> {
     let mut machine = Machine::boot(root, site.inside(), options)?;
 
     let exactly = |machine: &Machine| -> Result<()> {
-        machine.sh("systemctl is-active virtfleet-dns.service")?;
+        machine.is_active("virtfleet-dns.service")?;
         is_verified(machine, &[INFRA])?;
         // What is kept for a bad day is what was asked for, and not what the stub's file adds.
         let good = machine.sh("cat /var/lib/virtfleet/dns/last-good.json")?;

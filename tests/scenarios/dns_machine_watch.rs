@@ -30,7 +30,7 @@ fn story(root: &Root) -> Result<()> {
     let mut site = Site::new(&format!("{NODE_LOCAL},{INFRA}"))?;
     let options = Options::default().networkd().agent("dns: {manage: auto}");
     let machine = Machine::boot(root, site.inside(), options)?;
-    machine.sh("systemctl is-active virtfleet-agent.service")?;
+    machine.is_active("virtfleet-agent.service")?;
     until_uses(&machine, INFRA)?;
 
     // The platform hands out another one.

@@ -110,7 +110,7 @@ fn life(test: &str, owner: &Owner) -> Result<()> {
     // By the unit of the boot, from here on.
     world.set(&settings("auto"))?;
     world.machine.reboot()?;
-    world.machine.sh("systemctl is-active virtfleet-dns.service")?;
+    world.machine.is_active("virtfleet-dns.service")?;
     world.uses(NEW).context("at boot")?;
     world.hand_out(owner, "10.66.0.13")?;
     world.uses(NEW).context("renewed")?;

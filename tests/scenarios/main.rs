@@ -61,6 +61,7 @@ mod guest_nic;
 mod guest_stage;
 mod hung_mount;
 mod machine;
+mod network_policies;
 mod nic_calls;
 mod packaging;
 mod packaging_deb;

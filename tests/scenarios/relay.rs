@@ -374,9 +374,16 @@ fn packaged_policies_allow_the_ways_and_nothing_else() {
     let policy = &of_kind("NetworkPolicy")["spec"];
     assert_eq!(policy["podSelector"]["matchLabels"], *labels);
     assert_eq!(policy["policyTypes"], serde_json::json!(["Ingress", "Egress"]));
+    let from_prometheus = serde_json::json!({
+        "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": "monitoring" } },
+        "podSelector": { "matchLabels": { "app.kubernetes.io/name": "prometheus" } },
+    });
     assert_eq!(
         policy["ingress"],
-        serde_json::json!([{ "from": [from_collector], "ports": [{ "protocol": "TCP", "port": "connect" }] }])
+        serde_json::json!([
+            { "from": [from_collector], "ports": [{ "protocol": "TCP", "port": "connect" }] },
+            { "from": [from_prometheus], "ports": [{ "protocol": "TCP", "port": "probes" }] },
+        ])
     );
     assert_eq!(
         policy["egress"],

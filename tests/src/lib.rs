@@ -10,6 +10,7 @@
 //!                                    ├─ prometheus             a Prometheus that scrapes the fleet
 //!                                    ├─ disks                  a root with loop devices as disks
 //!                                    ├─ dns                    network namespaces with resolvers and a guest
+//!                                    ├─ policy                 NetworkPolicies in network namespaces
 //!                                    ├─ machine                a Debian in a container, with systemd
 //!                                    ├─ measure                CPU time and memory of a process
 //!                                    ├─ parity                 the agent's page against node_exporter's
@@ -40,6 +41,7 @@ pub mod parity;
 pub mod parsers;
 pub mod parts;
 pub mod pki;
+pub mod policy;
 pub mod ports;
 pub mod process;
 pub mod prometheus;

@@ -63,8 +63,9 @@ fn tier4_swap_is_used_again_after_a_boot_and_unused_blocks_are_discarded() {
             machine.run_within("systemctl start virtfleet-discard.service", AGENT_TIMEOUT)?;
             let after = [taken(&machine, "thin")?, taken(&machine, "thick")?];
             println!("taken on the host, thin and thick: {before:?} bytes, after the discard {after:?}");
+            // ext4 may write some metadata meanwhile, so the other disk may grow by a block.
             ensure!(
-                after[0] + 200 * MIB < before[0] && after[1] == before[1],
+                after[0] + 200 * MIB < before[0] && after[1] >= before[1],
                 "{before:?} bytes before, {after:?} after"
             );
 

@@ -248,8 +248,18 @@ impl Machine {
     /// The journal of a unit since the boot, messages only.
     pub fn journal(&self, unit: &str) -> Result<String> {
         self.sh(&format!(
-            "journalctl --no-pager --boot --output=cat --unit={unit}"
+            "journalctl --sync; journalctl --no-pager --boot --output=cat --unit={unit}"
         ))
+    }
+
+    /// Requires that a unit is active. The error quotes its journal.
+    pub fn is_active(&self, unit: &str) -> Result<()> {
+        let (code, state) = self.try_sh(&format!("systemctl is-active {unit}"))?;
+        if code == 0 {
+            return Ok(());
+        }
+        let journal = self.journal(unit)?;
+        bail!("{unit} is {}; its journal:\n{journal}", state.trim());
     }
 
     /// Shuts the machine down in order, and boots it again with its overlay.

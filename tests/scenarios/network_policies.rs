@@ -1,0 +1,170 @@
+//! The NetworkPolicies that ship, enforced by the kernel in network namespaces that stand for pods:
+//! beside KKP's policies, and alone. Every host dials every port of every other one.
+#![expect(
+    clippy::unwrap_used,
+    reason = "what fails here fails the test, with its message"
+)]
+
+use virtfleet_tests::{
+    policy::{self, Manifest, PolicyScene, Reach},
+    skip,
+};
+
+use cluster::{Tenants, kkp_default, kkp_deny};
+
+mod cluster;
+mod matrix;
+mod programs;
+
+/// The policies for a relay that serves both directions.
+const RELAY: &[&str] = &["infra/networkpolicy.yaml", "relay.yaml", "push.yaml"];
+
+/// The scene without policies, or `None` if the machine cannot run it.
+fn scene(test: &str, tenants: Tenants) -> Option<PolicyScene> {
+    skip::need(2, test, policy::needs()).unwrap()?;
+    Some(PolicyScene::new(tenants.places()).unwrap())
+}
+
+#[test]
+fn tier2_beside_kkps_default_policy_the_collector_pulls_directly_and_vms_push_through_the_relay() {
+    let test = "tier2_beside_kkps_default_policy_the_collector_pulls_directly_and_vms_push_through_the_relay";
+    let tenants = Tenants::Apart;
+    let Some(mut scene) = scene(test, tenants) else {
+        return;
+    };
+    let policies = [tenants.policies(RELAY), kkp_default()].concat();
+    scene.apply(&policies).unwrap();
+    // KKP's policy selects the relay, too, so it also reaches what the VMs reach.
+    matrix::check(
+        &scene,
+        "collector: relay:10915 vms:* dns:* api-server:* user-api-server:* internet:*
+         relay: collector:10913 vm-a:* vm-b:* dns:* api-server:* user-api-server:* internet:*
+         prometheus: collector:10912 relay:10914 vms:* dns:* api-server:* user-api-server:* internet:*
+         admin: collector:10912 vms:* dns:* api-server:* user-api-server:* internet:*
+         vm-a: relay:10913 vm-b:* dns:* api-server:* user-api-server:* internet:*
+         vm-b: relay:10913 vm-a:* dns:* api-server:* user-api-server:* internet:*
+         other-vm: dns:* api-server:* user-api-server:* internet:*
+         impostor: vms:* dns:* api-server:* user-api-server:* internet:*
+         foreign: vms:* dns:* api-server:* user-api-server:* internet:*
+         dns: vms:* api-server:* user-api-server:* internet:*
+         api-server: vms:* dns:* user-api-server:* internet:*
+         user-api-server: vms:* dns:* api-server:* internet:*
+         internet: vms:* dns:* api-server:* user-api-server:*",
+    );
+    let by_own_policy = [
+        "vm-a collector:10912",
+        "vm-a collector:10913",
+        "other-vm relay:10913",
+    ];
+    matrix::check_each(&scene, &by_own_policy, Reach::EgressDenied);
+    let by_policy_of_server = ["foreign relay:10915", "vm-a relay:10915", "collector relay:10913"];
+    matrix::check_each(&scene, &by_policy_of_server, Reach::IngressDenied);
+
+    // With it, VMs push directly, too.
+    let egress = tenants.policies(&["push-egress.yaml"]);
+    scene.apply(&[policies, egress].concat()).unwrap();
+    matrix::check_each(&scene, &["vm-a collector:10913"], Reach::Open);
+    let closed = [
+        "vm-a collector:10912",
+        "other-vm collector:10913",
+        "other-vm vm-a:10911",
+    ];
+    matrix::check_each(&scene, &closed, Reach::EgressDenied);
+}
+
+#[test]
+fn tier2_in_kkps_deny_mode_direct_pulls_and_the_relay_need_pull_and_push_egress() {
+    let test = "tier2_in_kkps_deny_mode_direct_pulls_and_the_relay_need_pull_and_push_egress";
+    let tenants = Tenants::Together;
+    let Some(mut scene) = scene(test, tenants) else {
+        return;
+    };
+    let before = [tenants.policies(RELAY), kkp_deny()].concat();
+    scene.apply(&before).unwrap();
+    let pull = ["collector vm-a:10911", "relay vm-a:10911"];
+    let push = ["vm-a collector:10913", "vm-a relay:10913"];
+    matrix::check_each(&scene, &pull, Reach::IngressDenied);
+    matrix::check_each(&scene, &push, Reach::EgressDenied);
+
+    let vms = tenants.policies(&["pull.yaml", "push-egress.yaml"]);
+    let opened = [pull, push].concat();
+    matrix::check_each_peer_is_needed(&mut scene, &before, &vms, &opened);
+    // The other tenant's VMs, in the same namespace, reach only each other.
+    matrix::check(
+        &scene,
+        "collector: relay:10915 vm-a:10911 vm-b:10911 dns:* api-server:* user-api-server:* internet:*
+         relay: collector:10913 vm-a:10911 vm-b:10911 dns:*
+         prometheus: collector:10912 relay:10914 dns:* api-server:* user-api-server:* internet:*
+         admin: collector:10912 dns:* api-server:* user-api-server:* internet:*
+         vm-a: collector:10913 relay:10913 vm-b:* dns:* user-api-server:*
+         vm-b: collector:10913 relay:10913 vm-a:* dns:* user-api-server:*
+         other-vm: dns:* user-api-server:*
+         impostor: dns:* api-server:* user-api-server:* internet:*
+         foreign: dns:* api-server:* user-api-server:* internet:*
+         dns: api-server:* user-api-server:* internet:*
+         api-server: dns:* user-api-server:* internet:*
+         user-api-server: vms:* dns:* api-server:* internet:*
+         internet: dns:* api-server:* user-api-server:*",
+    );
+}
+
+#[test]
+fn tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only() {
+    let test = "tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only";
+    let tenants = Tenants::Apart;
+    let Some(mut scene) = scene(test, tenants) else {
+        return;
+    };
+    let policies = tenants.policies(RELAY);
+    let ways = [
+        "collector relay:10915",
+        "relay vm-a:10911",
+        "vm-a relay:10913",
+        "vm-a collector:10913",
+        "relay collector:10913",
+        "relay dns:53",
+        "prometheus collector:10912",
+        "prometheus relay:10914",
+        "admin collector:10912",
+    ];
+    matrix::check_each_peer_is_needed(&mut scene, &[], &policies, &ways);
+    matrix::check(
+        &scene,
+        "collector: relay:10915 vms:* dns:* api-server:* user-api-server:* internet:*
+         relay: collector:10913 vm-a:10911 vm-b:10911 dns:*
+         prometheus: collector:10912 relay:10914 vms:* dns:* api-server:* user-api-server:* internet:*
+         admin: collector:10912 vms:* dns:* api-server:* user-api-server:* internet:*
+         vm-a: collector:10913 relay:10913 vms:* dns:* api-server:* user-api-server:* internet:*
+         vm-b: collector:10913 relay:10913 vms:* dns:* api-server:* user-api-server:* internet:*
+         other-vm: collector:10913 vms:* dns:* api-server:* user-api-server:* internet:*
+         impostor: vms:* dns:* api-server:* user-api-server:* internet:*
+         foreign: vms:* dns:* api-server:* user-api-server:* internet:*
+         dns: vms:* api-server:* user-api-server:* internet:*
+         api-server: vms:* dns:* user-api-server:* internet:*
+         user-api-server: vms:* dns:* api-server:* internet:*
+         internet: vms:* dns:* api-server:* user-api-server:*",
+    );
+
+    // virtfleetctl through the API server: its address is a comment in the shipped file.
+    let infra = Manifest::shipped("infra/networkpolicy.yaml").unwrap();
+    let infra = infra.replace(
+        "# - ipBlock: { cidr: 192.0.2.0/28 }",
+        "- ipBlock: { cidr: 192.0.2.0/28 }",
+    );
+    scene.apply(&infra.unwrap().policies().unwrap()).unwrap();
+    matrix::check_each(&scene, &["api-server collector:10912"], Reach::Open);
+    let closed = ["api-server collector:10914", "internet collector:10912"];
+    matrix::check_each(&scene, &closed, Reach::IngressDenied);
+
+    // Why pull.yaml and push-egress.yaml must not be applied alone.
+    scene
+        .apply(&tenants.policies(&["pull.yaml", "push-egress.yaml"]))
+        .unwrap();
+    matrix::check_each(
+        &scene,
+        &["vm-b vm-a:22", "vm-a internet:443"],
+        Reach::EgressDenied,
+    );
+    matrix::check_each(&scene, &["foreign vm-a:22"], Reach::IngressDenied);
+    matrix::check_each(&scene, &["collector vm-a:10911"], Reach::Open);
+}

@@ -1,0 +1,229 @@
+//! Network namespaces that stand for pods, on one bridge, with the policies as rules of nftables.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use super::{allowed::rules_of, document::NetworkPolicy, nft, pod::Pod};
+use crate::{dns::NetNs, process::Launch, skip, wait};
+
+/// Name of the node, which holds the bridge. kubelet is there.
+pub const NODE: &str = "node";
+/// The node's address.
+const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
+/// Maximum time for one command.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(20);
+/// Maximum time for a connection. Denied connections fail at once, see [`nft::table`].
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A host of the scene, before it is started.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// Its name in tests.
+    pub name: &'static str,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// The pod for which it stands. `None`: a host outside of the cluster.
+    pub pod: Option<Pod>,
+    /// Ports on which the test listens.
+    pub ports: Vec<u16>,
+}
+
+/// What became of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// It was accepted, at its destination.
+    Open,
+    /// The policies of the client's pod deny it.
+    EgressDenied,
+    /// The policies of the server's pod deny it.
+    IngressDenied,
+}
+
+#[derive(Debug)]
+struct Host {
+    place: Place,
+    network: NetNs,
+    listeners: BTreeMap<u16, TcpListener>,
+    /// Rules that are loaded.
+    loaded: String,
+}
+
+/// The running scene. Dropping it removes its namespaces, and with them links and rules.
+#[derive(Debug)]
+pub struct PolicyScene {
+    hosts: Vec<Host>,
+    node: NetNs,
+}
+
+/// Requires what a scene needs, for [`skip::need`].
+pub fn needs() -> Result<()> {
+    skip::root()?;
+    for program in ["ip", "nsenter", "nft"] {
+        skip::program(program)?;
+    }
+    let network = NetNs::new().context("network namespaces")?;
+    load(
+        &network,
+        "table inet probe { chain c { type filter hook input priority filter; }; }\n",
+    )
+    .context("nftables of this kernel")
+}
+
+/// Runs lines of `ip` in a namespace.
+fn ip(network: &NetNs, lines: String) -> Result<()> {
+    let launch = Launch::new("ip").args(["-n", network.name(), "-batch", "-"]);
+    launch.stdin(lines).text(COMMAND_TIMEOUT).map(drop)
+}
+
+/// Loads rules in a namespace.
+fn load(network: &NetNs, rules: &str) -> Result<()> {
+    let launch = Launch::new("nft").in_namespace(network.name()).args(["-f", "-"]);
+    let loaded = launch.stdin(rules).text(COMMAND_TIMEOUT);
+    loaded
+        .with_context(|| format!("nft -f, with:\n{rules}"))
+        .map(drop)
+}
+
+impl Host {
+    /// Creates the host's namespace, with a link to the node's bridge.
+    fn start(place: Place, node: &NetNs, index: usize) -> Result<Self> {
+        let network = NetNs::new()?;
+        let (port, address) = (format!("pod{index}"), place.address);
+        ip(
+            node,
+            format!(
+                "link add {port} type veth peer name eth0 netns {}\nlink set {port} master bridge up\n",
+                network.name()
+            ),
+        )?;
+        // Everything is on the link, so that hosts may have any address.
+        ip(
+            &network,
+            format!("address add {address}/32 dev eth0\nlink set eth0 up\nroute add default dev eth0\n"),
+        )?;
+        let listeners = network.run(|| {
+            // Without it the kernel limits the rate of the errors for denied connections.
+            fs::write("/proc/sys/net/ipv4/icmp_ratemask", "0").context("icmp_ratemask")?;
+            let listen = |port: &u16| -> Result<_> {
+                let listener = TcpListener::bind((address, *port))?;
+                listener.set_nonblocking(true)?;
+                Ok((*port, listener))
+            };
+            let listeners = place.ports.iter().map(listen);
+            listeners.collect::<Result<_>>().context("listen")
+        })??;
+        Ok(Self {
+            place,
+            network,
+            listeners,
+            loaded: String::new(),
+        })
+    }
+}
+
+impl PolicyScene {
+    /// Starts the hosts, without policies.
+    pub fn new(places: Vec<Place>) -> Result<Self> {
+        let node = NetNs::new()?;
+        ip(
+            &node,
+            format!(
+                "link add bridge type bridge\naddress add {NODE_ADDRESS}/32 dev bridge\nlink set bridge up\n\
+                 route add default dev bridge\n"
+            ),
+        )?;
+        let hosts = places.into_iter().enumerate().map(|(index, place)| {
+            let name = place.name;
+            Host::start(place, &node, index).with_context(|| format!("host {name}"))
+        });
+        let hosts = hosts.collect::<Result<_>>()?;
+        Ok(Self { hosts, node })
+    }
+
+    /// Applies exactly these policies.
+    pub fn apply(&mut self, policies: &[NetworkPolicy]) -> Result<()> {
+        let pods = self.hosts.iter().filter_map(|host| host.place.pod.clone());
+        let pods: Vec<Pod> = pods.collect();
+        for host in &mut self.hosts {
+            let Some(pod) = &host.place.pod else {
+                continue;
+            };
+            let rules = rules_of(policies, &pods, pod).with_context(|| host.place.name)?;
+            let table = nft::table(&rules, &[IpAddr::V4(NODE_ADDRESS)]);
+            if table != host.loaded {
+                load(&host.network, &table)?;
+                host.loaded = table;
+            }
+        }
+        Ok(())
+    }
+
+    fn host(&self, name: &str) -> Result<&Host> {
+        let mut hosts = self.hosts.iter();
+        let host = hosts.find(|host| host.place.name == name);
+        host.with_context(|| format!("the scene has no host {name:?}"))
+    }
+
+    /// The namespace of a host, or of the node.
+    pub fn network(&self, name: &str) -> Result<&NetNs> {
+        match name {
+            NODE => Ok(&self.node),
+            _ => self.host(name).map(|host| &host.network),
+        }
+    }
+
+    /// The address of a host.
+    pub fn address(&self, name: &str) -> Result<Ipv4Addr> {
+        match name {
+            NODE => Ok(NODE_ADDRESS),
+            _ => self.host(name).map(|host| host.place.address),
+        }
+    }
+
+    /// Names of the hosts and of the node.
+    pub fn names(&self) -> Vec<&'static str> {
+        let hosts = self.hosts.iter().map(|host| host.place.name);
+        hosts.chain([NODE]).collect()
+    }
+
+    /// Ports on which the test listens at a host.
+    pub fn ports(&self, name: &str) -> Result<&[u16]> {
+        self.host(name).map(|host| host.place.ports.as_slice())
+    }
+
+    /// Connects from a host to ports of hosts, and says what became of each connection.
+    pub fn dial(&self, from: &str, targets: &[(&str, u16)]) -> Result<Vec<Reach>> {
+        let source = IpAddr::V4(self.address(from)?);
+        let dial = |(to, port): &(&str, u16)| {
+            let host = self.host(to)?;
+            let address = SocketAddr::new(IpAddr::V4(host.place.address), *port);
+            connect(source, address, host.listeners.get(port))
+                .with_context(|| format!("{from} connects to {to}:{port}"))
+        };
+        self.network(from)?.run(|| targets.iter().map(dial).collect())?
+    }
+}
+
+/// Connects, and checks that this listener accepts the connection.
+fn connect(source: IpAddr, address: SocketAddr, listener: Option<&TcpListener>) -> Result<Reach> {
+    let stream = match TcpStream::connect_timeout(&address, DIAL_TIMEOUT) {
+        Ok(stream) => stream,
+        Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable => return Ok(Reach::EgressDenied),
+        Err(error) if error.kind() == io::ErrorKind::HostUnreachable => return Ok(Reach::IngressDenied),
+        Err(error) => bail!("{error}, which no policy causes"),
+    };
+    let listener = listener.context("a program of the test answers that is not the scene's")?;
+    let (_, peer) = wait::eventually(DIAL_TIMEOUT, "the connection", || Ok(listener.accept()?))?;
+    let own = stream.local_addr()?;
+    ensure!(
+        peer == own && own.ip() == source,
+        "{peer} was accepted in place of {own} from {source}"
+    );
+    Ok(Reach::Open)
+}
