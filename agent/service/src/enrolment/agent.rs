@@ -239,13 +239,13 @@ impl Enrolment {
     fn ensure_stored(&self, work: &mut Work) -> Result<(), EnrolmentRefusal> {
         if let KeyStorage::Unusable { .. } = work.storage {
             // Repeats what failed at the start of the agent.
-            let again = start(&self.0.roots, (self.0.time)().now)?;
+            let again = start(&self.shared.roots, (self.shared.time)().now)?;
             if let KeyStorage::Unusable { reason } = again.storage {
                 return Err(EnrolmentRefusal::NotStored(reason));
             }
             let identity = again.server_identity().map_err(served)?;
             *work = again;
-            self.0.held.replace(identity);
+            self.shared.held.replace(identity);
             return Err(EnrolmentRefusal::KeyReplaced);
         }
         work.store_key();
