@@ -37,19 +37,15 @@ fn tier2_beside_kkps_default_policy_the_collector_pulls_directly_and_vms_push_th
     // KKP's policy selects the relay, too, so it also reaches what the VMs reach.
     matrix::check(
         &scene,
-        "collector: relay:10915 vms:* dns:* api-server:* user-api-server:* internet:*
-         relay: collector:10913 vm-a:* vm-b:* dns:* api-server:* user-api-server:* internet:*
-         prometheus: collector:10912 relay:10914 vms:* dns:* api-server:* user-api-server:* internet:*
-         admin: collector:10912 vms:* dns:* api-server:* user-api-server:* internet:*
-         vm-a: relay:10913 vm-b:* dns:* api-server:* user-api-server:* internet:*
-         vm-b: relay:10913 vm-a:* dns:* api-server:* user-api-server:* internet:*
-         other-vm: dns:* api-server:* user-api-server:* internet:*
-         impostor: vms:* dns:* api-server:* user-api-server:* internet:*
-         foreign: vms:* dns:* api-server:* user-api-server:* internet:*
-         dns: vms:* api-server:* user-api-server:* internet:*
-         api-server: vms:* dns:* user-api-server:* internet:*
-         user-api-server: vms:* dns:* api-server:* internet:*
-         internet: vms:* dns:* api-server:* user-api-server:*",
+        "collector: relay:10915 vms:* rest:*
+         relay: collector:10913 vm-a:* vm-b:* relay-neighbour:* outside:*
+         relay-neighbour: vm-a:* vm-b:* outside:*
+         prometheus: collector:10912 relay:10914 vms:* rest:*
+         admin: collector:10912 vms:* rest:*
+         vm-a: relay:10913 vm-b:* relay-neighbour:* outside:*
+         vm-b: relay:10913 vm-a:* relay-neighbour:* outside:*
+         other-vm: outside:*
+         *: vms:* rest:*",
     );
     let by_own_policy = [
         "vm-a collector:10912",
@@ -92,19 +88,15 @@ fn tier2_in_kkps_deny_mode_direct_pulls_and_the_relay_need_pull_and_push_egress(
     // The other tenant's VMs, in the same namespace, reach only each other.
     matrix::check(
         &scene,
-        "collector: relay:10915 vm-a:10911 vm-b:10911 dns:* api-server:* user-api-server:* internet:*
+        "collector: relay:10915 vm-a:10911 vm-b:10911 rest:*
          relay: collector:10913 vm-a:10911 vm-b:10911 dns:*
-         prometheus: collector:10912 relay:10914 dns:* api-server:* user-api-server:* internet:*
-         admin: collector:10912 dns:* api-server:* user-api-server:* internet:*
+         prometheus: collector:10912 relay:10914 rest:*
+         admin: collector:10912 rest:*
          vm-a: collector:10913 relay:10913 vm-b:* dns:* user-api-server:*
          vm-b: collector:10913 relay:10913 vm-a:* dns:* user-api-server:*
          other-vm: dns:* user-api-server:*
-         impostor: dns:* api-server:* user-api-server:* internet:*
-         foreign: dns:* api-server:* user-api-server:* internet:*
-         dns: api-server:* user-api-server:* internet:*
-         api-server: dns:* user-api-server:* internet:*
-         user-api-server: vms:* dns:* api-server:* internet:*
-         internet: dns:* api-server:* user-api-server:*",
+         user-api-server: vms:* rest:*
+         *: rest:*",
     );
 }
 
@@ -130,19 +122,14 @@ fn tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only() 
     matrix::check_each_peer_is_needed(&mut scene, &[], &policies, &ways);
     matrix::check(
         &scene,
-        "collector: relay:10915 vms:* dns:* api-server:* user-api-server:* internet:*
+        "collector: relay:10915 vms:* rest:*
          relay: collector:10913 vm-a:10911 vm-b:10911 dns:*
-         prometheus: collector:10912 relay:10914 vms:* dns:* api-server:* user-api-server:* internet:*
-         admin: collector:10912 vms:* dns:* api-server:* user-api-server:* internet:*
-         vm-a: collector:10913 relay:10913 vms:* dns:* api-server:* user-api-server:* internet:*
-         vm-b: collector:10913 relay:10913 vms:* dns:* api-server:* user-api-server:* internet:*
-         other-vm: collector:10913 vms:* dns:* api-server:* user-api-server:* internet:*
-         impostor: vms:* dns:* api-server:* user-api-server:* internet:*
-         foreign: vms:* dns:* api-server:* user-api-server:* internet:*
-         dns: vms:* api-server:* user-api-server:* internet:*
-         api-server: vms:* dns:* user-api-server:* internet:*
-         user-api-server: vms:* dns:* api-server:* internet:*
-         internet: vms:* dns:* api-server:* user-api-server:*",
+         prometheus: collector:10912 relay:10914 vms:* rest:*
+         admin: collector:10912 vms:* rest:*
+         vm-a: collector:10913 relay:10913 vms:* rest:*
+         vm-b: collector:10913 relay:10913 vms:* rest:*
+         other-vm: collector:10913 vms:* rest:*
+         *: vms:* rest:*",
     );
 
     // virtfleetctl through the API server: its address is a comment in the shipped file.

@@ -97,7 +97,24 @@ impl Tenants {
                 "10.244.6.2",
                 &[],
             ),
-            // Right labels in a wrong namespace.
+            // The right namespace without the right labels.
+            pod(
+                "collector-neighbour",
+                &infra,
+                &[(app, "other")],
+                "10.244.1.3",
+                &[10913],
+            ),
+            pod("relay-neighbour", &own, &[(app, "other")], "10.244.2.6", &[10911]),
+            pod(
+                "prometheus-neighbour",
+                &namespace("monitoring"),
+                &[(app, "other")],
+                "10.244.5.3",
+                &[],
+            ),
+            pod("admin-neighbour", &admins, &[(app, "other")], "10.244.6.3", &[]),
+            // The right labels without the right namespace.
             pod(
                 "impostor",
                 &foreign,

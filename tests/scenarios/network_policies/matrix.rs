@@ -1,45 +1,60 @@
 //! Who can connect to what: every host to every port of every other one.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use virtfleet_tests::policy::{NODE, NetworkPolicy, PolicyScene, Reach};
 
 /// Client, server and port.
 type Connection = (String, String, u16);
 
-/// The connections of a text with lines `client: server:port server:port server:*`, where `*` is
-/// every port of the server, and `vms` in place of a server every VM. A server is no server of
-/// itself. The node, which is not listed, reaches everything.
-fn expected(scene: &PolicyScene, text: &str) -> BTreeSet<Connection> {
-    let mut connections = BTreeSet::new();
-    let mut add = |client: &str, server: &str, port: &str| {
-        let all = scene.ports(server).unwrap();
-        let ports = all.iter().filter(|one| port == "*" || port == one.to_string());
-        let before = connections.len();
-        connections.extend(ports.map(|port| (client.to_owned(), server.to_owned(), *port)));
-        assert!(connections.len() > before, "{client}: {server}:{port}");
-    };
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (client, targets) = line.split_once(": ").unwrap();
-        scene.address(client).unwrap();
-        for target in targets.split_ascii_whitespace() {
-            let (server, port) = target.split_once(':').unwrap();
-            match server {
-                "vms" => ["vm-a", "vm-b", "other-vm"]
-                    .iter()
-                    .filter(|vm| **vm != client)
-                    .for_each(|vm| add(client, vm, port)),
-                server => add(client, server, port),
-            }
+/// Servers that a name in a table stands for.
+fn servers<'a>(scene: &PolicyScene, name: &'a str) -> Vec<&'a str> {
+    let vms = ["vm-a", "vm-b", "other-vm"];
+    match name {
+        "vms" => vms.to_vec(),
+        "outside" => vec!["dns", "api-server", "user-api-server", "internet"],
+        // All that a tenant's or the collector's policies do not select.
+        "rest" => {
+            let is_rest = |name: &&str| {
+                !vms.contains(name)
+                    && !["collector", "relay", NODE].contains(name)
+                    && !scene.ports(name).unwrap().is_empty()
+            };
+            scene.names().into_iter().filter(is_rest).collect()
         }
+        name => vec![name],
     }
-    for server in scene.names().into_iter().filter(|name| *name != NODE) {
-        let ports = scene.ports(server).unwrap();
-        connections.extend(
-            ports
-                .iter()
-                .map(|port| (NODE.to_owned(), server.to_owned(), *port)),
-        );
+}
+
+/// The connections of a table with lines `client: server:port server:*`, where the port `*` is every
+/// port of the server, and the client `*` every one without a line. See [`servers`] for groups of
+/// servers. The node, which is not listed, reaches everything.
+fn expected(scene: &PolicyScene, table: &str) -> BTreeSet<Connection> {
+    let lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines: BTreeMap<&str, &str> = lines.map(|line| line.split_once(": ").unwrap()).collect();
+    let unknown = lines
+        .keys()
+        .find(|name| **name != "*" && !scene.names().contains(name));
+    assert_eq!(unknown, None, "no such client");
+    let mut connections = BTreeSet::new();
+    for client in scene.names() {
+        let line = match client {
+            NODE => "collector:* relay:* vms:* rest:*",
+            client => lines.get(client).unwrap_or(&lines["*"]),
+        };
+        for target in line.split_ascii_whitespace() {
+            let (name, port) = target.split_once(':').unwrap();
+            let before = connections.len();
+            for server in servers(scene, name)
+                .into_iter()
+                .filter(|server| *server != client)
+            {
+                let ports = scene.ports(server).unwrap().iter();
+                let ports = ports.filter(|one| port == "*" || port == one.to_string());
+                connections.extend(ports.map(|port| (client.to_owned(), server.to_owned(), *port)));
+            }
+            assert!(connections.len() > before, "{client}: {target}");
+        }
     }
     connections
 }
