@@ -6,6 +6,7 @@
     reason = "what fails here fails the test, with its message"
 )]
 
+mod machine;
 mod stage;
 
 use std::{

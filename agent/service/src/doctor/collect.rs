@@ -93,7 +93,9 @@ pub fn collect(
     let enrolment = tls.enrolment.then(|| stored_status(roots, client_ca, now));
     let agent_pid = running_agent(roots);
     let way = agent_pid.map(|_| {
-        let record = WAY_RECORD.read(roots, &observed.boot_id);
+        // `/run` is empty after a boot. The agent may see another boot id: in its sandbox the file
+        // over which systemd-nspawn mounts one is visible.
+        let record = WAY_RECORD.read_any_boot(roots);
         record.map_err(|error| format!("{WAY_RECORD}: {error}"))
     });
     let readable = |flag, path: &Path| {

@@ -139,7 +139,7 @@ impl Reporter {
         findings.extend_from_slice(&devices.findings);
         let certificate = self.enrolment.read(&self.roots, &clock);
         findings.extend(certificate.findings);
-        let way = self.way.read(&self.roots, &observed.boot_id, &clock);
+        let way = self.way.read(&self.roots, &clock);
         findings.extend(way.findings);
         findings.extend(watch.finding(&clock));
         self.date(&mut findings, &clock, watch.paused_ns());

@@ -34,10 +34,11 @@ pub(super) struct WayReport {
 }
 
 impl WaySource {
-    pub(super) fn read(&self, roots: &Roots, boot_id: &str, clock: &Clock) -> WayReport {
+    pub(super) fn read(&self, roots: &Roots, clock: &Clock) -> WayReport {
         let record = match self {
             Self::Running(tracker) => Ok(tracker.record()),
-            Self::Stored => WAY_RECORD.read(roots, boot_id),
+            // `/run` is empty after a boot.
+            Self::Stored => WAY_RECORD.read_any_boot(roots),
         };
         match record {
             Ok(record) => WayReport {

@@ -1,0 +1,66 @@
+//! The agent connects from within the sandbox of its unit, under a real systemd.
+
+use anyhow::{Result, ensure};
+use virtfleet_tests::{
+    dns::NetNs,
+    guest::Suite,
+    machine::{Machine, Options, Root, play},
+    pki::Authority,
+    wait,
+};
+
+use super::stage::SOON;
+
+const SETTINGS: &str = "server: {listeners: [{name: default, address: \"[::]:10911\", plain: false}], tls: \
+                        {enrolment: true, clientCA: /etc/virtfleet/ca.pem}}\n\
+                        push: {collector: \"localhost:10913\", after: 1s, tokenFile: /etc/virtfleet/token}";
+/// Accepts connections and keeps them open.
+const LISTEN: &str = "systemd-run --unit collector python3 -c 'import socket\n\
+s = socket.create_server((\"127.0.0.1\", 10913)); held = []\n\
+while True: held.append(s.accept())'";
+/// The doctor of a user without privileges.
+const DOCTOR: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups virtfleet-agent doctor";
+
+fn connects(root: &Root) -> Result<()> {
+    let network = NetNs::new()?;
+    let clients = Authority::new("clients")?;
+    let options = Options::default()
+        .agent(SETTINGS)
+        .file("/etc/virtfleet/ca.pem", &clients.pem())
+        .file("/etc/virtfleet/token", "vft1.a.b")
+        .file("/etc/hosts", "127.0.0.1 localhost\n");
+    let machine = Machine::boot(root, &network, options)?;
+    let says = |part: &str| {
+        wait::eventually(SOON, part, || {
+            let (_, doctor) = machine.try_sh(DOCTOR)?;
+            ensure!(doctor.contains(part), "{doctor}");
+            Ok(())
+        })
+    };
+    machine.until_sh(SOON, "systemctl is-active virtfleet-agent.service")?;
+    machine.sh("chmod 0600 /etc/virtfleet/token; systemctl restart virtfleet-agent.service")?;
+    // It resolves the name, and the kernel refuses.
+    says("127.0.0.1:10913 refused the connection")?;
+    says("/etc/virtfleet/token: permission denied")?;
+    let file = machine.sh("stat -c '%a %U' /run/virtfleet-agent /run/virtfleet-agent/way.json")?;
+    ensure!(file == "755 virtfleet\n644 virtfleet\n", "{file}");
+    machine.sh(LISTEN)?;
+    machine.sh("chgrp virtfleet /etc/virtfleet/token; chmod 0640 /etc/virtfleet/token")?;
+    says("the agent connected to localhost:10913 (127.0.0.1:10913)")?;
+    machine.sh("systemctl restart virtfleet-agent.service")?;
+    says("the agent connected to localhost:10913 (127.0.0.1:10913)")?;
+    let (_, doctor) = machine.try_sh(DOCTOR)?;
+    ensure!(!doctor.contains("the join token"), "{doctor}");
+    machine.sh("systemctl stop virtfleet-agent.service; test ! -e /run/virtfleet-agent")?;
+    Ok(())
+}
+
+#[test]
+fn tier2_the_agent_connects_within_its_sandbox() {
+    play(
+        "tier2_the_agent_connects_within_its_sandbox",
+        Suite::Bookworm,
+        connects,
+    )
+    .unwrap();
+}
