@@ -5,7 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
 };
 
-use virtfleet_collector_core::connect_head;
+use virtfleet_collector_core::connect_head::{self, ConnectRequest};
 use virtfleet_tests::{
     bins,
     policy::{self, NODE, PolicyScene, Reach},
@@ -41,7 +41,10 @@ fn connect(scene: &PolicyScene, client: &str, address: SocketAddr) -> TcpStream 
 /// Requests a connection to a VM, and returns the relay's answer with the connection.
 fn through_the_relay(scene: &PolicyScene, vm: SocketAddr) -> (String, TcpStream) {
     let mut stream = connect(scene, "collector", address(scene, "relay", 10915));
-    let request = connect_head::write_request(vm);
+    let request = connect_head::write_request(&ConnectRequest {
+        destination: vm,
+        pull_interval: None,
+    });
     stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
