@@ -5,6 +5,7 @@ use std::{
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
 };
 
+use virtfleet_collector_core::connect_head;
 use virtfleet_tests::{
     bins,
     policy::{self, NODE, PolicyScene, Reach},
@@ -40,7 +41,8 @@ fn connect(scene: &PolicyScene, client: &str, address: SocketAddr) -> TcpStream 
 /// Requests a connection to a VM, and returns the relay's answer with the connection.
 fn through_the_relay(scene: &PolicyScene, vm: SocketAddr) -> (String, TcpStream) {
     let mut stream = connect(scene, "collector", address(scene, "relay", 10915));
-    write!(stream, "CONNECT {vm} HTTP/1.1\r\nHost: {vm}\r\n\r\n").unwrap();
+    let request = connect_head::write_request(vm);
+    stream.write_all(request.as_bytes()).unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
