@@ -38,13 +38,13 @@ fn tier2_beside_kkps_default_policy_the_collector_pulls_directly_and_vms_push_th
     matrix::check(
         &scene,
         "collector: relay:10915 vms:* rest:*
-         relay: collector:10913 vm-a:* vm-b:* relay-neighbour:* outside:*
-         relay-neighbour: vm-a:* vm-b:* outside:*
+         relay: collector:10913 vm-a:* vm-b:* relay-neighbour:* dns:53 outside:*
+         relay-neighbour: vm-a:* vm-b:* dns:53 outside:*
          prometheus: collector:10912 relay:10914 vms:* rest:*
          admin: collector:10912 vms:* rest:*
-         vm-a: relay:10913 vm-b:* relay-neighbour:* outside:*
-         vm-b: relay:10913 vm-a:* relay-neighbour:* outside:*
-         other-vm: outside:*
+         vm-a: relay:10913 vm-b:* relay-neighbour:* dns:53 outside:*
+         vm-b: relay:10913 vm-a:* relay-neighbour:* dns:53 outside:*
+         other-vm: dns:53 outside:*
          *: vms:* rest:*",
     );
     let by_own_policy = [
@@ -89,7 +89,7 @@ fn tier2_in_kkps_deny_mode_direct_pulls_and_the_relay_need_pull_and_push_egress(
     matrix::check(
         &scene,
         "collector: relay:10915 vm-a:10911 vm-b:10911 rest:*
-         relay: collector:10913 vm-a:10911 vm-b:10911 dns:*
+         relay: collector:10913 vm-a:10911 vm-b:10911 dns:53
          prometheus: collector:10912 relay:10914 rest:*
          admin: collector:10912 rest:*
          vm-a: collector:10913 relay:10913 vm-b:* dns:* user-api-server:*
@@ -123,7 +123,7 @@ fn tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only() 
     matrix::check(
         &scene,
         "collector: relay:10915 vms:* rest:*
-         relay: collector:10913 vm-a:10911 vm-b:10911 dns:*
+         relay: collector:10913 vm-a:10911 vm-b:10911 dns:53
          prometheus: collector:10912 relay:10914 vms:* rest:*
          admin: collector:10912 vms:* rest:*
          vm-a: collector:10913 relay:10913 vms:* rest:*
@@ -131,6 +131,8 @@ fn tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only() 
          other-vm: collector:10913 vms:* rest:*
          *: vms:* rest:*",
     );
+
+    matrix::check_each(&scene, &["relay collector:10912"], Reach::EgressDenied);
 
     // virtfleetctl through the API server: its address is a comment in the shipped file.
     let infra = Manifest::shipped("infra/networkpolicy.yaml").unwrap();

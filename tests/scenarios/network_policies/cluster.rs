@@ -81,7 +81,7 @@ impl Tenants {
                 &namespace("kube-system"),
                 &[("k8s-app", "kube-dns")],
                 "10.244.4.53",
-                &[53],
+                &[53, 8080],
             ),
             pod(
                 "prometheus",
@@ -105,7 +105,13 @@ impl Tenants {
                 "10.244.1.3",
                 &[10913],
             ),
-            pod("relay-neighbour", &own, &[(app, "other")], "10.244.2.6", &[10911]),
+            pod(
+                "relay-neighbour",
+                &own,
+                &[(app, "other")],
+                "10.244.2.6",
+                &[10911, 10913],
+            ),
             pod(
                 "prometheus-neighbour",
                 &namespace("monitoring"),
@@ -118,9 +124,13 @@ impl Tenants {
             pod(
                 "impostor",
                 &foreign,
-                &[(app, "virtfleet-collector"), ("virtfleet.io/admin", "true")],
+                &[
+                    (app, "virtfleet-collector"),
+                    ("virtfleet.io/admin", "true"),
+                    ("k8s-app", "kube-dns"),
+                ],
                 "10.244.7.2",
-                &[],
+                &[10913, 53],
             ),
             pod("foreign", &foreign, &[(app, "prometheus")], "10.244.7.3", &[]),
             // API servers of the infra cluster and of the user cluster, and a public address.

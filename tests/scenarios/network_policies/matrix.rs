@@ -12,7 +12,7 @@ fn servers<'a>(scene: &PolicyScene, name: &'a str) -> Vec<&'a str> {
     let vms = ["vm-a", "vm-b", "other-vm"];
     match name {
         "vms" => vms.to_vec(),
-        "outside" => vec!["dns", "api-server", "user-api-server", "internet"],
+        "outside" => vec!["api-server", "user-api-server", "internet"],
         // All that a tenant's or the collector's policies do not select.
         "rest" => {
             let is_rest = |name: &&str| {
