@@ -113,6 +113,13 @@ impl Tenants {
                 &[10911, 10913],
             ),
             pod(
+                "dns-neighbour",
+                &namespace("kube-system"),
+                &[(app, "other")],
+                "10.244.4.54",
+                &[53],
+            ),
+            pod(
                 "prometheus-neighbour",
                 &namespace("monitoring"),
                 &[(app, "other")],

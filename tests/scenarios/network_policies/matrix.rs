@@ -26,8 +26,8 @@ fn servers<'a>(scene: &PolicyScene, name: &'a str) -> Vec<&'a str> {
     }
 }
 
-/// The connections of a table with lines `client: server:port server:*`, where the port `*` is every
-/// port of the server, and the client `*` every one without a line. See [`servers`] for groups of
+/// The connections of a table with lines `client: server:port server:*`. The port `*` is every port
+/// of the server, and the client `*` every one without a line. See [`servers`] for groups of
 /// servers. The node, which is not listed, reaches everything.
 fn expected(scene: &PolicyScene, table: &str) -> BTreeSet<Connection> {
     let lines = table.lines().map(str::trim).filter(|line| !line.is_empty());
