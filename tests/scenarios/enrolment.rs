@@ -11,7 +11,7 @@ mod certificates;
 pub(crate) mod kit;
 mod lifecycle;
 mod load;
-mod real;
+pub(crate) mod real;
 
 use virtfleet_tests::sim::{Guest, enrol::AgentSpec};
 

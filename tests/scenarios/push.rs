@@ -9,6 +9,7 @@ mod attacks;
 mod bounds;
 mod kit;
 mod node_proofs;
+mod real;
 mod tokens;
 
 use serde_json::Value;

@@ -14,13 +14,18 @@ use virtfleet_tests::{
 use super::kit::Kit;
 
 /// A guest on this machine, with folders of its own.
-struct RealGuest {
-    guest: Guest,
-    home: PathBuf,
+pub(crate) struct RealGuest {
+    pub(crate) guest: Guest,
+    pub(crate) home: PathBuf,
 }
 
 impl RealGuest {
     fn new(kit: &Kit) -> Self {
+        Self::with(kit, "")
+    }
+
+    /// With further lines of settings.
+    pub(crate) fn with(kit: &Kit, settings: &str) -> Self {
         let guest = this_machine::as_guest(&kit.stage).unwrap();
         let real = Self {
             home: kit.stage.path().join("real"),
@@ -34,7 +39,7 @@ impl RealGuest {
             .unwrap();
         let text = format!(
             "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\nserver:\n  \
-             listeners: [{{ name: default, address: \"{}\" }}]\n  tls: {{ enrolment: true, clientCA: {} }}\n",
+             listeners: [{{ name: default, address: \"{}\" }}]\n  tls: {{ enrolment: true, clientCA: {} }}\n{settings}",
             real.guest.address,
             kit.stage.ca_folder().join("clients.crt").display(),
         );
@@ -48,22 +53,25 @@ impl RealGuest {
         fs::write(self.home.join("sys/class/dmi/id/product_uuid"), uuid).unwrap();
     }
 
-    fn start(&self) -> Process {
-        let mut agent = Launch::new(bins::agent().unwrap())
-            .arg("run")
+    /// A command of the agent, in this guest.
+    pub(crate) fn command(&self, verb: &[&str]) -> Launch {
+        Launch::new(bins::agent().unwrap())
+            .args(verb)
             .arg("--config")
             .arg(self.home.join("agent.yaml"))
             .arg("--path.rootfs")
             .arg(self.home.join("root"))
             .arg("--path.sysfs")
             .arg(self.home.join("sys"))
-            .start(&self.home)
-            .unwrap();
+    }
+
+    pub(crate) fn start(&self) -> Process {
+        let mut agent = self.command(&["run"]).start(&self.home).unwrap();
         agent.wait_for_port(self.guest.address, STAGE_TIMEOUT).unwrap();
         agent
     }
 
-    fn stop(mut agent: Process) {
+    pub(crate) fn stop(mut agent: Process) {
         agent.signal(nix::sys::signal::Signal::SIGTERM).unwrap();
         agent.wait(STAGE_TIMEOUT).unwrap();
     }

@@ -11,7 +11,7 @@ use virtfleet_tests::{
         Guest,
         enrol::{AgentSpec, EnrolFault},
     },
-    stage::STAGE_TIMEOUT,
+    stage::{STAGE_TIMEOUT, Stage},
     wait,
 };
 
@@ -20,18 +20,24 @@ use super::kit::PushKit;
 /// An address that belongs to no VM, e.g. of a relay.
 const RELAY: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 7, 8));
 /// The group of all kubelets.
-const NODES: &str = "system:nodes";
+pub(super) const NODES: &str = "system:nodes";
 
 /// Two user clusters, each with an authority of its kubelets, of which the collector knows both.
-struct Clusters {
-    kit: PushKit,
+pub(super) struct Clusters {
+    pub(super) kit: PushKit,
     authorities: Vec<(String, Authority)>,
 }
 
 impl Clusters {
     fn new(guests: usize) -> Self {
+        Self::with(guests, |_| {})
+    }
+
+    /// The same with a changed stage.
+    pub(super) fn with(guests: usize, change: impl FnOnce(&mut Stage)) -> Self {
         let mut authorities = Vec::new();
         let kit = PushKit::with(guests, "", |stage| {
+            change(stage);
             for entry in fs::read_dir(stage.manifests().join("clusters")).unwrap() {
                 let folder = entry.unwrap().path();
                 let name = folder.file_name().unwrap().to_str().unwrap().to_owned();
@@ -46,7 +52,7 @@ impl Clusters {
         Self { kit, authorities }
     }
 
-    fn authority(&self, cluster: &str) -> &Authority {
+    pub(super) fn authority(&self, cluster: &str) -> &Authority {
         let found = self.authorities.iter().find(|(name, _)| name == cluster);
         &found.unwrap().1
     }
@@ -84,7 +90,7 @@ impl Clusters {
     }
 }
 
-fn user(guest: &Guest) -> String {
+pub(super) fn user(guest: &Guest) -> String {
     format!("system:node:{}", guest.name)
 }
 

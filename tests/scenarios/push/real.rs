@@ -1,0 +1,81 @@
+//! The real agent and the real collector, which cannot dial it.
+
+use std::fs;
+
+use virtfleet_tests::{skip, stage::STAGE_TIMEOUT};
+
+use super::{
+    kit::{PushKit, pushed},
+    node_proofs::{Clusters, NODES, user},
+};
+use crate::enrolment::real::RealGuest;
+
+/// No VM is in this network, so none is dialled.
+const NOT_DIALLED: &str = "10.0.0.0/8";
+/// The agents connect from there, which is the address of no VM.
+const LOOPBACK: &str = "127.0.0.0/8";
+
+/// Settings of an agent that connects at once, with further evidence.
+fn settings(kit: &PushKit, evidence: &str) -> String {
+    format!(
+        "push: {{ collector: \"{}\", after: 1s, {evidence} }}\n",
+        kit.ingest
+    )
+}
+
+#[test]
+fn the_real_agent_connects_and_enrols_with_a_join_token() {
+    let kit = PushKit::with(1, "", |stage| stage.set_allowed(NOT_DIALLED));
+    let evidence = "tokenFile: /etc/virtfleet/join-token";
+    let real = RealGuest::with(&kit.kit, &settings(&kit, evidence));
+    let cluster = real.guest.cluster.clone();
+    let token = kit.kit.ctl(&["token", "create", &cluster, "--from", LOOPBACK]);
+    let folder = real.home.join("root/etc/virtfleet");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("join-token"), token).unwrap();
+    let agent = real.start();
+    let vm = kit.until_way(&real.guest, "push");
+    assert_eq!(vm["enrolment"]["state"], "enrolled", "{vm:#}");
+    kit.kit.let_pulls_pass(&real.guest, 2);
+    pushed(&kit.kit.vm(&real.guest));
+    // The certificate is enough for the next connection.
+    RealGuest::stop(agent);
+    fs::remove_file(folder.join("join-token")).unwrap();
+    let agent = real.start();
+    kit.kit.let_pulls_pass(&real.guest, 2);
+    let again = kit.until_way(&real.guest, "push");
+    assert_eq!(again["enrolment"]["serial"], vm["enrolment"]["serial"]);
+    RealGuest::stop(agent);
+}
+
+#[test]
+fn tier2_the_real_agent_enrols_once_its_kubelet_vouches() {
+    if skip::need(
+        2,
+        "tier2_the_real_agent_enrols_once_its_kubelet_vouches",
+        skip::root(),
+    )
+    .unwrap()
+    .is_none()
+    {
+        return;
+    }
+    let clusters = Clusters::with(1, |stage| stage.set_allowed(NOT_DIALLED));
+    let kit = &clusters.kit;
+    let file = "/var/lib/kubelet/pki/kubelet-client-current.pem";
+    let evidence = format!("kubeletCertificate: {file}");
+    let real = RealGuest::with(&kit.kit, &settings(kit, &evidence));
+    let agent = real.start();
+    // The node has not joined its cluster yet.
+    kit.until_closed("tls");
+    let path = real.home.join("root").join(file.trim_start_matches('/'));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let authority = clusters.authority(&real.guest.cluster);
+    fs::write(path, authority.kubelet(&user(&real.guest), NODES).unwrap()).unwrap();
+    let reconcile = real.command(&["apply", "--stage", "reconcile"]);
+    let output = reconcile.output(STAGE_TIMEOUT).unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let vm = kit.until_way(&real.guest, "push");
+    assert_eq!(vm["enrolment"]["state"], "enrolled", "{vm:#}");
+    RealGuest::stop(agent);
+}
