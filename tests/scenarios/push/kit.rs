@@ -114,10 +114,21 @@ impl PushKit {
             .unwrap()
     }
 
+    /// What became of connections and enrolments, for a failure.
+    pub(crate) fn outcomes(&self) -> String {
+        let page = self.kit.stage.text("/metrics").unwrap();
+        let counted = page.lines().filter(|line| {
+            let is_outcome = ["_ingest_connections_total{", "_enrolments_total{"];
+            is_outcome.iter().any(|part| line.contains(part)) && !line.ends_with(" 0")
+        });
+        counted.collect::<Vec<_>>().join("\n")
+    }
+
     /// Waits until connections were closed for this reason.
     pub(crate) fn until_closed(&self, result: &str) {
         let what = format!("a connection is closed: {result}");
-        wait::until(STAGE_TIMEOUT, &what, || self.results(result) >= 1).unwrap();
+        let counted = wait::until(STAGE_TIMEOUT, &what, || self.results(result) >= 1);
+        counted.unwrap_or_else(|error| panic!("{error:#}\n{}", self.outcomes()));
     }
 }
 

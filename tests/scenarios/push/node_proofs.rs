@@ -80,7 +80,8 @@ impl Clusters {
     fn is_refused(&self, spec: AgentSpec) {
         let before = self.refused();
         let agent = self.kit.run(spec);
-        wait::until(STAGE_TIMEOUT, "its proof is refused", || self.refused() > before).unwrap();
+        let refused = wait::until(STAGE_TIMEOUT, "its proof is refused", || self.refused() > before);
+        refused.unwrap_or_else(|error| panic!("{error:#}\n{}", self.kit.outcomes()));
         assert_eq!(
             (agent.requests(), agent.accepted()),
             (0, 0),
