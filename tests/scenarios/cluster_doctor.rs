@@ -74,6 +74,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         "ok definitions",
         "ok enrolment.secret",
         "warn lease",
+        "ok open files",
         "ok server.address",
     ];
     wait::eventually(WAIT_TIMEOUT, "the rights are granted", || {
