@@ -57,7 +57,8 @@ pub(super) fn run(guest: &mut Guest<'_>) -> Report {
         Ok(done) => {
             let (outcome, message) = match done {
                 Done::Signed => (RunOutcome::Ok, format!("wrote {NODE_PROOF}")),
-                // Neither is a fault: the node joins later, and the agent makes its key at its start.
+                // Neither is a fault: the node joins later, and the agent makes its key when it
+                // starts.
                 Done::NoKubelet => (
                     RunOutcome::Ok,
                     format!("{} does not exist yet", path.unwrap_or_default()),

@@ -368,7 +368,11 @@ fn the_services_of_this_machine_are_not_touched_for_another_root_filesystem() {
         steps[4].message.contains("certificates of kubelet: 0"),
         "{steps:?}"
     );
-    assert!(steps[5].message.contains("services are left alone"), "{steps:?}");
+    assert!(
+        steps[5].message.contains("kubeletCertificate is not set"),
+        "{steps:?}"
+    );
+    assert!(steps[6].message.contains("services are left alone"), "{steps:?}");
     assert!(systemd.changes.borrow().is_empty());
     assert_eq!(steps[0].outcome, RunOutcome::Ok, "{steps:?}");
     assert!(machine.roots.root("/run/virtfleet/state/identity.json").exists());

@@ -56,8 +56,8 @@ pub struct UserClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub relay: Option<RelayRef>,
     /// The authorities of its kubelets' client certificates, in PEM: those of the API server's
-    /// `--client-ca-file`. With them, an agent that connects to the collector may show a node proof.
-    /// Absent: node proofs of this cluster are refused.
+    /// `--client-ca-file`. With them, an agent that connects to the collector may show a node
+    /// proof. Absent: node proofs of this cluster are refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65_536))]
     pub node_authorities: Option<String>,

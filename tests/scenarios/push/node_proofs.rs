@@ -109,12 +109,13 @@ fn a_vm_behind_a_relay_enrols_because_its_kubelet_vouches() {
 #[test]
 fn a_proof_by_anybody_else_enrols_nobody() {
     let clusters = Clusters::new(2);
+    // Both VMs and their Nodes have the same name.
     let (guest, other) = (clusters.kit.kit.guest(0), clusters.kit.kit.guest(1));
     assert_ne!(guest.cluster, other.cluster);
     let cluster = &guest.cluster;
     for (issuer, user, group) in [
         // The kubelet of another Node, and users that are no kubelets.
-        (cluster, user(&other), NODES),
+        (cluster, "system:node:another".to_owned(), NODES),
         (cluster, user(&guest), "system:authenticated"),
         (cluster, "kubernetes-admin".to_owned(), "system:masters"),
         // Another tenant's authority signs what it likes.

@@ -1,8 +1,12 @@
 //! The real agent and the real collector, which cannot dial it.
 
-use std::fs;
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr},
+};
 
-use virtfleet_tests::{skip, stage::STAGE_TIMEOUT};
+use serde_json::Value;
+use virtfleet_tests::{sim, skip, stage::STAGE_TIMEOUT};
 
 use super::{
     kit::{PushKit, pushed},
@@ -12,6 +16,8 @@ use crate::enrolment::real::RealGuest;
 
 /// No VM is in this network, so none is dialled.
 const NOT_DIALLED: &str = "10.0.0.0/8";
+/// The address of the VM, from which it does not connect.
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 7, 9));
 /// The agents connect from there, which is the address of no VM.
 const LOOPBACK: &str = "127.0.0.0/8";
 
@@ -23,11 +29,29 @@ fn settings(kit: &PushKit, evidence: &str) -> String {
     )
 }
 
+/// A VM with this evidence and a Node. It listens on this machine, and the inventory has another
+/// address.
+fn real(kit: &PushKit, evidence: &str) -> RealGuest {
+    let real = RealGuest::with(&kit.kit, &settings(kit, evidence));
+    let stage = &kit.kit.stage;
+    let mut known = real.guest.clone();
+    known.address.set_ip(ELSEWHERE);
+    let host = &stage.plan.hosts[known.host];
+    stage.write_vmi(&known, &sim::vmi(&known, &host.name)).unwrap();
+    let node = format!("clusters/{}/node-{}.yaml", known.cluster, known.name);
+    let text = sim::user_node(&known, host, &stage.plan.region);
+    stage.write_manifest(&node, &text).unwrap();
+    let has_moved = |vm: &Value| vm.to_string().contains(&ELSEWHERE.to_string());
+    stage
+        .until_vm(&real.guest, "its address is read", has_moved)
+        .unwrap();
+    real
+}
+
 #[test]
 fn the_real_agent_connects_and_enrols_with_a_join_token() {
     let kit = PushKit::with(1, "", |stage| stage.set_allowed(NOT_DIALLED));
-    let evidence = "tokenFile: /etc/virtfleet/join-token";
-    let real = RealGuest::with(&kit.kit, &settings(&kit, evidence));
+    let real = real(&kit, "tokenFile: /etc/virtfleet/join-token");
     let cluster = real.guest.cluster.clone();
     let token = kit.kit.ctl(&["token", "create", &cluster, "--from", LOOPBACK]);
     let folder = real.home.join("root/etc/virtfleet");
@@ -63,8 +87,7 @@ fn tier2_the_real_agent_enrols_once_its_kubelet_vouches() {
     let clusters = Clusters::with(1, |stage| stage.set_allowed(NOT_DIALLED));
     let kit = &clusters.kit;
     let file = "/var/lib/kubelet/pki/kubelet-client-current.pem";
-    let evidence = format!("kubeletCertificate: {file}");
-    let real = RealGuest::with(&kit.kit, &settings(kit, &evidence));
+    let real = real(kit, &format!("kubeletCertificate: {file}"));
     let agent = real.start();
     // The node has not joined its cluster yet.
     kit.until_closed("tls");

@@ -74,8 +74,8 @@ impl FleetIndex {
         found.next().is_none().then(|| first.clone())
     }
 
-    /// The first `max` VMs with this firmware UUID, sorted; none if the UUID is a placeholder. VMs of
-    /// one name in several namespaces share it, unless their specs set one.
+    /// The first `max` VMs with this firmware UUID, sorted; none if the UUID is a placeholder. VMs
+    /// of one name in several namespaces share it, unless their specs set one.
     pub fn vms_with_uuid(&self, uuid: Uuid, max: usize) -> Vec<VmKey> {
         if uuid.is_placeholder() {
             return Vec::new();

@@ -91,7 +91,8 @@ pub fn sign_node_proof(pem: &[u8], key_sha256: &[u8; 32]) -> Result<NodeProof, S
     })
 }
 
-/// Why a proof is not accepted. Displays as the end of a sentence that begins with "the node proof".
+/// Why a proof is not accepted. Displays as the end of a sentence that begins with "the node
+/// proof".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeProofError {
     /// The certificates cannot be read.

@@ -23,8 +23,8 @@ pub struct PushSettings {
     pub token_file: Option<String>,
     /// The kubelet's client certificate and key, usually
     /// `/var/lib/kubelet/pki/kubelet-client-current.pem`. With it, root's runs sign the agent's key
-    /// with the kubelet's key, and the agent shows this proof to collectors instead of a join token.
-    /// The agent itself never reads the file. Absent: no proof.
+    /// with the kubelet's key, and the agent shows this proof to collectors instead of a join
+    /// token. The agent itself never reads the file. Absent: no proof.
     pub kubelet_certificate: Option<String>,
 }
 
