@@ -17,7 +17,7 @@ pub struct TokenFile {
 
 /// Why there is no token. Displays as a sentence.
 #[derive(Debug, thiserror::Error)]
-pub enum TokenFileError {
+pub enum JoinTokenFileError {
     /// The file cannot be read.
     #[error("{path}: {source}")]
     Read {
@@ -53,16 +53,16 @@ impl TokenFile {
     ///
     /// # Errors
     /// There is none; the error never contains the content.
-    pub fn read(&self) -> Result<Zeroizing<String>, TokenFileError> {
+    pub fn read(&self) -> Result<Zeroizing<String>, JoinTokenFileError> {
         let path = || self.shown.clone();
         let text = read_text(&self.path, MAX_TOKEN_BYTES).map(Zeroizing::new);
-        let text = text.map_err(|source| TokenFileError::Read { path: path(), source })?;
+        let text = text.map_err(|source| JoinTokenFileError::Read { path: path(), source })?;
         let token = text.trim_ascii();
         if token.is_empty() {
-            return Err(TokenFileError::Empty { path: path() });
+            return Err(JoinTokenFileError::Empty { path: path() });
         }
         if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(TokenFileError::Malformed { path: path() });
+            return Err(JoinTokenFileError::Malformed { path: path() });
         }
         Ok(Zeroizing::new(token.to_owned()))
     }
