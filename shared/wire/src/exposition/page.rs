@@ -197,6 +197,10 @@ fn number(text: &mut Vec<u8>, value: f64) {
     } else if value.fract() == 0.0 && value.abs() < MAX_EXACT_INTEGER {
         #[expect(clippy::cast_possible_truncation, reason = "whole and below 2^53")]
         let whole = value as i64;
+        // An integer has no negative zero.
+        if whole == 0 && value.is_sign_negative() {
+            text.push(b'-');
+        }
         write!(text, "{whole}")
     } else if value.abs() >= MAX_EXACT_INTEGER || value.abs() < 1e-5 {
         write!(text, "{value:e}")
@@ -229,6 +233,15 @@ mod tests {
              # HELP node_y Y.\n# TYPE node_y gauge\nnode_y -Inf\n"
         );
         assert_eq!(page.samples(), 3);
+    }
+
+    #[test]
+    fn a_negative_zero_keeps_its_sign() {
+        let mut page = Page::new();
+        page.gauge("x", "X.", -0.0);
+        page.gauge("y", "Y.", 0.0);
+        let text = page.to_text();
+        assert!(text.contains("x -0\n") && text.contains("y 0\n"), "{text}");
     }
 
     #[test]
