@@ -18,6 +18,7 @@ pub mod api;
 mod bounded;
 pub mod ca;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod credentials;
 pub mod ctl;

@@ -53,7 +53,7 @@ use self::{
     request_limit::{CallerId, RequestLimit, RequestSource},
     reviews::{AccessRight, can_i},
 };
-use crate::{config::AccessSettings, fleet::FleetRead};
+use crate::{clock::unix_seconds, config::AccessSettings, fleet::FleetRead};
 
 /// Maximum namespaces of a request that are reviewed alone, before all others.
 const MAX_NAMED_NAMESPACES: usize = 8;
@@ -438,9 +438,4 @@ fn namespaces_of(fleet: &FleetSnapshot) -> Vec<Namespace> {
     let of_clusters = of_clusters.map(|cluster| &cluster.namespace);
     let all: BTreeSet<&Namespace> = of_vms.chain(of_clusters).collect();
     all.into_iter().cloned().collect()
-}
-
-/// Seconds since 1970.
-fn unix_seconds() -> u64 {
-    u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default()
 }

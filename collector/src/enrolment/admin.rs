@@ -14,8 +14,8 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::ids::{Namespace, VmKey, VmName};
 
-use super::{Enroller, clock::unix_seconds, records::RecordError};
-use crate::leader::WriteAccess;
+use super::{Enroller, records::RecordError};
+use crate::{clock::unix_seconds, leader::WriteAccess};
 
 /// Stands for the address of an agent that has not connected.
 const NO_PEER: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);

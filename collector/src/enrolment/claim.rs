@@ -13,11 +13,8 @@ use virtfleet_wire::{
     ids::VmKey,
 };
 
-use super::{
-    Enroller, channel::EnrolmentChannel, clock::unix_seconds, failure::EnrolmentFailure,
-    node_proof::vm_of_node_proof,
-};
-use crate::{scrape::accept::UnverifiedPeer, tokens::JoinTokenBook};
+use super::{Enroller, channel::EnrolmentChannel, failure::EnrolmentFailure, node_proof::vm_of_node_proof};
+use crate::{clock::unix_seconds, scrape::accept::UnverifiedPeer, tokens::JoinTokenBook};
 
 /// The end of a claim.
 #[derive(Debug)]

@@ -18,13 +18,13 @@ use super::{
     EnrolmentMetrics, SigningAuthority,
     attempts::AttemptBook,
     channel::EnrolmentChannel,
-    clock::unix_seconds,
     failure::EnrolmentFailure,
     issue::{IssueEnd, Issuer, explain},
     records::RecordBook,
     unverified::UnverifiedAgent,
 };
 use crate::{
+    clock::unix_seconds,
     fleet::Fleet,
     leader::WriteAccess,
     scrape::{

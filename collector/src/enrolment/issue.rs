@@ -19,12 +19,12 @@ use virtfleet_wire::{
 use super::{
     EnrolmentMetrics, SigningAuthority,
     channel::{CsrAnswer, EnrolmentChannel},
-    clock::unix_seconds,
     failure::EnrolmentFailure,
     records::{RecordBook, RecordError},
 };
 use crate::{
     ca::{Csr, SignedCertificate, read_csr},
+    clock::unix_seconds,
     fleet::Fleet,
 };
 

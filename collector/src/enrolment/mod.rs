@@ -1,4 +1,5 @@
-//! Enrolment of agents: issues certificates over connections that this collector opens.
+//! Enrolment of agents: issues certificates over connections that this collector opens, or that an
+//! agent opened.
 //!
 //! ```text
 //! scraper: the certificate is not used ─▶ Enroller ─ limits ─▶ UnverifiedAgent ─ CSR ─▶ decide (core)
@@ -13,7 +14,6 @@ mod attempts;
 mod authority;
 mod channel;
 mod claim;
-mod clock;
 mod enroller;
 mod failure;
 mod guard;

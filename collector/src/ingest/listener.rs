@@ -3,7 +3,7 @@
 use std::{
     net::SocketAddr,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -26,6 +26,7 @@ use super::{
     metrics::IngestResult,
 };
 use crate::{
+    clock::unix_seconds,
     config::IngestSettings,
     enrolment::{ClaimEnd, Enroller},
     fleet::Fleet,
@@ -88,11 +89,6 @@ pub(crate) struct Ingest {
 struct ClosedConnection {
     result: IngestResult,
     reason: String,
-}
-
-fn unix_seconds() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_secs()
 }
 
 impl ClosedConnection {

@@ -322,7 +322,7 @@ async fn serve(place: AgentPlace, agent: Arc<ServedAgent>) {
     }
 }
 
-/// Connects while no collector dials the agent, again and again.
+/// Connects to the collector repeatedly, while no collector dials the agent.
 async fn connect(push: PushTo, agent: Arc<ServedAgent>) {
     loop {
         tokio::time::sleep(PUSH_PAUSE).await;
