@@ -140,6 +140,7 @@ impl AgentClients {
             self.pages,
         );
         let (events, connects) = mpsc::channel(MAX_QUEUED_PUSHES);
+        let push_leadership = listener.is_some().then(|| write_access.clone());
         if let Some(listener) = listener {
             let ingest = Ingest::new(IngestParts {
                 fleet: Arc::clone(&fleet),
@@ -161,6 +162,7 @@ impl AgentClients {
             settings: scrape_settings(config),
             metrics: self.pulls,
             pushed,
+            push_leadership,
         };
         let inputs = ScraperInputs { changes, connects };
         parts.spawn(scraper(scraper_parts, inputs, stop.clone()));

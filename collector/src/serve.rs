@@ -168,6 +168,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         fleet,
         labels: Arc::clone(&writers.statuses),
         write_access: writers.write_access.clone(),
+        only_leader_reads: config.ingest.is_some(),
         pages: agents.pages,
         ca: agents.ca,
         enrolment: agents.enrolment,

@@ -22,7 +22,7 @@ use crate::{
         self, Clients, ConfirmationDelays, KubeNodes, LabelMetrics, LabelReconciler, LabelStatusStore,
         ReconcilerSettings,
     },
-    leader::{self, Candidate, ElectionTiming, KubeLease, WriteAccess},
+    leader::{self, Candidate, ElectionTiming, KubeLease, LeaderAddress, LeaderPort, WriteAccess},
     objects::publish::{Sources, publish},
     tenants::Tenants,
 };
@@ -50,7 +50,8 @@ impl Writers {
     /// change.
     ///
     /// # Errors
-    /// A name in `inventory.cluster.namespaces` is not a valid namespace.
+    /// A name in `inventory.cluster.namespaces` is not a valid namespace, or
+    /// `leaderElection.service` is set and the address of this pod is not known.
     pub fn start(
         config: &CollectorConfig,
         fleet: &Arc<Fleet>,
@@ -76,6 +77,9 @@ impl Writers {
                 };
                 let name = format!("{namespace}/{}", election.name);
                 let (candidate, write_access) = Candidate::new(lease, name, identity.clone(), timing, gauge);
+                if let Some(address) = leader_address(config, client, &namespace)? {
+                    parts.spawn(forever(address.publish(write_access.clone(), stop.clone())));
+                }
                 (write_access, Some(tokio::spawn(candidate.run(stop.clone()))))
             }
             alone => {
@@ -157,6 +161,30 @@ impl Writers {
             tracing::warn!("the Lease was not released in time; the next leader starts when it expires");
         }
     }
+}
+
+/// What publishes the leader's address; none without `leaderElection.service`.
+fn leader_address(
+    config: &CollectorConfig,
+    client: &kube::Client,
+    namespace: &str,
+) -> anyhow::Result<Option<LeaderAddress>> {
+    let Some(service) = &config.leader_election.service else {
+        return Ok(None);
+    };
+    let api = LeaderPort {
+        name: "api",
+        setting: "server.address",
+        address: &config.server.address,
+    };
+    let ingest = config.ingest.as_ref().map(|ingest| LeaderPort {
+        name: "ingest",
+        setting: "ingest.address",
+        address: &ingest.address,
+    });
+    let ports: Vec<_> = std::iter::once(api).chain(ingest).collect();
+    let address = LeaderAddress::from_environment(client.clone(), namespace, service, &ports)?;
+    Ok(Some(address))
 }
 
 async fn forever(part: impl Future<Output = ()>) -> anyhow::Result<()> {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use virtfleet_tests::{
     cluster::{
         self, ApiServer,
-        live::{Collector, WAIT_TIMEOUT, infra, settings, user_cluster},
+        live::{Collector, POD_ADDRESS, WAIT_TIMEOUT, infra, settings, user_cluster},
     },
     parts, pki, ports,
     sim::{
@@ -51,7 +51,7 @@ fn collector_with(folder: &Path, inventory: &str, port: u16, settings: &str) -> 
     let scrape = format!("  interval: 1s\n  timeout: 1s\n  port: {port}\n");
     let more = format!(
         "enrolment: {{ trustDomain: {}, lifetime: 24h }}\n\
-         leaderElection: {{ namespace: virtfleet, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1 }}\n\
+         leaderElection: {{ namespace: virtfleet, service: to-leader, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1 }}\n\
          {settings}",
         pki::TRUST_DOMAIN
     );
@@ -218,7 +218,24 @@ fn tier3_records_changed_by_another_writer_are_read_again() {
     assert_eq!(recorded(&infra), [format!("vms/{}", guest.name)]);
 }
 
-/// Push with two collectors: agents connect to the leader, and tokens are in a Secret.
+/// Waits until the Service of the leader leads to `collector`, where agents connect to `ingest`.
+fn until_leads_to(infra: &ApiServer, collector: &Collector, ingest: SocketAddr) {
+    let slice = "/apis/discovery.k8s.io/v1/namespaces/virtfleet/endpointslices/to-leader";
+    let expected = serde_json::json!([
+        { "name": "api", "port": collector.api.port(), "protocol": "TCP" },
+        { "name": "ingest", "port": ingest.port(), "protocol": "TCP" },
+    ]);
+    wait::eventually(WAIT_TIMEOUT, "the Service leads to the leader", || {
+        let now = infra.admin().get(slice)?.ok()?;
+        ensure!(now["ports"] == expected, "{now:#}");
+        assert_eq!(now["endpoints"][0]["addresses"][0], POD_ADDRESS);
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Push with two collectors: agents connect to the leader, to which a Service leads and a standby
+/// refers, and tokens are in a Secret.
 #[test]
 fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
     let test = "tier3_the_leader_accepts_agents_and_join_tokens_outlive_it";
@@ -257,6 +274,7 @@ fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
     let (leader, to_leader) = start("leader");
     leader.until_leads().unwrap();
     let (standby, to_standby) = start("standby");
+    until_leads_to(&infra, &leader, to_leader);
     let roots = root.join("clients.pem");
     fs::write(&roots, leader.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
     let host = AgentHost::new(&roots).unwrap();
@@ -267,6 +285,12 @@ fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
         .run(AgentSpec::honest(&first).unwrap().pushing(to_leader))
         .unwrap();
     until_agent(&leader, &first, "up by push", by_push);
+    for path in ["/api/v1/vms", "/metrics/fleet", "/sd"] {
+        let error = standby.text(path).unwrap_err().to_string();
+        assert!(error.contains("not_leading"), "{path}: {error}");
+    }
+    let log = standby.process.log();
+    assert!(!log.contains("agent silent"), "a standby cannot know: {log}");
     agent.stop().unwrap();
     let refused = "virtfleet_collector_ingest_connections_total{result=\"not_leader\"}";
     let elsewhere = host
@@ -291,6 +315,7 @@ fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
 
     leader.process.signal(Signal::SIGKILL).unwrap();
     standby.until_leads().unwrap();
+    until_leads_to(&infra, &standby, to_standby);
     let nat = "127.0.7.7".parse().unwrap();
     let spec = AgentSpec::honest(&second).unwrap();
     let spec = spec.pushing_from(to_standby, nat).with_token(token.trim());

@@ -269,7 +269,7 @@ fn shipped_rights_are_enough_tier3() {
     }
 
     let inventory = live::settings(root, &infra.kubeconfig(&account), "").unwrap();
-    let election = "leaderElection: { namespace: virtfleet }\n";
+    let election = "leaderElection: { namespace: virtfleet, service: virtfleet-collector-leader }\n";
     let collector = live::Collector::start_with(&root.join("collector"), &inventory, election).unwrap();
     collector.until_ready().unwrap();
     let until_zone = |zone: &str| {
@@ -303,6 +303,11 @@ fn shipped_rights_are_enough_tier3() {
             conditions.contains("LabelsTrue") && now["status"]["placement"]["infraNode"] == "host-2"
         },
     )
+    .unwrap();
+    let slices = "/apis/discovery.k8s.io/v1/namespaces/virtfleet/endpointslices";
+    kept(&infra, &format!("{slices}/virtfleet-collector-leader"), &|now| {
+        now["endpoints"][0]["addresses"][0] == live::POD_ADDRESS
+    })
     .unwrap();
     kept(&infra, &format!("{ours}/userclusters/blue"), &|now| {
         now["status"]["phase"] == "Ready"

@@ -344,10 +344,6 @@ fn each_replica_is_a_target_and_the_fleet_is_scraped_once() {
         ),
         ("port_name], regex: api,", "{ name: api, containerPort: 10912 }"),
         ("names: [virtfleet]", "namespace: virtfleet"),
-        (
-            "server_name: virtfleet-collector.virtfleet.svc",
-            "for virtfleet-collector.virtfleet.svc",
-        ),
     ] {
         assert!(
             own.contains(wanted) && deployment.contains(named),
@@ -356,7 +352,17 @@ fn each_replica_is_a_target_and_the_fleet_is_scraped_once() {
     }
     assert!(own.contains("role: pod\n") && own.contains("target_label: pod }"));
     assert!(!own.contains("static_configs") && !once.contains("kubernetes_sd_configs"));
-    assert!(once.contains("/metrics/fleet") && once.contains("virtfleet-collector.virtfleet.svc:10912/sd"));
+    let leader = "virtfleet-collector-leader";
+    assert!(once.contains("/metrics/fleet") && once.contains(&format!("{leader}.virtfleet.svc:10912/sd")));
+    // The certificate names the Service of all replicas.
+    assert!(once.contains("server_name: virtfleet-collector.virtfleet.svc"));
+    assert!(deployment.contains("for virtfleet-collector.virtfleet.svc"));
+    let of_leader = deployment.split_once(&format!("name: {leader}\n")).unwrap().1;
+    assert!(of_leader.contains("{ name: api, port: 10912 }") && !of_leader.contains("selector"));
+    let settings = read("packaging/collector/kubernetes/infra/config.yaml");
+    let rights = read("packaging/collector/kubernetes/infra/rbac.yaml");
+    assert!(settings.contains(&format!("service: {leader}\n")) && rights.contains(&format!("[{leader}]")));
+    assert!(deployment.contains("fieldPath: status.podIP"));
 }
 
 /// A guest may export what it likes under its own job, so a query that names no job joins what is

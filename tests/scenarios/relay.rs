@@ -421,15 +421,15 @@ fn packaged_policies_of_push_open_one_port_to_relays_and_vms() {
         ("virtfleet-collector-ingest", of_collector),
         ("virtfleet-relay-push", of_relay),
     ] {
-        let service = find("Service", name);
-        assert_eq!(service["selector"], *labels);
-        assert_eq!(service["ports"].as_array().unwrap().len(), 1);
-        assert_eq!(
-            (&service["ports"][0]["port"], &service["ports"][0]["targetPort"]),
-            (&10913.into(), &10913.into())
-        );
         assert_eq!(find("NetworkPolicy", name)["podSelector"]["matchLabels"], *labels);
     }
+    let service = find("Service", "virtfleet-relay-push");
+    assert_eq!(service["selector"], *of_relay);
+    assert_eq!(service["ports"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        (&service["ports"][0]["port"], &service["ports"][0]["targetPort"]),
+        (&10913.into(), &10913.into())
+    );
     let policy = find("NetworkPolicy", "virtfleet-collector-ingest");
     assert_eq!(policy["policyTypes"], serde_json::json!(["Ingress"]));
     let anywhere =

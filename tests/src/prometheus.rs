@@ -25,14 +25,15 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
     let (api, pki) = (stage.api.to_string(), stage.pki());
     let pki = pki.display().to_string();
     // The stage's collector serves plain HTTP on loopback.
-    let through = "target_label: __address__, replacement: \"virtfleet-collector.virtfleet.svc:10912\" }";
+    let through =
+        "target_label: __address__, replacement: \"virtfleet-collector-leader.virtfleet.svc:10912\" }";
     let plain = format!("{through}\n      - {{ target_label: __scheme__, replacement: http }}");
-    // There is one collector and no Kubernetes here: in production, the last jobs discover pods.
+    // There is one collector and no Kubernetes here: in production, the last job discovers pods.
     let discovered = settings
-        .split_once("    kubernetes_sd_configs: &pods")
+        .split_once("    kubernetes_sd_configs:")
         .map(|(before, _)| {
             format!(
-                "{before}    static_configs: [{{ targets: [\"virtfleet-collector.virtfleet.svc:10912\"] }}]\n"
+                "{before}    static_configs: [{{ targets: [\"virtfleet-collector-leader.virtfleet.svc:10912\"] }}]\n"
             )
         });
     let mut settings = discovered
@@ -41,7 +42,7 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
         .replace(through, &plain)
         .replace("https://virtfleet-collector", "http://virtfleet-collector")
         .replace("scheme: https", "scheme: http")
-        .replace("virtfleet-collector.virtfleet.svc:10912", &api)
+        .replace("virtfleet-collector-leader.virtfleet.svc:10912", &api)
         .replace("/sd\n", "/sd\n        refresh_interval: 1s\n");
     for (shipped, file) in [
         ("collector-ca.crt", "ca.pem"),

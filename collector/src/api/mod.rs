@@ -76,6 +76,9 @@ pub struct ApiState {
     pub labels: Arc<LabelStatusStore>,
     /// Whether this process leads, and the leader otherwise.
     pub write_access: WriteAccess,
+    /// Whether only the leader answers for the fleet: agents connect to it alone (`ingest`), so a
+    /// standby does not know their VMs.
+    pub only_leader_reads: bool,
     /// Proxies agents' metrics pages; none if agents are not pulled.
     pub pages: Option<Arc<PageProxy>>,
     /// The fleet's authority; none without enrolment.

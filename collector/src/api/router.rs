@@ -23,7 +23,7 @@ use super::{
     gzip,
     long_poll::LongPoll,
     query::Query,
-    routes::{Handler, ROUTES, Route},
+    routes::{Handler, ROUTES, Route, RouteAccess},
     tenant_answer, vm_page,
 };
 use crate::access::{AccessControl, AccessNeed, AccessRequest, TenantView};
@@ -165,6 +165,7 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
         is_repeated: false,
     };
     let mut tenant = enter(&api, head, &need, first).await?;
+    leader_if_needed(route, &api, tenant.is_some())?;
     let query = Arc::new(parsed?);
     let mut poll = LongPoll::new(&api, &query);
     loop {
@@ -190,9 +191,23 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
             poll.wait(pause).await?;
             // Meanwhile the caller's rights may have changed.
             tenant = enter(&api, head, &need, Entry::repeated()).await?;
+            leader_if_needed(route, &api, tenant.is_some())?;
             continue;
         }
         return with_revision(route, &api, head, revision, answered).await;
+    }
+}
+
+/// Refuses a request for the fleet, if only the leader knows all of it and another process leads.
+/// If none leads, this process answers with what it knows.
+fn leader_if_needed(route: &Route, api: &ApiState, is_tenant: bool) -> Result<(), ApiError> {
+    if !api.only_leader_reads || route.access != RouteAccess::Fleet {
+        return Ok(());
+    }
+    match api.write_access.led_by_another() {
+        None => Ok(()),
+        Some(_) if is_tenant => Err(ApiError::standby()),
+        Some(lease) => Err(ApiError::not_leading(&lease)),
     }
 }
 

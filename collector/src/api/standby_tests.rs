@@ -20,6 +20,10 @@ use crate::{
 
 /// The API of a collector that led before, with a label that differs from its policy.
 fn api(write_access: WriteAccess) -> Router {
+    router(state(write_access))
+}
+
+fn state(write_access: WriteAccess) -> ApiState {
     let mut state = testing::state(TestFleet::new(testing::fleet()));
     state.write_access = write_access;
     let drifted = Decision {
@@ -50,7 +54,7 @@ fn api(write_access: WriteAccess) -> Router {
     };
     state.labels = Arc::default();
     state.labels.put(&testing::key("cluster-a", "worker-0"), status);
-    router(state)
+    state
 }
 
 async fn get(api: Router, path: &str) -> (u16, String) {
@@ -64,10 +68,40 @@ async fn get(api: Router, path: &str) -> (u16, String) {
 }
 
 fn standby(holder: Option<&str>) -> Router {
-    api(WriteAccess::standby_of(LeaseView {
+    api(standby_access(holder))
+}
+
+fn standby_access(holder: Option<&str>) -> WriteAccess {
+    WriteAccess::standby_of(LeaseView {
         name: "virtfleet/virtfleet-collector".into(),
         holder: holder.map(str::to_owned),
-    }))
+    })
+}
+
+#[tokio::test]
+async fn if_agents_connect_to_the_leader_a_standby_refers_to_it_for_all_of_the_fleet() {
+    let ask = async |holder, path: &str| {
+        let mut state = state(standby_access(holder));
+        state.only_leader_reads = true;
+        get(router(state), path).await.0
+    };
+    let fleet = [
+        "/api/v1/vms",
+        "/api/v1/vms/cluster-a/worker-0",
+        "/api/v1/hosts",
+        "/api/v1/clusters",
+        "/api/v1/findings",
+        "/sd",
+        "/metrics/fleet",
+        "/vm/cluster-a/worker-0/metrics",
+    ];
+    for path in fleet {
+        assert_eq!(ask(Some("collector-x7k_00ff"), path).await, 503, "{path}");
+    }
+    for path in ["/", "/healthz", "/readyz", "/metrics", "/api/v1/openapi.json"] {
+        assert_eq!(ask(Some("collector-x7k_00ff"), path).await, 200, "{path}");
+    }
+    assert_eq!(ask(None, "/api/v1/vms").await, 200, "the Lease is free");
 }
 
 #[tokio::test]

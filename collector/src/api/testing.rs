@@ -173,6 +173,7 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         fleet,
         labels: Arc::default(),
         write_access: WriteAccess::fixed(true),
+        only_leader_reads: false,
         pages: None,
         enrolment: Some(Arc::new(enrolment::testing::admin(
             &[key("cluster-a", "worker-2")],

@@ -199,6 +199,23 @@ fn writes(config: &CollectorConfig, report: &mut impl FnMut(&str, String)) {
     if let Some(Err(error)) = leader.namespace.as_ref().map(|name| name.parse::<Namespace>()) {
         report("leaderElection.namespace", error.to_string());
     }
+    if let Some(service) = &leader.service {
+        // RFC 1035: a label that begins with a letter.
+        let is_name = service.parse::<Namespace>().is_ok()
+            && !service.starts_with(|first: char| first.is_ascii_digit());
+        if !is_name {
+            report(
+                "leaderElection.service",
+                format!("{service:?} is not a valid name of a Service"),
+            );
+        }
+        if !leader.enabled {
+            report(
+                "leaderElection.service",
+                "requires leaderElection.enabled: without an election there is no leader to find".to_owned(),
+            );
+        }
+    }
 }
 
 fn pair(

@@ -112,6 +112,10 @@ pub struct LeaderSettings {
     pub namespace: Option<String>,
     /// The name of the Lease.
     pub name: String,
+    /// A Service without selector, in the namespace of the Lease. The leader writes its own address
+    /// into the EndpointSlice of the same name, so that the Service always leads to the leader. It
+    /// takes the address from the environment variable `POD_IP`. Absent: no such Service.
+    pub service: Option<String>,
     /// Validity of the Lease in seconds, unless it is renewed.
     #[schemars(range(min = 2, max = 3600))]
     pub lease_seconds: u32,
@@ -130,6 +134,7 @@ impl Default for LeaderSettings {
             enabled: true,
             namespace: None,
             name: "virtfleet-collector".to_owned(),
+            service: None,
             lease_seconds: 15,
             renew_seconds: 10,
             retry_seconds: 2,

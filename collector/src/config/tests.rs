@@ -115,6 +115,14 @@ fn each_problem_has_its_line_and_key() {
             "c.yaml:3: leaderElection.renewSeconds: ",
         ),
         ("leaderElection: {name: A_b}\n", "c.yaml:3: leaderElection.name: "),
+        (
+            "leaderElection: {service: 1a}\n",
+            "c.yaml:3: leaderElection.service: ",
+        ),
+        (
+            "leaderElection: {enabled: false, service: to-leader}\n",
+            "c.yaml:3: leaderElection.service: requires leaderElection.enabled",
+        ),
     ] {
         let found = problems(&format!("{text}{tls}"));
         assert!(

@@ -8,6 +8,7 @@
 //! term of its sender does not overwrite later changes. The crate kube-leader-election is not used:
 //! it compares the Lease's time with the local clock and requires an older kube.
 
+mod address;
 mod election;
 
 use std::{
@@ -25,6 +26,7 @@ use prometheus_client::{metrics::gauge::Gauge, registry::Registry};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
+pub use self::address::{LeaderAddress, LeaderAddressError, LeaderPort};
 pub use self::election::{Election, ElectionTiming, Leadership, LeaseAction, LeaseRecord};
 
 /// Maximum concurrent requests while the Lease is held. Far above the limits of the writers.
@@ -106,6 +108,11 @@ impl WriteAccess {
     pub fn standby(&self) -> Option<LeaseView> {
         let lease = self.lease.as_ref()?;
         (!self.leads()).then(|| lease.borrow().clone())
+    }
+
+    /// The Lease, if another process holds it.
+    pub fn led_by_another(&self) -> Option<LeaseView> {
+        self.standby().filter(|lease| lease.holder.is_some())
     }
 
     /// Access of a standby that saw this Lease.

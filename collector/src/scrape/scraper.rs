@@ -26,7 +26,7 @@ use super::{
     pull::KeptConnection,
     pushed::{PushEvent, PushedAgents},
 };
-use crate::{enrolment::Enroller, fleet::Fleet};
+use crate::{enrolment::Enroller, fleet::Fleet, leader::WriteAccess};
 
 /// Settings of the scraper.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +54,9 @@ pub(crate) struct ScraperParts {
     pub(crate) metrics: PullMetrics,
     /// Connections that agents opened.
     pub(crate) pushed: Arc<PushedAgents>,
+    /// Whether this process leads; none if no agents connect. They connect to the leader only, so
+    /// another process does not know whether an agent that it cannot reach is silent.
+    pub(crate) push_leadership: Option<WriteAccess>,
 }
 
 /// What the scraper is notified of.
@@ -73,6 +76,7 @@ pub(crate) async fn run(parts: ScraperParts, mut inputs: ScraperInputs, stop: Ca
         settings,
         metrics,
         pushed,
+        push_leadership,
     } = parts;
     let mut scraper = Scraper {
         schedule: Schedule::new(settings.interval, Instant::now()),
@@ -82,6 +86,7 @@ pub(crate) async fn run(parts: ScraperParts, mut inputs: ScraperInputs, stop: Ca
         interval: settings.interval,
         enroller,
         pushed,
+        push_leadership,
         states: HashMap::new(),
         running: JoinSet::new(),
         running_vms: HashMap::new(),
@@ -119,6 +124,7 @@ struct Scraper {
     slow: Duration,
     interval: Duration,
     pushed: Arc<PushedAgents>,
+    push_leadership: Option<WriteAccess>,
     states: HashMap<VmKey, VmPullState>,
     running: JoinSet<FinishedPull>,
     /// VM of each running pull.
@@ -144,16 +150,17 @@ impl VmPullState {
     /// The failure to show for a VM that could not be reached: an agent that connects and gets no
     /// certificate says more than an address that does not answer.
     fn shown(&self, failure: &Failure, now: Instant) -> Option<Failure> {
-        let is_unreachable = matches!(
-            failure.class,
-            FailureClass::NoAddress
-                | FailureClass::NotAllowed
-                | FailureClass::Connect
-                | FailureClass::Timeout
-        );
-        let (at, refused) = self.refused.as_ref().filter(|_| is_unreachable)?;
+        let (at, refused) = self.refused.as_ref().filter(|_| is_unreachable(failure))?;
         (now.saturating_duration_since(*at) < REFUSAL_SHOWN_FOR).then(|| refused.clone())
     }
+}
+
+/// Whether the VM could not be reached, as opposed to an answer that is refused.
+fn is_unreachable(failure: &Failure) -> bool {
+    matches!(
+        failure.class,
+        FailureClass::NoAddress | FailureClass::NotAllowed | FailureClass::Connect | FailureClass::Timeout
+    )
 }
 
 struct FinishedPull {
@@ -279,6 +286,14 @@ impl Scraper {
         self.running_vms.insert(pull.id(), running_vms);
     }
 
+    /// Whether the agent may be connected to another process, the leader. Then this failure means
+    /// nothing.
+    fn is_known_to_leader_only(&self, result: &PullResult) -> bool {
+        let leader = self.push_leadership.as_ref();
+        result.outcome.as_ref().is_err_and(is_unreachable)
+            && leader.is_some_and(|access| access.standby().is_some())
+    }
+
     /// Handles the end of a pull's task. A panic is a bug, and costs only this pull of its VM.
     fn joined(&mut self, joined: Result<(task::Id, FinishedPull), JoinError>) {
         match joined {
@@ -304,6 +319,7 @@ impl Scraper {
             retry_in,
         } = ended;
         let key = result.vm.clone();
+        let is_of_leader = self.is_known_to_leader_only(&result);
         if let (Err(failure), Some(states)) = (&mut result.outcome, self.states.get(&key))
             && let Some(shown) = states.shown(failure, Instant::now())
         {
@@ -315,6 +331,10 @@ impl Scraper {
         });
         if let Ok(answer) = &mut result.outcome {
             answer.slow = Duration::from_millis(answer.took_ms) > self.slow;
+        }
+        if is_of_leader {
+            self.schedule.done(&key, Instant::now(), None);
+            return;
         }
         if let Some(states) = self.states.get_mut(&key) {
             let silent = result.outcome.is_err();

@@ -3,11 +3,12 @@
 use virtfleet_collector_core::{
     dial::DialRules,
     facts::{Fact, InventoryEvent, Phase, Vmi},
+    view::AgentStatus,
 };
 use virtfleet_runtime::tls::{ClientTls, ClientTlsPaths};
 
 use super::*;
-use crate::scrape::PullLimits;
+use crate::{fleet::FleetRead as _, leader::LeaseView, scrape::PullLimits};
 
 fn key() -> VmKey {
     VmKey {
@@ -59,6 +60,7 @@ fn scraper() -> Scraper {
         slow: Duration::from_secs(1),
         interval: Duration::from_secs(30),
         pushed: Arc::new(PushedAgents::new(Duration::from_mins(10))),
+        push_leadership: None,
         states: HashMap::new(),
         running: JoinSet::new(),
         running_vms: HashMap::new(),
@@ -82,6 +84,28 @@ async fn a_vm_that_cannot_be_dialled_is_silent_and_retried() {
     scraper.start_pull(key(), due);
     assert!(scraper.states[&key()].silent, "so that it is logged once");
     assert!(scraper.schedule.next().is_some());
+}
+
+#[tokio::test]
+async fn a_standby_does_not_know_whether_an_agent_that_it_cannot_reach_is_silent() {
+    let lease = LeaseView {
+        name: "virtfleet/virtfleet-collector".into(),
+        holder: Some("collector-x7k_00ff".into()),
+    };
+    for (leadership, is_silent) in [
+        (WriteAccess::standby_of(lease), false),
+        (WriteAccess::fixed(true), true),
+    ] {
+        let mut scraper = scraper();
+        scraper.push_leadership = Some(leadership);
+        scraper.update_target(&key());
+        let due = take(&mut scraper);
+        scraper.start_pull(key(), due);
+        assert_eq!(scraper.states[&key()].silent, is_silent);
+        let status = scraper.fleet.snapshot().vms[&key()].agent.status;
+        assert_eq!(status == AgentStatus::Silent, is_silent, "{status:?}");
+        assert!(scraper.schedule.next().is_some());
+    }
 }
 
 #[tokio::test]

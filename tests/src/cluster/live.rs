@@ -31,8 +31,13 @@ pub const NO_CONFIRMATION: &str = "labels: { confirmChange: 0s }\n";
 pub struct Collector {
     /// The program.
     pub process: Process,
-    api: SocketAddr,
+    /// Where it serves the API.
+    pub api: SocketAddr,
 }
+
+/// The address that each collector takes for that of its pod. An EndpointSlice may not have one of
+/// loopback.
+pub const POD_ADDRESS: &str = "10.0.0.7";
 
 impl Collector {
     /// Starts a collector with this YAML as `inventory:`.
@@ -66,6 +71,7 @@ impl Collector {
             .arg("serve")
             .arg("--config")
             .arg(&config)
+            .env("POD_IP", POD_ADDRESS)
             .start(folder)?;
         Ok(Self { process, api })
     }
