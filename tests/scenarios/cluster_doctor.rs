@@ -60,7 +60,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
     let inventory = live::settings(root, &infra.kubeconfig(&account), "").unwrap();
     let content = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
-         server: {{ address: \"{}\", access: {{ tokenReview: {{}} }} }}\nleaderElection: {{ namespace: virtfleet }}\n\
+         server: {{ address: \"{}\", access: {{ tokenReview: {{}} }} }}\nleaderElection: {{ namespace: virtfleet, service: virtfleet-collector-leader }}\n\
          enrolment: {{ trustDomain: t }}\n",
         ports::free().unwrap()
     );
@@ -102,6 +102,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
             "warn right create secrets",
             "fail right update secrets",
             "fail enrolment.secret",
+            "fail right create endpointslices.discovery.k8s.io",
             "fail right create tokenreviews.authentication.k8s.io",
             "fail right create subjectaccessreviews.authorization.k8s.io",
             "fail definition GuestHealth",

@@ -265,6 +265,20 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
                 without,
             );
         }
+        if let Some(service) = config.leader_election.service.as_deref() {
+            let without = "the Service of the leader leads nowhere: Prometheus and agents cannot use it";
+            for (verb, name) in [("create", None), ("patch", Some(service))] {
+                one(
+                    verb,
+                    "discovery.k8s.io",
+                    "endpointslices",
+                    namespace,
+                    name,
+                    CheckStatus::Fail,
+                    without,
+                );
+            }
+        }
     }
     rights
 }
