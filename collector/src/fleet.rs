@@ -101,6 +101,11 @@ impl Fleet {
         self.change(|index| index.set_authority_findings(findings));
     }
 
+    /// Replaces the findings about join tokens.
+    pub(crate) fn set_join_token_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_join_token_findings(findings));
+    }
+
     /// Sets the status of each user cluster; see [`FleetIndex::set_cluster_statuses`].
     pub fn set_cluster_statuses(&self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
         self.change(|index| index.set_cluster_statuses(statuses));
