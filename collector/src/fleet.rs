@@ -135,6 +135,11 @@ impl Fleet {
         self.read().vm_at(address)
     }
 
+    /// Number of VMs in the inventory.
+    pub(crate) fn vm_count(&self) -> usize {
+        self.read().vm_count()
+    }
+
     /// Whether an address is that of a VM's own running virt-launcher pod.
     pub fn is_at(&self, key: &VmKey, address: IpAddr) -> bool {
         self.read().is_at(key, address)
