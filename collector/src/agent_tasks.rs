@@ -116,7 +116,7 @@ impl AgentClients {
             .and_then(|_| token_store(&context))
             .map(|store| Arc::new(JoinTokenBook::new(store, write_access.clone())));
         if let Some(tokens) = &tokens {
-            parts.spawn(keep(Arc::clone(tokens), stop.clone()));
+            parts.spawn(keep(Arc::clone(tokens), Arc::clone(&fleet), stop.clone()));
         }
         let (ca, enrolment) = issue(context, tls, registry, parts, stop)?;
         let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
@@ -229,8 +229,8 @@ fn token_store(context: &AgentContext<'_>) -> Option<TokenStore> {
     })
 }
 
-async fn keep(tokens: Arc<JoinTokenBook>, stop: CancellationToken) -> anyhow::Result<()> {
-    keep_tokens(tokens, stop).await;
+async fn keep(tokens: Arc<JoinTokenBook>, fleet: Arc<Fleet>, stop: CancellationToken) -> anyhow::Result<()> {
+    keep_tokens(tokens, fleet, stop).await;
     Ok(())
 }
 

@@ -101,6 +101,11 @@ impl Fleet {
         self.change(|index| index.set_authority_findings(findings));
     }
 
+    /// Replaces the findings about join tokens.
+    pub(crate) fn set_join_token_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_join_token_findings(findings));
+    }
+
     /// Sets the status of each user cluster; see [`FleetIndex::set_cluster_statuses`].
     pub fn set_cluster_statuses(&self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
         self.change(|index| index.set_cluster_statuses(statuses));
@@ -128,6 +133,11 @@ impl Fleet {
     /// There is no such VM, or more than one.
     pub fn vm_at(&self, address: IpAddr) -> Result<VmKey, NoVmAtAddress> {
         self.read().vm_at(address)
+    }
+
+    /// Number of VMs in the inventory.
+    pub(crate) fn vm_count(&self) -> usize {
+        self.read().vm_count()
     }
 
     /// Whether an address is that of a VM's own running virt-launcher pod.

@@ -76,6 +76,7 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         "warn lease",
         "ok open files",
         "ok server.address",
+        "ok ingest",
     ];
     wait::eventually(WAIT_TIMEOUT, "the rights are granted", || {
         let (code, lines) = doctor(&config)?;

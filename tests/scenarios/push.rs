@@ -12,8 +12,15 @@ mod node_proofs;
 mod real;
 mod tokens;
 
+use std::{sync::Arc, time::Duration};
+
 use serde_json::Value;
-use virtfleet_tests::{sim::enrol::AgentSpec, stage::STAGE_TIMEOUT, wait};
+use virtfleet_tests::{
+    scrape::Client,
+    sim::enrol::AgentSpec,
+    stage::{Beat, STAGE_TIMEOUT},
+    wait,
+};
 
 use kit::{PushKit, pushed};
 
@@ -47,6 +54,49 @@ fn a_vm_that_cannot_be_dialled_enrols_and_is_joined_by_push() {
     assert_eq!(kit.metric("connections_open"), 3);
     assert_eq!(kit.results("verified"), 3);
     assert_eq!(kit.results("enrolled"), 3);
+}
+
+#[test]
+fn a_page_whose_connection_is_in_use_is_refused_for_the_moment() {
+    let mut kit = PushKit::new(1, "");
+    let guest = kit.kit.guest(0);
+    kit.kit.stop_collector();
+    // A page waits for half of the timeout.
+    let slow = Beat {
+        timeout: Duration::from_secs(6),
+        ..crate::enrolment::kit::beat()
+    };
+    kit.kit.stage.start_collector(slow).unwrap();
+    let agent = kit.push(&guest);
+    kit.until_way(&guest, "push");
+    agent.hold_pages(true);
+    let (collector, path) = (
+        kit.kit.stage.own_address(),
+        format!("/vm/{}/{}/metrics", guest.cluster, guest.name),
+    );
+    let get = move |path: &str| {
+        Client::plain(collector, STAGE_TIMEOUT)
+            .unwrap()
+            .get(path)
+            .unwrap()
+    };
+    let (first, get) = (path.clone(), Arc::new(get));
+    let other = Arc::clone(&get);
+    let held = std::thread::spawn(move || other(&first).status);
+    wait::until(STAGE_TIMEOUT, "the agent holds a page", || agent.held_pages() > 0).unwrap();
+    let busy = get(&path);
+    assert_eq!(busy.status, 503, "{}", busy.text().unwrap());
+    assert!(
+        busy.text().unwrap().contains("agent_busy"),
+        "{}",
+        busy.text().unwrap()
+    );
+    agent.hold_pages(false);
+    held.join().unwrap();
+    wait::until(STAGE_TIMEOUT, "the page is there again", || {
+        get(&path).status == 200
+    })
+    .unwrap();
 }
 
 #[test]

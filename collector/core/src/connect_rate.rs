@@ -10,6 +10,22 @@ use std::{
 const MAX_COUNTED_PEERS: usize = 65_536;
 /// Minimum time between two searches for addresses to forget.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the address of a VM may connect. Its agent waits a second or more.
+const RATE_OF_VM: ConnectRate = ConnectRate {
+    interval: Duration::from_secs(1),
+    burst: 10,
+};
+/// Minimum of how often another address may connect: a relay, for the agents behind it.
+const MIN_RATE_OF_RELAY: ConnectRate = ConnectRate {
+    interval: Duration::from_millis(20),
+    burst: 200,
+};
+/// Time in which all VMs of the fleet may connect from one address, after a restart of the
+/// collector. A fleet has a collector that can pull each VM once in an interval of 15 to 60 s, so
+/// as many handshakes are affordable, even if an attacker causes them.
+const RETURN_TIME: Duration = Duration::from_secs(20);
+/// One in so many of these VMs may connect in a burst, before the interval counts.
+const BURST_DIVISOR: usize = 4;
 /// Stands for all addresses that are not counted each.
 const OTHER_PEERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
@@ -20,6 +36,23 @@ pub struct ConnectRate {
     pub interval: Duration,
     /// Connections in a burst.
     pub burst: u32,
+}
+
+impl ConnectRate {
+    /// For an address of exactly one VM.
+    pub fn of_vm() -> Self {
+        RATE_OF_VM
+    }
+
+    /// For any other address: all VMs of the fleet may be behind one relay or NAT.
+    pub fn of_relay(vm_count: usize) -> Self {
+        let count = u32::try_from(vm_count).unwrap_or(u32::MAX).max(1);
+        let burst = u32::try_from(vm_count / BURST_DIVISOR).unwrap_or(u32::MAX);
+        Self {
+            interval: (RETURN_TIME / count).min(MIN_RATE_OF_RELAY.interval),
+            burst: burst.max(MIN_RATE_OF_RELAY.burst),
+        }
+    }
 }
 
 /// Token buckets, by address.
@@ -90,6 +123,29 @@ mod tests {
         assert_eq!(passed(&mut rates, "10.0.0.1", 100, later), 2);
         let much_later = now + Duration::from_hours(1);
         assert_eq!(passed(&mut rates, "10.0.0.1", 100, much_later), 3, "one burst");
+    }
+
+    #[test]
+    fn a_relay_may_bring_back_the_whole_fleet_within_half_a_minute() {
+        let small = ConnectRate::of_relay(0);
+        assert_eq!((small, small.burst), (ConnectRate::of_relay(800), 200));
+        let relay: IpAddr = "10.0.0.1".parse().unwrap();
+        for count in [100u32, 1000, 10_000, 50_000] {
+            let rate = ConnectRate::of_relay(count as usize);
+            let (mut rates, start) = (ConnectRates::default(), Instant::now());
+            // Each agent tries each second until it is admitted.
+            let mut left = count;
+            let mut seconds = 0;
+            while left > 0 {
+                let now = start + Duration::from_secs(seconds);
+                let admitted = (0..left).filter(|_| rates.pass(relay, rate, now)).count();
+                left -= u32::try_from(admitted).unwrap();
+                seconds += 1;
+            }
+            assert!(seconds <= 30, "{count} agents took {seconds} s");
+        }
+        let rate = ConnectRate::of_relay(usize::MAX);
+        assert!(rate.interval > Duration::ZERO, "{rate:?}");
     }
 
     #[test]

@@ -98,6 +98,8 @@ pub const AGENT_ENROLMENT: &str = "agent-enrolment";
 pub const AGENT_CERTIFICATE_EXPIRING: &str = "agent-certificate-expiring";
 /// A root of the fleet's authority must be rotated.
 pub const AUTHORITY_EXPIRING: &str = "authority-expiring";
+/// Agents show join tokens that are refused.
+pub const JOIN_TOKEN_REFUSED: &str = "join-token-refused";
 /// An agent answers with an HTTP error.
 pub const AGENT_HTTP: &str = "agent-http";
 /// An agent answers with more bytes than the settings allow.

@@ -54,6 +54,8 @@ pub struct FleetIndex {
     inventory: Vec<Finding>,
     /// Findings about the fleet's authority.
     authority: Vec<Finding>,
+    /// Findings about join tokens.
+    join_tokens: Vec<Finding>,
     /// Findings about hosts and clusters that are referenced but missing, sorted by id and subject.
     dangling: Vec<Finding>,
     /// Status of each user cluster; none if nothing connects to them, because the inventory is a
@@ -184,6 +186,15 @@ impl FleetIndex {
         }
     }
 
+    /// Replaces the findings about join tokens.
+    pub fn set_join_token_findings(&mut self, mut findings: Vec<Finding>) {
+        keep_since(&self.join_tokens, &mut findings, &self.now);
+        if self.join_tokens != findings {
+            self.join_tokens = findings;
+            self.revision += 1;
+        }
+    }
+
     /// Sets the status of each user cluster. A `UserCluster` without an entry is `Pending`. Until
     /// the first call, the inventory is treated as a folder: each `UserCluster` is `Ready`, or
     /// `Suspended`.
@@ -227,6 +238,7 @@ impl FleetIndex {
             findings: self
                 .authority
                 .iter()
+                .chain(&self.join_tokens)
                 .chain(&self.inventory)
                 .chain(&self.dangling)
                 .cloned()

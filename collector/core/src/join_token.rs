@@ -7,8 +7,10 @@
 //! ```
 //! Pure: the caller passes the time, hashes secrets, and makes random bytes.
 
+mod refusals;
 mod set;
 mod text;
 
+pub use refusals::{TokenRefusal, TokenRefusals};
 pub use set::{JoinToken, JoinTokens, MAX_NETWORKS, MAX_TOKENS, TokenSetError};
 pub use text::{JoinTokenId, PresentedToken, SecretDigest};

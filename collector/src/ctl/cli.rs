@@ -7,6 +7,8 @@ use ipnet::IpNet;
 use virtfleet_collector_core::view::VmState;
 use virtfleet_wire::duration::Span;
 
+use crate::enrolment::EnrolmentAction;
+
 /// The clap command, for completions and man pages.
 pub fn command() -> clap::Command {
     Program::command()
@@ -195,13 +197,21 @@ pub(super) enum QueryCommand {
         #[command(flatten)]
         show: OutputOptions,
     },
-    /// OutputOptions all details of one VM
+    /// Show all details of one VM, or change the enrolment of its agent
+    #[command(
+        subcommand_negates_reqs = true,
+        args_conflicts_with_subcommands = true,
+        disable_help_subcommand = true
+    )]
     Vm {
-        /// The VM: its name, or namespace/name if several VMs have that name
-        #[arg(value_name = "[NAMESPACE/]NAME")]
-        name: String,
+        /// The VM: its name, or namespace/name if several VMs have that name, or it is called
+        /// `revoke` or `reset`
+        #[arg(value_name = "[NAMESPACE/]NAME", required = true)]
+        name: Option<String>,
         #[command(flatten)]
         show: OutputOptions,
+        #[command(subcommand)]
+        change: Option<EnrolmentChangeCommand>,
     },
     /// List infra nodes with the VMs on each
     Hosts {
@@ -308,6 +318,14 @@ pub(super) enum EnrolmentCommand {
         #[command(flatten)]
         show: OutputOptions,
     },
+    /// `vm revoke` and `vm reset`
+    #[command(flatten)]
+    Change(EnrolmentChangeCommand),
+}
+
+/// As `vm`, and as `enrolment`.
+#[derive(Debug, Subcommand)]
+pub(super) enum EnrolmentChangeCommand {
     /// Stop using the certificates of a VM's agent, and issue none until a reset
     Revoke {
         /// The VM: its name, or namespace/name if several VMs have that name
@@ -325,6 +343,33 @@ pub(super) enum EnrolmentCommand {
         #[command(flatten)]
         show: OutputOptions,
     },
+}
+
+impl EnrolmentChangeCommand {
+    /// What it does with the enrolment of which VM.
+    pub(super) fn change(&self) -> (EnrolmentAction, &str) {
+        match self {
+            Self::Revoke { name, .. } => (EnrolmentAction::Revoke, name),
+            Self::Reset { name, .. } => (EnrolmentAction::Reset, name),
+        }
+    }
+
+    pub(super) fn show(&self) -> &OutputOptions {
+        match self {
+            Self::Revoke { show, .. } | Self::Reset { show, .. } => show,
+        }
+    }
+}
+
+impl QueryCommand {
+    /// The change of a VM's enrolment, by either of its two commands.
+    pub(super) fn enrolment_change(&self) -> Option<&EnrolmentChangeCommand> {
+        match self {
+            Self::Vm { change, .. } => change.as_ref(),
+            Self::Enrolment(EnrolmentCommand::Change(change)) => Some(change),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

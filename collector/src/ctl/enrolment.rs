@@ -1,4 +1,4 @@
-//! `virtfleetctl enrolment revoke` and `reset`.
+//! `virtfleetctl vm revoke` and `reset`, also as `virtfleetctl enrolment`.
 
 use super::{
     client::{ApiResponse, Client},

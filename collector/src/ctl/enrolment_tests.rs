@@ -43,6 +43,12 @@ fn what_cannot_be_changed_is_refused_with_the_next_step() {
         ),
         (&["enrolment", "reset", "no-such-vm"], 4, "no-such-vm"),
         (&["enrolment", "list", "--watch"], 2, "--watch"),
+        (&["vm", "revoke", "worker-2"], 1, "stopping"),
+        (&["vm", "reset", "cluster-a/worker-0"], 4, "no key is recorded"),
+        (&["vm", "revoke", "no-such-vm"], 4, "no-such-vm"),
+        (&["vm", "reset", "worker-2", "--watch"], 2, "--watch"),
+        // A VM of that name needs its namespace.
+        (&["vm", "cluster-a/revoke"], 4, "cluster-a/revoke"),
     ] {
         let (found, out, err) = server.run(args);
         assert_eq!(found, code, "{args:?}: {out}{err}");

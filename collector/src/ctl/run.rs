@@ -4,13 +4,10 @@ use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::Parser as _;
 
-use crate::enrolment::EnrolmentAction;
-
 use super::{
     ca,
     cli::{
-        CaCommand, Cli, EnrolmentCommand, LabelsCommand, PolicyCommand, Program, QueryCommand, TokenCommand,
-        TopLevelCommand,
+        CaCommand, Cli, LabelsCommand, PolicyCommand, Program, QueryCommand, TokenCommand, TopLevelCommand,
     },
     client::Client,
     console::Console,
@@ -62,6 +59,7 @@ pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
             QueryCommand::Labels(LabelsCommand::Policy(_)) => Some("labels policy test"),
             QueryCommand::Ca(CaCommand::Rotate { .. }) => Some("ca rotate"),
             QueryCommand::Enrolment(_) => Some("enrolment"),
+            QueryCommand::Vm { change: Some(_), .. } => Some("vm revoke and vm reset"),
             QueryCommand::Token(_) => Some("token"),
             _ => None,
         };
@@ -111,15 +109,12 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
             policy::test(&trial, &client)?
         }
         QueryCommand::Ca(CaCommand::Rotate { args, .. }) => ca::rotate(*args, &client)?,
-        QueryCommand::Enrolment(EnrolmentCommand::Revoke { .. }) => {
-            enrolment::change(&target.path, EnrolmentAction::Revoke, &client)?
-        }
-        QueryCommand::Enrolment(EnrolmentCommand::Reset { .. }) => {
-            enrolment::change(&target.path, EnrolmentAction::Reset, &client)?
-        }
         QueryCommand::Token(TokenCommand::Create { args, .. }) => tokens::create(args, &client)?,
         QueryCommand::Token(TokenCommand::Revoke { .. }) => tokens::revoke(&target.path, &client)?,
-        _ => client.get(&target.path, &target.query, Duration::ZERO)?,
+        command => match command.enrolment_change() {
+            Some(change) => enrolment::change(&target.path, change.change().0, &client)?,
+            None => client.get(&target.path, &target.query, Duration::ZERO)?,
+        },
     };
     let text = render(target::show(&cli.command), &target, &answer, console)?;
     console.print(&text)?;

@@ -31,8 +31,17 @@ impl Target {
     pub(super) fn of(command: &QueryCommand, client: &Client) -> Result<Self, Fail> {
         Ok(match command {
             QueryCommand::Vms { filters, .. } => Self::list("/api/v1/vms", vm_query(filters), view::vms),
+            QueryCommand::Vm {
+                change: Some(change), ..
+            }
+            | QueryCommand::Enrolment(EnrolmentCommand::Change(change)) => Self {
+                path: format!("{}/enrolment", vm_path(change.change().1, client)?),
+                query: Vec::new(),
+                view: view::enrolment,
+                list: false,
+            },
             QueryCommand::Vm { name, .. } => Self {
-                path: vm_path(name, client)?,
+                path: vm_path(name.as_deref().unwrap_or_default(), client)?,
                 query: Vec::new(),
                 view: view::vm,
                 list: false,
@@ -70,14 +79,6 @@ impl Target {
                 let query = query(&[("namespace", namespace), ("state", state)]);
                 Self::list("/api/v1/enrolments", query, view::enrolments)
             }
-            QueryCommand::Enrolment(
-                EnrolmentCommand::Revoke { name, .. } | EnrolmentCommand::Reset { name, .. },
-            ) => Self {
-                path: format!("{}/enrolment", vm_path(name, client)?),
-                query: Vec::new(),
-                view: view::enrolment,
-                list: false,
-            },
             QueryCommand::Token(command) => Self::token(command)?,
         })
     }
@@ -153,6 +154,10 @@ impl Target {
 /// Output options of `command`.
 pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
     match command {
+        QueryCommand::Vm {
+            change: Some(change), ..
+        }
+        | QueryCommand::Enrolment(EnrolmentCommand::Change(change)) => change.show(),
         QueryCommand::Vms { show, .. }
         | QueryCommand::Vm { show, .. }
         | QueryCommand::Hosts { show, .. }
@@ -164,11 +169,7 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
             | LabelsCommand::Policy(PolicyCommand::Test { show, .. }),
         )
         | QueryCommand::Ca(CaCommand::Status { show } | CaCommand::Rotate { show, .. })
-        | QueryCommand::Enrolment(
-            EnrolmentCommand::List { show, .. }
-            | EnrolmentCommand::Revoke { show, .. }
-            | EnrolmentCommand::Reset { show, .. },
-        )
+        | QueryCommand::Enrolment(EnrolmentCommand::List { show, .. })
         | QueryCommand::Token(
             TokenCommand::Create { show, .. }
             | TokenCommand::List { show, .. }

@@ -14,7 +14,15 @@ fn tokens_are_listed_without_their_hashes() {
     let mut lines = out.lines();
     assert_eq!(
         lines.next().unwrap().split_whitespace().collect::<Vec<_>>(),
-        ["ID", "CLUSTER", "VALID-FOR", "FROM", "LAST-USED", "CREATED"]
+        [
+            "ID",
+            "CLUSTER",
+            "VALID-FOR",
+            "FROM",
+            "LAST-USED",
+            "REFUSED",
+            "CREATED"
+        ]
     );
     let row = lines.next().unwrap();
     for part in ["3f9c1a7be204", "cluster-a", "expired", "10.0.0.0/8"] {

@@ -11,32 +11,67 @@ use super::CheckResult;
 /// Name of the collector's process: `comm` has at most 15 bytes.
 const COLLECTOR_COMM: &str = "virtfleet-colle";
 
+/// Whether an address can be listened on.
+#[derive(Debug)]
+pub(super) enum PortState {
+    /// It is not an address and port.
+    NoAddress,
+    /// No process listens there.
+    Free,
+    /// A collector listens there, with this process id.
+    OwnProcess(SocketAddr, u32),
+    /// Another process listens there: its id and name, if they can be determined.
+    OtherProcess(Option<(u32, String)>),
+    /// The kernel refuses it.
+    Unusable(io::Error),
+}
+
 /// Binds `address` and releases it.
 pub(super) fn check(setting: &str, address: &str) -> CheckResult {
+    result(setting, address, state(address))
+}
+
+/// Binds `address` and releases it.
+pub(super) fn state(address: &str) -> PortState {
     let Ok(address) = address.parse::<SocketAddr>() else {
-        let detail = format!("{address:?} is not an address and port");
-        return CheckResult::fail(setting, detail, "virtfleet-collector check-config");
+        return PortState::NoAddress;
     };
-    let next = format!("ss -ltnp 'sport = :{}'", address.port());
     match TcpListener::bind(address) {
-        Ok(_) => CheckResult::ok(setting, format!("{address} is free")),
+        Ok(_) => PortState::Free,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => match holder(address.port()) {
-            Some((pid, name)) if name == COLLECTOR_COMM => CheckResult::ok(
-                setting,
-                format!("{address} is in use by virtfleet-collector, process {pid}"),
-            ),
-            Some((pid, name)) => CheckResult::fail(
-                setting,
-                format!("{address} is in use by {name}, process {pid}"),
-                next,
-            ),
-            None => CheckResult::warn(
-                setting,
-                format!("{address} is in use; its process cannot be determined from here"),
-                next,
-            ),
+            Some((pid, name)) if name == COLLECTOR_COMM => PortState::OwnProcess(address, pid),
+            other => PortState::OtherProcess(other),
         },
-        Err(error) => CheckResult::fail(setting, format!("{address} cannot be listened on: {error}"), next),
+        Err(error) => PortState::Unusable(error),
+    }
+}
+
+pub(super) fn result(setting: &str, address: &str, state: PortState) -> CheckResult {
+    let port = address.rsplit(':').next().unwrap_or_default();
+    let next = format!("ss -ltnp 'sport = :{port}'");
+    match state {
+        PortState::NoAddress => {
+            let detail = format!("{address:?} is not an address and port");
+            CheckResult::fail(setting, detail, "virtfleet-collector check-config")
+        }
+        PortState::Free => CheckResult::ok(setting, format!("{address} is free")),
+        PortState::OwnProcess(_, pid) => CheckResult::ok(
+            setting,
+            format!("{address} is in use by virtfleet-collector, process {pid}"),
+        ),
+        PortState::OtherProcess(Some((pid, name))) => CheckResult::fail(
+            setting,
+            format!("{address} is in use by {name}, process {pid}"),
+            next,
+        ),
+        PortState::OtherProcess(None) => CheckResult::warn(
+            setting,
+            format!("{address} is in use; its process cannot be determined from here"),
+            next,
+        ),
+        PortState::Unusable(error) => {
+            CheckResult::fail(setting, format!("{address} cannot be listened on: {error}"), next)
+        }
     }
 }
 

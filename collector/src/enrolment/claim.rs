@@ -61,12 +61,15 @@ impl Enroller {
         } = claim;
         let found = match (token, node_proof) {
             (Some(text), _) => tokens
-                .check(&text, unix_seconds())
+                .check(&text, address, unix_seconds())
                 .map_err(|reason| EnrolmentFailure::new(reason, token_message(reason, address)))
                 .and_then(|token| {
-                    let vm = self.claimed(&token, &evidence, address)?;
+                    let claimed = self.claimed(&token, &evidence, address);
+                    if let Err(failure) = &claimed {
+                        tokens.refused(Some(&token.id), failure.reason, address, unix_seconds());
+                    }
                     let token = Some(token.id);
-                    Ok(ClaimedVm { vm, token })
+                    claimed.map(|vm| ClaimedVm { vm, token })
                 }),
             (None, Some(proof)) => {
                 vm_of_node_proof(self.fleet(), &proof, &evidence, peer.key, unix_seconds())

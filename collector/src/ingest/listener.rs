@@ -44,17 +44,6 @@ use crate::{
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Minimum time between two log lines about refused connections.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the address of a VM may connect. Its agent waits a second or more.
-const RATE_OF_VM: ConnectRate = ConnectRate {
-    interval: Duration::from_secs(1),
-    burst: 10,
-};
-/// How often another address may connect: a relay, for all agents behind it.
-const RATE_OF_OTHERS: ConnectRate = ConnectRate {
-    interval: Duration::from_millis(20),
-    burst: 200,
-};
-
 /// What an [`Ingest`] works with.
 #[derive(Debug)]
 pub(crate) struct IngestParts {
@@ -171,8 +160,8 @@ impl Ingest {
             return Err(ClosedConnection::new(IngestResult::NotReady, reason));
         }
         let rate = match fleet.vm_at(peer.ip()) {
-            Ok(_) => RATE_OF_VM,
-            Err(_) => RATE_OF_OTHERS,
+            Ok(_) => ConnectRate::of_vm(),
+            Err(_) => ConnectRate::of_relay(fleet.vm_count()),
         };
         let passes = {
             let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);

@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard},
     time::Duration,
 };
 
@@ -14,14 +15,16 @@ use subtle::ConstantTimeEq as _;
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     enrolment::EnrolmentReason,
-    join_token::{JoinToken, JoinTokenId, JoinTokens, PresentedToken, SecretDigest, TokenSetError},
+    join_token::{
+        JoinToken, JoinTokenId, JoinTokens, PresentedToken, SecretDigest, TokenRefusals, TokenSetError,
+    },
 };
 
 use super::{
-    CreatedToken, JoinTokenView, TokenCreation,
+    CreatedToken, JoinTokenView, RefusedTokenView, TokenCreation,
     store::{TokenStore, TokenWriteError},
 };
-use crate::leader::WriteAccess;
+use crate::{clock::unix_seconds, fleet::Fleet, leader::WriteAccess};
 
 /// Interval between two reads of the store, and between two writes of last uses.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
@@ -66,6 +69,8 @@ pub struct JoinTokenBook {
     tokens: RwLock<Result<JoinTokens, String>>,
     /// Uses that are not stored yet.
     uses: Mutex<BTreeMap<JoinTokenId, u64>>,
+    /// Tokens that were refused.
+    refusals: Mutex<TokenRefusals>,
     /// One change at a time.
     changes: tokio::sync::Mutex<()>,
 }
@@ -78,6 +83,7 @@ impl JoinTokenBook {
             write_access,
             tokens: RwLock::new(Err("the join tokens have not been read yet".to_owned())),
             uses: Mutex::default(),
+            refusals: Mutex::default(),
             changes: tokio::sync::Mutex::default(),
         }
     }
@@ -102,7 +108,14 @@ impl JoinTokenBook {
     /// They cannot be read.
     pub fn list(&self) -> Result<Vec<JoinTokenView>, TokenError> {
         match &*self.read() {
-            Ok(tokens) => Ok(tokens.iter().map(JoinTokenView::from).collect()),
+            Ok(tokens) => {
+                let refusals = self.refusals();
+                let view = |token: &JoinToken| JoinTokenView {
+                    refused: refusals.of(&token.id).map(RefusedTokenView::from),
+                    ..JoinTokenView::from(token)
+                };
+                Ok(tokens.iter().map(view).collect())
+            }
             Err(error) => Err(TokenError::Failed(error.clone())),
         }
     }
@@ -158,13 +171,38 @@ impl JoinTokenBook {
             .ok_or_else(|| TokenError::Failed("nothing was removed".to_owned()))
     }
 
-    /// The token that an agent shows, if it is valid now. Its networks are not checked.
+    /// The token that an agent at `address` shows, if it is valid now. Its networks are not
+    /// checked. A refusal is recorded.
     ///
     /// # Errors
     /// Why it is not used.
-    pub fn check(&self, text: &str, now: u64) -> Result<JoinToken, EnrolmentReason> {
-        let presented = PresentedToken::parse(text).ok_or(EnrolmentReason::TokenInvalid)?;
-        let shown = hash(&presented).map_err(|_| EnrolmentReason::TokenInvalid)?;
+    pub fn check(&self, text: &str, address: IpAddr, now: u64) -> Result<JoinToken, EnrolmentReason> {
+        let presented = PresentedToken::parse(text);
+        let checked = presented
+            .as_ref()
+            .ok_or(EnrolmentReason::TokenInvalid)
+            .and_then(|presented| self.check_presented(presented, now));
+        if let Err(reason) = &checked {
+            let id = presented.as_ref().map(|presented| &presented.id);
+            let is_known = |id: &&JoinTokenId| {
+                let tokens = self.read();
+                tokens.as_ref().is_ok_and(|tokens| tokens.get(id).is_some())
+            };
+            self.refused(id.filter(is_known), *reason, address, now);
+        }
+        checked
+    }
+
+    /// Records that a token was refused. `id` is that of a known token; none if it is unknown.
+    pub fn refused(&self, id: Option<&JoinTokenId>, reason: EnrolmentReason, address: IpAddr, now: u64) {
+        // Then the store failed, and not the token.
+        if reason != EnrolmentReason::NotRecorded {
+            self.refusals().record(id, reason, address, now);
+        }
+    }
+
+    fn check_presented(&self, presented: &PresentedToken, now: u64) -> Result<JoinToken, EnrolmentReason> {
+        let shown = hash(presented).map_err(|_| EnrolmentReason::TokenInvalid)?;
         let known = self.read();
         let tokens = known.as_ref().map_err(|_| EnrolmentReason::NotRecorded)?;
         let token = tokens.get(&presented.id).ok_or(EnrolmentReason::TokenInvalid)?;
@@ -249,7 +287,14 @@ impl JoinTokenBook {
         uses.retain(|id, at| pending.get(id) != Some(at));
     }
 
+    fn refusals(&self) -> MutexGuard<'_, TokenRefusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn set(&self, tokens: Result<JoinTokens, String>) {
+        if let Ok(tokens) = &tokens {
+            self.refusals().keep(tokens);
+        }
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = tokens;
     }
 
@@ -266,12 +311,14 @@ fn hash(token: &PresentedToken) -> Result<SecretDigest, TokenError> {
         .map_err(|_| TokenError::Failed("SHA-256 has another length".to_owned()))
 }
 
-/// Reads the tokens now and then, and at once when this process becomes the leader, and stores
-/// their last uses, until `stop`.
-pub async fn keep_tokens(book: Arc<JoinTokenBook>, stop: CancellationToken) {
+/// Reads the tokens now and then, and at once when this process becomes the leader, stores their
+/// last uses, and keeps the fleet's findings about refused ones current, until `stop`.
+pub async fn keep_tokens(book: Arc<JoinTokenBook>, fleet: Arc<Fleet>, stop: CancellationToken) {
     let mut leadership = book.write_access.changes();
     loop {
         book.refresh().await;
+        let found = book.refusals().findings(unix_seconds());
+        fleet.set_join_token_findings(found);
         let changed = async {
             // Without election nothing ever changes.
             if leadership.changed().await.is_err() {
@@ -298,6 +345,8 @@ mod tests {
 
     use super::*;
 
+    const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 9));
+
     fn creation(networks: &[&str]) -> TokenCreation {
         TokenCreation {
             cluster: "a".parse().unwrap(),
@@ -314,17 +363,38 @@ mod tests {
     async fn a_token_works_until_it_ends_or_is_revoked_and_its_secret_is_stored_nowhere() {
         let folder = tempfile::tempdir().unwrap();
         let tokens = book(folder.path());
-        assert_eq!(tokens.check("vft1.x.y", 100), Err(EnrolmentReason::TokenInvalid));
-        let created = tokens.create(creation(&[]), 100).await.unwrap();
-        assert_eq!(tokens.check(&created.token, 200).unwrap().id, created.view.id);
         assert_eq!(
-            tokens.check(&created.token, 100 + 3600),
+            tokens.check("vft1.x.y", PEER, 100),
+            Err(EnrolmentReason::TokenInvalid)
+        );
+        let created = tokens.create(creation(&[]), 100).await.unwrap();
+        assert_eq!(
+            tokens.check(&created.token, PEER, 200).unwrap().id,
+            created.view.id
+        );
+        assert_eq!(
+            tokens.check(&created.token, PEER, 100 + 3600),
             Err(EnrolmentReason::TokenExpired)
         );
         let last = created.token.len() - 1;
         let other = if created.token.ends_with('0') { "1" } else { "0" };
         let guess = format!("{}{other}", &created.token[..last]);
-        assert_eq!(tokens.check(&guess, 200), Err(EnrolmentReason::TokenInvalid));
+        assert_eq!(
+            tokens.check(&guess, PEER, 200),
+            Err(EnrolmentReason::TokenInvalid)
+        );
+        // Those of an unknown token are counted apart.
+        let refused = tokens.list().unwrap()[0].refused.clone().unwrap();
+        assert_eq!(
+            (
+                refused.count,
+                refused.last_reason,
+                refused.last_address,
+                refused.last_ms
+            ),
+            (2, EnrolmentReason::TokenInvalid, PEER, 200_000)
+        );
+        assert_eq!(tokens.refusals().findings(250).len(), 2);
 
         let file = folder.path().join("join-tokens.json");
         let stored = std::fs::read_to_string(&file).unwrap();
@@ -336,19 +406,19 @@ mod tests {
         // Another process, e.g. after a restart.
         let again = book(folder.path());
         assert_eq!(
-            again.check(&created.token, 200),
+            again.check(&created.token, PEER, 200),
             Err(EnrolmentReason::NotRecorded),
             "not read yet"
         );
         again.refresh().await;
-        again.check(&created.token, 200).unwrap();
+        again.check(&created.token, PEER, 200).unwrap();
         again.used(&created.view.id, 250);
         again.flush().await;
         tokens.refresh().await;
         assert_eq!(tokens.list().unwrap()[0].last_used_ms, Some(250_000));
         tokens.revoke(&created.view.id).await.unwrap();
         assert_eq!(
-            tokens.check(&created.token, 200),
+            tokens.check(&created.token, PEER, 200),
             Err(EnrolmentReason::TokenInvalid)
         );
         assert!(matches!(

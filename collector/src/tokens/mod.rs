@@ -12,4 +12,4 @@ mod view;
 
 pub use book::{JoinTokenBook, TokenError, keep_tokens};
 pub use store::TokenStore;
-pub use view::{CreatedToken, JoinTokenView, TokenCreation};
+pub use view::{CreatedToken, JoinTokenView, RefusedTokenView, TokenCreation};

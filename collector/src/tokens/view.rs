@@ -1,10 +1,13 @@
 //! Tokens in the API.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use virtfleet_collector_core::{
-    join_token::{JoinToken, JoinTokenId},
+    enrolment::EnrolmentReason,
+    join_token::{JoinToken, JoinTokenId, TokenRefusal},
     pull_result::UnixMs,
 };
 use virtfleet_wire::{ids::ClusterName, settings::Span};
@@ -26,6 +29,34 @@ pub struct JoinTokenView {
     pub expires_ms: UnixMs,
     /// Last enrolment with it.
     pub last_used_ms: Option<UnixMs>,
+    /// Refusals since the start of the collector that accepts agents.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedTokenView>,
+}
+
+/// Refusals of a join token.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusedTokenView {
+    /// Number of refusals.
+    pub count: u64,
+    /// Reason of the last one.
+    pub last_reason: EnrolmentReason,
+    /// The address from which the agent had connected then.
+    pub last_address: IpAddr,
+    /// When.
+    pub last_ms: UnixMs,
+}
+
+impl From<TokenRefusal> for RefusedTokenView {
+    fn from(refusal: TokenRefusal) -> Self {
+        Self {
+            count: refusal.count,
+            last_reason: refusal.reason,
+            last_address: refusal.address,
+            last_ms: refusal.at.saturating_mul(1000),
+        }
+    }
 }
 
 impl From<&JoinToken> for JoinTokenView {
@@ -38,6 +69,7 @@ impl From<&JoinToken> for JoinTokenView {
             created_ms: ms(token.created),
             expires_ms: ms(token.expires),
             last_used_ms: token.last_used.map(ms),
+            refused: None,
         }
     }
 }

@@ -106,6 +106,9 @@ fn a_stolen_token_is_worthless_from_another_address() {
     let elsewhere = create(&kit, &guest.cluster, &["--from", "192.0.2.0/24"]);
     let thief = run(&kit, &guest, &elsewhere);
     until_refused(&kit, "token_address");
+    // An admin sees it without a log.
+    let list = kit.kit.ctl(&["token", "list"]);
+    assert!(list.contains("(token_address from 127.0.7.7)"), "{list}");
     assert_eq!(
         (thief.requests(), thief.accepted()),
         (0, 0),

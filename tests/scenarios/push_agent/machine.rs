@@ -2,11 +2,12 @@
 
 use anyhow::{Result, ensure};
 use virtfleet_tests::{
-    dns::NetNs,
+    bins,
+    dns::{NetNs, Resolver},
     guest::Suite,
     machine::{Machine, Options, Root, play},
     pki::Authority,
-    wait,
+    skip, wait,
 };
 
 use super::stage::SOON;
@@ -20,6 +21,12 @@ s = socket.create_server((\"127.0.0.1\", 10913)); held = []\n\
 while True: held.append(s.accept())'";
 /// The doctor of a user without privileges.
 const DOCTOR: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups virtfleet-agent doctor";
+
+/// What glibc would need to resolve names, in a root whose NSS modules are of another glibc.
+const SEARCHED: &str = "rm -f /etc/resolv.conf; \
+printf 'nameserver 127.0.0.1\\nsearch ns.svc.cluster.local\\noptions ndots:5\\n' >/etc/resolv.conf; \
+echo 'hosts: files mymachines resolve [!UNAVAIL=return] myhostname dns' >/etc/nsswitch.conf; \
+sed -i 's/localhost:10913/relay:10913/' /etc/virtfleet/agent.d/50-test.yaml; systemctl restart virtfleet-agent.service";
 
 fn connects(root: &Root) -> Result<()> {
     let network = NetNs::new()?;
@@ -51,8 +58,41 @@ fn connects(root: &Root) -> Result<()> {
     says("the agent connected to localhost:10913 (127.0.0.1:10913)")?;
     let (_, doctor) = machine.try_sh(DOCTOR)?;
     ensure!(!doctor.contains("the join token"), "{doctor}");
+    // A name below a search domain, at a real nameserver.
+    let known = "--address=/relay.ns.svc.cluster.local/127.0.0.1";
+    let _nameserver = Resolver::dnsmasq(&network, "127.0.0.1", &[known])?;
+    machine.sh(SEARCHED)?;
+    says("the agent connected to relay:10913 (127.0.0.1:10913)")?;
+    let maps = machine.sh("cat /proc/$(systemctl show -P MainPID virtfleet-agent.service)/maps")?;
+    ensure!(!maps.contains("libnss_"), "{maps}");
     machine.sh("systemctl stop virtfleet-agent.service; test ! -e /run/virtfleet-agent")?;
     Ok(())
+}
+
+#[test]
+fn tier4_the_static_agent_has_no_code_that_loads_nss_modules() {
+    let test = "tier4_the_static_agent_has_no_code_that_loads_nss_modules";
+    let Some(agent) = skip::need(4, test, bins::static_agent()).unwrap() else {
+        return;
+    };
+    let bytes = std::fs::read(agent).unwrap();
+    for part in ["libnss_", "nsswitch.conf", "getaddrinfo"] {
+        let found = bytes.windows(part.len()).any(|window| window == part.as_bytes());
+        assert!(
+            !found,
+            "{part}: getaddrinfo(3) or getpwnam(3) is linked, see decision 0033"
+        );
+    }
+}
+
+#[test]
+fn tier2_the_agent_connects_within_its_sandbox_on_debian_13() {
+    play(
+        "tier2_the_agent_connects_within_its_sandbox_on_debian_13",
+        Suite::Trixie,
+        connects,
+    )
+    .unwrap();
 }
 
 #[test]

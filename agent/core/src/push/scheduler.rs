@@ -3,7 +3,13 @@
 
 use std::time::Duration;
 
-/// First delay after a failure.
+/// Time over which the first attempts of many agents are spread, as a part of `push.after`.
+const SPREAD_DIVISOR: u32 = 9;
+/// Minimum of that time.
+const MIN_SPREAD: Duration = Duration::from_secs(1);
+/// Maximum of that time. A collector that restarts loses all agents in the same moment.
+const MAX_SPREAD: Duration = Duration::from_secs(10);
+/// First delay after a failure of the first attempt.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// Maximum delay after a failure.
 const MAX_DELAY: Duration = Duration::from_mins(1);
@@ -88,15 +94,36 @@ impl PushScheduler {
     /// The attempt failed, or the connection ended without a pull. `random` spreads the next
     /// attempts of many agents.
     pub fn failed(&mut self, now: Duration, random: u32) {
-        let not_before = now.saturating_add(delay(self.failures, random));
+        let delay = match self.failures.checked_sub(1) {
+            None => full_jitter(self.spread(), random),
+            Some(earlier) => backoff(earlier, random),
+        };
+        self.retry(now.saturating_add(delay));
+    }
+
+    /// The connection ended after at least one pull: the collector may have restarted, and then all
+    /// agents connect again.
+    pub fn ended(&mut self, now: Duration, random: u32) {
+        self.failures = 0;
+        self.failed(now, random);
+    }
+
+    /// The connection ended after the collector had issued the agent's certificate, and the
+    /// collector expects the agent again.
+    pub fn enrolled(&mut self, now: Duration, random: u32) {
+        self.failures = 0;
+        self.retry(now.saturating_add(backoff(0, random)));
+    }
+
+    fn retry(&mut self, not_before: Duration) {
         self.state = ConnectionState::None { not_before };
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The connection ended after at least one pull.
-    pub fn ended(&mut self, now: Duration, random: u32) {
-        self.failures = 0;
-        self.failed(now, random);
+    /// Time over which the first attempts after a connection are spread. An admin who chooses a
+    /// short `push.after` wants a short gap.
+    fn spread(&self) -> Duration {
+        (self.after / SPREAD_DIVISOR).clamp(MIN_SPREAD, MAX_SPREAD)
     }
 
     /// The connection was closed because a collector pulls directly.
@@ -111,12 +138,17 @@ impl PushScheduler {
     }
 }
 
-/// Delay after `failures` earlier failures: it doubles from [`FIRST_DELAY`] to [`MAX_DELAY`], and
+/// Delay after `earlier` earlier failures: it doubles from [`FIRST_DELAY`] to [`MAX_DELAY`], and
 /// `random` decides between half and all of it.
-fn delay(failures: u32, random: u32) -> Duration {
-    let doubled = FIRST_DELAY.saturating_mul(1 << failures.min(MAX_DOUBLINGS));
+fn backoff(earlier: u32, random: u32) -> Duration {
+    let doubled = FIRST_DELAY.saturating_mul(1 << earlier.min(MAX_DOUBLINGS));
     let half = doubled.min(MAX_DELAY) / 2;
-    half + half.mul_f64(f64::from(random) / f64::from(u32::MAX))
+    half + full_jitter(half, random)
+}
+
+/// A time between zero and `all`.
+fn full_jitter(all: Duration, random: u32) -> Duration {
+    all.mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 #[cfg(test)]
@@ -143,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_double_to_a_minute_and_a_used_connection_starts_again() {
+    fn the_first_retry_is_spread_and_delays_double_to_a_minute() {
         let mut push = PushScheduler::new(AFTER, at(0));
         let mut now = at(90);
         let mut waits = Vec::new();
@@ -158,11 +190,35 @@ mod tests {
             waits.push(due.saturating_sub(now).as_secs());
             now = due;
         }
-        assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
+        assert_eq!(waits, [10, 1, 2, 4, 8, 16, 32, 60, 60]);
         assert_eq!(push.next(now), PushAction::Connect);
+        // A used connection starts again.
         push.ended(now, 0);
-        let half = now + Duration::from_millis(500);
-        assert_eq!(push.next(now), PushAction::WaitUntil(half));
+        assert_eq!(push.next(now), PushAction::Connect);
+        push.ended(now, u32::MAX);
+        assert_eq!(push.next(now), PushAction::WaitUntil(now + at(10)));
+    }
+
+    #[test]
+    fn an_enrolled_agent_connects_again_within_a_second() {
+        let mut push = PushScheduler::new(AFTER, at(0));
+        for (random, milliseconds) in [(0, 500), (u32::MAX, 1000)] {
+            assert_eq!(push.next(at(90)), PushAction::Connect);
+            push.enrolled(at(89), random);
+            let due = at(89) + Duration::from_millis(milliseconds);
+            assert_eq!(push.next(at(89)), PushAction::WaitUntil(due.max(at(90))));
+        }
+    }
+
+    #[test]
+    fn the_spread_follows_the_setting_within_bounds() {
+        for (after, spread) in [(1, 1), (45, 5), (90, 10), (3600, 10)] {
+            let mut push = PushScheduler::new(at(after), at(0));
+            assert_eq!(push.next(at(after)), PushAction::Connect);
+            push.ended(at(after), u32::MAX);
+            let due = at(after + spread);
+            assert_eq!(push.next(at(after)), PushAction::WaitUntil(due), "{after}");
+        }
     }
 
     #[test]
@@ -248,7 +304,7 @@ mod tests {
         #[test]
         fn every_delay_is_between_half_and_all(failures in 0u32..100, random in any::<u32>()) {
             let all = Duration::from_secs(1 << failures.min(6)).min(MAX_DELAY);
-            let drawn = delay(failures, random);
+            let drawn = backoff(failures, random);
             prop_assert!(drawn >= all / 2 && drawn <= all, "{drawn:?} of {all:?}");
         }
     }

@@ -90,8 +90,9 @@ fn lookup_at(conf: &ResolvConf, port: u16, name: &str, started: Instant) -> Resu
     let mut failure = LookupError::NoNameserver {
         name: name.to_owned(),
     };
+    let mut nameservers: Vec<IpAddr> = conf.nameservers.iter().take(MAX_NAMESERVERS).copied().collect();
     for candidate in candidates(name, conf) {
-        for nameserver in conf.nameservers.iter().take(MAX_NAMESERVERS) {
+        for nameserver in &nameservers.clone() {
             if started.elapsed() >= LOOKUP_TIMEOUT {
                 return Err(failure);
             }
@@ -115,6 +116,10 @@ fn lookup_at(conf: &ResolvConf, port: u16, name: &str, started: Instant) -> Resu
                         nameserver: *nameserver,
                         reason,
                     };
+                    // Asked last from now on: with several search domains, waiting for a silent
+                    // one each time would use up the whole time.
+                    nameservers.retain(|other| other != nameserver);
+                    nameservers.push(*nameserver);
                 }
             }
         }
@@ -292,6 +297,21 @@ mod tests {
             .unwrap();
         lookup_at(&conf, responder.port, "relay", started).unwrap_err();
         assert!(now.elapsed() < QUERY_TIMEOUT * 2, "one query");
+    }
+
+    #[test]
+    fn a_silent_nameserver_delays_a_lookup_once() {
+        let silent = Responder::start(("127.0.0.1", 0), Some(Behavior::Silent), None);
+        let second = ("127.0.0.2", silent.port);
+        let _other = Responder::start(second, Some(Behavior::Code(3)), None);
+        let conf = conf("nameserver 127.0.0.1\nnameserver 127.0.0.2\nsearch a b c d e f\n");
+        let started = Instant::now();
+        let error = lookup_at(&conf, silent.port, "relay", started).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "relay has no address, says nameserver 127.0.0.2"
+        );
+        assert!(started.elapsed() < QUERY_TIMEOUT * 2, "{:?}", started.elapsed());
     }
 
     #[test]

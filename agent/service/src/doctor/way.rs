@@ -1,6 +1,10 @@
 //! How collectors reach this agent: one line, and one for the join token.
 
-use virtfleet_agent_core::push::{WayInUse, describe, record::WayRecord, way_in_use};
+use virtfleet_agent_core::push::{
+    WayInUse, describe,
+    record::{PushFailureReason, WayRecord},
+    way_in_use,
+};
 
 use super::{CheckResult, Seen};
 
@@ -29,13 +33,8 @@ fn of(record: &WayRecord, expects_collectors: bool, now: u64) -> Vec<CheckResult
     let mut lines = vec![match (way_in_use(record, now), &record.collector) {
         (WayInUse::Direct | WayInUse::Push | WayInUse::Waiting, _) => CheckResult::ok(WHAT, detail),
         (WayInUse::Trying | WayInUse::NotPulled, Some(collector)) => {
-            // `host:port`, as the settings have it.
-            let (host, port) = collector.rsplit_once(':').unwrap_or((collector, "10913"));
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            let next = format!(
-                "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: virtfleetctl vm"
-            );
-            CheckResult::warn(WHAT, detail, next)
+            let reason = record.failure.as_ref().map(|failure| failure.reason);
+            CheckResult::warn(WHAT, detail, next_command(collector, reason))
         }
         (WayInUse::Trying | WayInUse::NotPulled, None) if !expects_collectors => {
             CheckResult::ok(WHAT, "none expected: server.tls.clientCA is not set")
@@ -56,9 +55,40 @@ fn of(record: &WayRecord, expects_collectors: bool, now: u64) -> Vec<CheckResult
     lines
 }
 
+/// What to run after a failure of the connection to `collector`, which is `host:port`.
+fn next_command(collector: &str, reason: Option<PushFailureReason>) -> String {
+    let (host, port) = collector.rsplit_once(':').unwrap_or((collector, "10913"));
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    match reason {
+        Some(PushFailureReason::Resolve) => format!("getent hosts {host}; cat /etc/resolv.conf"),
+        Some(PushFailureReason::Refused) => format!(
+            "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: \
+             virtfleet-collector doctor (line ingest.address)"
+        ),
+        Some(PushFailureReason::Timeout | PushFailureReason::Unreachable) => format!(
+            "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; ip route; on the infra cluster: \
+             kubectl get networkpolicy -A (push.yaml, push-egress.yaml)"
+        ),
+        // A collector is the TLS client: it sends a ClientHello at once.
+        Some(PushFailureReason::Tls | PushFailureReason::Unauthorized) => format!(
+            "timeout 5 bash -c 'head -c 3 </dev/tcp/{host}/{port}' | od -An -tx1 (a collector or its relay: \
+             16 03 01; nothing: no collector is ready; else another service); then compare \
+             server.tls.clientCA with virtfleetctl ca status"
+        ),
+        Some(PushFailureReason::Unused) => {
+            "on the infra cluster: virtfleetctl token list; virtfleetctl findings; \
+                                            the collector's log"
+                .to_owned()
+        }
+        None => format!(
+            "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: virtfleetctl vm"
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use virtfleet_agent_core::push::record::{LastPull, PushState};
+    use virtfleet_agent_core::push::record::{LastPull, PushFailure, PushState};
 
     use super::*;
     use crate::doctor::{CheckStatus, check, tests::healthy};
@@ -118,6 +148,28 @@ mod tests {
             "{}",
             trying[1].1
         );
+    }
+
+    #[test]
+    fn each_failure_has_its_next_command() {
+        for reason in PushFailureReason::ALL {
+            let part = match reason {
+                PushFailureReason::Resolve => "→ getent hosts relay.example;",
+                PushFailureReason::Refused => "virtfleet-collector doctor",
+                PushFailureReason::Timeout | PushFailureReason::Unreachable => "push-egress.yaml",
+                PushFailureReason::Tls | PushFailureReason::Unauthorized => {
+                    "head -c 3 </dev/tcp/relay.example/1'"
+                }
+                PushFailureReason::Unused => "virtfleetctl token list",
+            };
+            let found = lines(|record, now| {
+                record.collector = Some("relay.example:1".to_owned());
+                record.push = PushState::Waiting { next: now + 3 };
+                record.failure = Some(PushFailure::new(now, reason, "the message"));
+            });
+            assert!(found[0].1.contains(part), "{part}: {}", found[0].1);
+            assert!(found[0].1.contains("the message"), "{}", found[0].1);
+        }
     }
 
     #[test]

@@ -15,7 +15,10 @@ use virtfleet_runtime::{
 };
 use virtfleet_wire::{host_port::HostPort, settings::PushSettings};
 
-use super::{WayTracker, tracker::now};
+use super::{
+    WayTracker,
+    tracker::{ConnectionUse, now},
+};
 use crate::server::Routes;
 
 /// Maximum time until the collector's first byte: it may have to handle many agents.
@@ -51,7 +54,7 @@ impl Pusher {
             new_connections: 1,
             connections_per_peer: 1,
             first_byte_timeout: FIRST_BYTE_TIMEOUT,
-            idle_timeout: push.after.0.saturating_mul(3).max(MIN_IDLE_TIMEOUT),
+            idle_timeout: idle_timeout(push.after.0),
             ..limits
         };
         Some(Self {
@@ -86,7 +89,8 @@ impl Pusher {
                     let result = self.connect(&mut scheduler, &mut pulls, start, &shutdown).await;
                     match result {
                         Ok(ConnectionUse::Pulled) => scheduler.ended(start.elapsed(), random()),
-                        Ok(ConnectionUse::Closed) => scheduler.closed(start.elapsed()),
+                        Ok(ConnectionUse::Enrolled) => scheduler.enrolled(start.elapsed(), random()),
+                        Ok(ConnectionUse::Abandoned) => scheduler.closed(start.elapsed()),
                         Err(failure) => {
                             self.tracker.failed(failure.reason, &failure.message);
                             scheduler.failed(start.elapsed(), random());
@@ -122,7 +126,7 @@ impl Pusher {
         // there are never two.
         let dialling = tokio::task::spawn_blocking(move || dial(&roots, &collector));
         let dialled = tokio::select! {
-            () = shutdown.graceful.cancelled() => return Ok(ConnectionUse::Closed),
+            () = shutdown.graceful.cancelled() => return Ok(ConnectionUse::Abandoned),
             dialled = dialling => dialled,
         };
         let stream = dialled.map_err(|_| Failure {
@@ -136,7 +140,7 @@ impl Pusher {
         let peer = stream.peer_addr().map_err(failed)?;
         note(scheduler, pulls, start);
         if scheduler.next(start.elapsed()) == PushAction::Close {
-            return Ok(ConnectionUse::Closed);
+            return Ok(ConnectionUse::Abandoned);
         }
         self.tracker.state(PushState::Connected {
             since: now(),
@@ -162,13 +166,10 @@ impl Pusher {
             }
         };
         if close.graceful.is_cancelled() {
-            return Ok(ConnectionUse::Closed);
+            return Ok(ConnectionUse::Abandoned);
         }
         match end {
-            ConnectionEnd::Served | ConnectionEnd::Aborted if self.tracker.uses() > 0 => {
-                Ok(ConnectionUse::Pulled)
-            }
-            ConnectionEnd::Served | ConnectionEnd::Aborted => Err(Failure {
+            ConnectionEnd::Served | ConnectionEnd::Aborted => self.tracker.used().ok_or_else(|| Failure {
                 reason: PushFailureReason::Unused,
                 message: format!(
                     "{peer} closed the connection without a pull; the collector's log has the reason"
@@ -186,15 +187,12 @@ impl Pusher {
     }
 }
 
-type DirectPulls = watch::Receiver<Option<Instant>>;
-
-/// How a connection was used.
-enum ConnectionUse {
-    /// For at least one pull, or to enrol the agent.
-    Pulled,
-    /// The agent closed it, or gave up the attempt.
-    Closed,
+/// Time without a request until the agent closes the connection.
+fn idle_timeout(after: Duration) -> Duration {
+    after.saturating_mul(3).max(MIN_IDLE_TIMEOUT)
 }
+
+type DirectPulls = watch::Receiver<Option<Instant>>;
 
 /// Why a connection led to no pull.
 struct Failure {
@@ -227,4 +225,20 @@ fn note(scheduler: &mut PushScheduler, pulls: &mut DirectPulls, start: Instant) 
 fn random() -> u32 {
     let [a, b, c, d, ..] = random_bytes();
     u32::from_ne_bytes([a, b, c, d])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_connection_is_kept_for_three_minutes_or_three_times_after() {
+        for (after, idle) in [(1, 180), (60, 180), (90, 270), (3600, 10_800)] {
+            assert_eq!(
+                idle_timeout(Duration::from_secs(after)),
+                Duration::from_secs(idle)
+            );
+        }
+        assert_eq!(idle_timeout(Duration::MAX), Duration::MAX);
+    }
 }

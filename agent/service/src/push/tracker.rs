@@ -28,6 +28,17 @@ pub enum PullWay {
     Push,
 }
 
+/// How a connection of the agent was used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ConnectionUse {
+    /// For at least one pull.
+    Pulled,
+    /// Only to issue the agent's certificate.
+    Enrolled,
+    /// The agent closed it, or gave up the attempt.
+    Abandoned,
+}
+
 /// Who pulled last, and the state of the connection. Clones share it.
 #[derive(Debug, Clone)]
 pub struct WayTracker(Arc<Shared>);
@@ -44,8 +55,8 @@ struct Shared {
 struct Tracked {
     record: WayRecord,
     counters: PushCounters,
-    /// Pulls and issued certificates over the connection that is open.
-    uses: u64,
+    /// How the connection that is open was used so far.
+    used: Option<ConnectionUse>,
     /// When the record was stored last, in seconds since the guest booted.
     stored_at: u64,
     not_stored: bool,
@@ -67,7 +78,7 @@ impl WayTracker {
                     ..WayRecord::default()
                 },
                 counters: PushCounters::default(),
-                uses: 0,
+                used: None,
                 stored_at: 0,
                 not_stored: false,
             }),
@@ -93,6 +104,10 @@ impl WayTracker {
     pub fn pulled(&self, way: PullWay, peer: IpAddr) {
         self.contacted(way);
         let mut tracked = self.lock();
+        let is_first_use = way == PullWay::Push && tracked.used != Some(ConnectionUse::Pulled);
+        if way == PullWay::Push {
+            tracked.used = Some(ConnectionUse::Pulled);
+        }
         let pull = LastPull {
             at: now(),
             peer: peer.to_canonical().to_string(),
@@ -106,7 +121,7 @@ impl WayTracker {
             tracked.record.push = PushState::Idle;
         }
         // A pull over the connection follows the record of the connection.
-        let is_first = before.is_none() || way == PullWay::Push && tracked.uses == 1;
+        let is_first = before.is_none() || is_first_use;
         let is_news = tracked.record.failure.take().is_some() || is_first;
         if is_news || now().saturating_sub(tracked.stored_at) >= STORE_INTERVAL {
             self.store(&mut tracked);
@@ -117,7 +132,7 @@ impl WayTracker {
     pub fn contacted(&self, way: PullWay) {
         match way {
             PullWay::Direct => drop(self.0.direct.send_replace(Some(Instant::now()))),
-            PullWay::Push => self.lock().uses += 1,
+            PullWay::Push => drop(self.lock().used.get_or_insert(ConnectionUse::Enrolled)),
         }
     }
 
@@ -145,7 +160,7 @@ impl WayTracker {
                 PushState::Connecting => tracked.counters.attempts += 1,
                 PushState::Connected { .. } => {
                     tracked.counters.connections += 1;
-                    tracked.uses = 0;
+                    tracked.used = None;
                 }
                 PushState::Idle | PushState::Waiting { .. } => {}
             }
@@ -153,9 +168,9 @@ impl WayTracker {
         });
     }
 
-    /// How often the open connection was used for a pull or an enrolment.
-    pub(super) fn uses(&self) -> u64 {
-        self.lock().uses
+    /// How the last connection was used; none if it was not.
+    pub(super) fn used(&self) -> Option<ConnectionUse> {
+        self.lock().used
     }
 
     pub(super) fn failed(&self, reason: PushFailureReason, message: &str) {

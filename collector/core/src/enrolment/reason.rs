@@ -185,14 +185,14 @@ impl EnrolmentReason {
                  journalctl -u virtfleet-agent"
             }
             Self::SecondKey => {
-                "if the agent lost its key (a restored or rewritten disk): virtfleetctl enrolment reset {vm}; otherwise \
+                "if the agent lost its key (a restored or rewritten disk): virtfleetctl vm reset {vm}; otherwise \
                  find the program that answers on the agent's port"
             }
             Self::KeyOfAnotherVm => {
                 "the guest has the key of another VM and does not replace it: upgrade the agent, or remove its \
                  state directory in the guest"
             }
-            Self::Revoked => "to let the VM enrol again: virtfleetctl enrolment reset {vm}",
+            Self::Revoked => "to let the VM enrol again: virtfleetctl vm reset {vm}",
             Self::CertificateDenied => {
                 "wait until the agent has a new certificate; if it gets none, its log has the reason (in the guest: \
                  journalctl -u virtfleet-agent)"

@@ -85,6 +85,11 @@ impl FleetIndex {
         members.take(max).cloned().collect()
     }
 
+    /// Number of VMs in the inventory.
+    pub fn vm_count(&self) -> usize {
+        self.store.vms.len()
+    }
+
     /// Other VMs at an address; none if `key` is not there itself.
     pub(super) fn sharers_at(&self, key: &VmKey, address: IpAddr) -> Option<Vec<VmKey>> {
         let mut found = self.vms_at(address);

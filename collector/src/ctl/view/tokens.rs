@@ -15,7 +15,15 @@ use crate::{
 
 pub(in crate::ctl) fn tokens(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
     let list: List<JoinTokenView> = answer.read()?;
-    let mut table = Table::new(&["ID", "CLUSTER", "VALID-FOR", "FROM", "LAST-USED", "CREATED"]);
+    let mut table = Table::new(&[
+        "ID",
+        "CLUSTER",
+        "VALID-FOR",
+        "FROM",
+        "LAST-USED",
+        "REFUSED",
+        "CREATED",
+    ]);
     for token in &list.items {
         let (valid_for, tone) = valid_for(token, options.now);
         table.rows.push(vec![
@@ -24,6 +32,7 @@ pub(in crate::ctl) fn tokens(answer: &ApiResponse, options: &ViewOptions) -> Res
             Cell::toned(valid_for, tone),
             Cell::new(from(token)),
             Cell::maybe(token.last_used_ms.map(|at| since(options.now, at))),
+            refused(token),
             Cell::new(since(options.now, token.created_ms)),
         ]);
     }
@@ -51,6 +60,16 @@ fn from(token: &JoinTokenView) -> String {
     }
     let networks: Vec<_> = token.networks.iter().map(ToString::to_string).collect();
     networks.join(",")
+}
+
+/// Number, last reason and source address.
+fn refused(token: &JoinTokenView) -> Cell {
+    let Some(refused) = &token.refused else {
+        return Cell::maybe(None::<String>);
+    };
+    let reason = refused.last_reason.as_str();
+    let text = format!("{} ({reason} from {})", refused.count, refused.last_address);
+    Cell::toned(text, Tone::Warn)
 }
 
 fn valid_for(token: &JoinTokenView, now: u64) -> (String, Tone) {

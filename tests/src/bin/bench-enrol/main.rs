@@ -6,8 +6,10 @@
 //! ```
 //!
 //! Beside it: how many certificates the authority alone signs, and the memory of the real agent.
+//! Then the same for agents that connect to the collector.
 
 mod agent;
+mod push;
 
 use std::{
     fs,
@@ -39,7 +41,7 @@ use virtfleet_tests::{
 use virtfleet_wire::{enrolment::Nonce, ids::VmKey};
 
 /// Measure the enrolment of many agents.
-#[derive(Debug, Parser)]
+#[derive(Debug, Clone, Parser)]
 #[command(name = "bench-enrol")]
 struct Arguments {
     /// Simulated agents.
@@ -51,6 +53,9 @@ struct Arguments {
     /// VMs that are added one by one, to measure how soon each is joined.
     #[arg(long, default_value_t = 20)]
     added: usize,
+    /// Only agents that connect to the collector.
+    #[arg(long)]
+    push_only: bool,
 }
 
 /// A listener, and the collector's connection.
@@ -72,12 +77,17 @@ struct Bench {
     api: SocketAddr,
     port: u16,
     plan: Plan,
+    /// Further settings of the collector.
+    settings: String,
 }
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
     let folder = tempfile::tempdir()?;
     let (limit, agents) = (sim::raise_file_limit()?, arguments.guests + arguments.added);
+    if arguments.push_only {
+        return push::run(&arguments, limit);
+    }
     let needed = FILES_PER_AGENT * agents as u64 + OTHER_FILES;
     ensure!(
         limit >= needed,
@@ -96,20 +106,18 @@ fn main() -> Result<()> {
     let bench = Bench {
         folder: folder.path().to_owned(),
         api: ports::free()?,
-        arguments,
+        arguments: arguments.clone(),
         port,
         plan,
+        settings: String::new(),
     };
-    bench.run()
+    bench.run()?;
+    push::run(&arguments, limit)
 }
 
 impl Bench {
     fn run(&self) -> Result<()> {
-        // The first start creates the authority that the agents trust.
-        fs::create_dir_all(self.folder.join("manifests"))?;
-        let first = self.collector("24h")?;
-        Self::stop(first)?;
-        let host = AgentHost::new(&self.folder.join("ca/clients.crt"))?;
+        let host = self.create_authority()?;
         let (fleet, added) = self.plan.guests.split_at(self.arguments.guests);
         let agents = fleet
             .iter()
@@ -127,6 +135,14 @@ impl Bench {
         self.join(&host, added, &mut table)?;
         self.renew(collector, &agents, &mut table)?;
         say(&format!("\n{}", table.render()))
+    }
+
+    /// Starts the collector once, which creates the authority that the agents trust.
+    fn create_authority(&self) -> Result<AgentHost> {
+        fs::create_dir_all(self.folder.join("manifests"))?;
+        let first = self.collector("24h")?;
+        Self::stop(first)?;
+        AgentHost::new(&self.folder.join("ca/clients.crt"))
     }
 
     fn enrol(&self, agents: &[RunningAgent], table: &mut Table) -> Result<Process> {
@@ -359,8 +375,8 @@ enrolment:
   trustDomain: {TRUST_DOMAIN}
   lifetime: {lifetime}
   folder: {root}/ca
-",
-            self.api, self.port
+{}",
+            self.api, self.port, self.settings
         );
         let path = self.folder.join("collector.yaml");
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;

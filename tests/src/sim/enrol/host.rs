@@ -37,6 +37,7 @@ use super::{
     disk::{AgentDisk, provider},
     fault::EnrolFault,
     protocol::AgentState,
+    push::{self, PushPace, PushTo},
 };
 use crate::{
     sim::{
@@ -51,10 +52,8 @@ use crate::{
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Timeout of the TLS handshake, as the real agent has.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause before each connection that an agent opens. The real agent waits longer.
-const PUSH_PAUSE: Duration = Duration::from_millis(200);
-/// An agent that was dialled within this time opens no connection.
-const PUSH_AFTER: Duration = Duration::from_secs(4);
+/// Pause between two checks whether an agent that connects accepts connections, too.
+const REACHABLE_POLL: Duration = Duration::from_millis(200);
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -86,15 +85,6 @@ pub struct AgentSpec {
     pub token: Option<String>,
     /// The file of the kubelet that vouches for its key, in PEM.
     pub kubelet: Option<String>,
-}
-
-/// A collector, or a relay, to which an agent connects.
-#[derive(Debug, Clone, Copy)]
-pub struct PushTo {
-    /// The collector's `ingest.address`, or that of a relay.
-    pub collector: SocketAddr,
-    /// The address from which it connects.
-    pub source: IpAddr,
 }
 
 impl AgentSpec {
@@ -136,7 +126,21 @@ impl AgentSpec {
     /// The same from another source address.
     #[must_use]
     pub fn pushing_from(mut self, collector: SocketAddr, source: IpAddr) -> Self {
-        self.push = Some(PushTo { collector, source });
+        let pace = PushPace::Quick;
+        self.push = Some(PushTo {
+            collector,
+            source,
+            pace,
+        });
+        self
+    }
+
+    /// The same, which connects when the real agent would.
+    #[must_use]
+    pub fn at_real_pace(mut self, seed: u64) -> Self {
+        if let Some(push) = &mut self.push {
+            push.pace = PushPace::Real(seed);
+        }
         self
     }
 
@@ -180,9 +184,24 @@ impl RunningAgent {
         self.state.reachable.store(true, Ordering::Relaxed);
     }
 
+    /// Lets requests for the page wait, or no longer.
+    pub fn hold_pages(&self, holds: bool) {
+        self.state.holds_pages.store(holds, Ordering::Relaxed);
+    }
+
+    /// Number of requests for the page so far that had to wait.
+    pub fn held_pages(&self) -> u64 {
+        self.state.held_pages.load(Ordering::Relaxed)
+    }
+
     /// Number of connections so far that it opened itself.
     pub fn pushes(&self) -> u64 {
         self.state.pushes.load(Ordering::Relaxed)
+    }
+
+    /// Number of answered requests for a report so far.
+    pub fn reports(&self) -> u64 {
+        self.state.reports.load(Ordering::Relaxed)
     }
 
     /// Number of connections so far, of anybody.
@@ -311,46 +330,22 @@ async fn serve(place: AgentPlace, agent: Arc<ServedAgent>) {
         AgentPlace::Pushing(push, address) => {
             let listening = async {
                 while !agent.state.reachable.load(Ordering::Relaxed) {
-                    tokio::time::sleep(PUSH_PAUSE).await;
+                    tokio::time::sleep(REACHABLE_POLL).await;
                 }
                 if let Ok(listener) = listen(address) {
                     accept(listener, Arc::clone(&agent)).await;
                 }
             };
-            tokio::join!(listening, connect(push, Arc::clone(&agent)));
-        }
-    }
-}
-
-/// Connects to the collector repeatedly, while no collector dials the agent.
-async fn connect(push: PushTo, agent: Arc<ServedAgent>) {
-    loop {
-        tokio::time::sleep(PUSH_PAUSE).await;
-        if agent.state.is_dialled(PUSH_AFTER) {
-            continue;
-        }
-        let Ok(stream) = dial(push).await else { continue };
-        agent.state.pushes.fetch_add(1, Ordering::Relaxed);
-        let dialled = async {
-            while !agent.state.is_dialled(PUSH_AFTER) {
-                tokio::time::sleep(PUSH_PAUSE).await;
+            let (served, state) = (Arc::clone(&agent), Arc::clone(&agent.state));
+            let serve = move |stream| connection(stream, Arc::clone(&served), false);
+            match push.pace {
+                PushPace::Quick => {
+                    tokio::join!(listening, push::connect(push, state, serve));
+                }
+                PushPace::Real(seed) => push::connect_as_real(push, seed, state, serve).await,
             }
-        };
-        tokio::select! {
-            () = connection(stream, Arc::clone(&agent), false) => {}
-            () = dialled => {}
         }
     }
-}
-
-async fn dial(push: PushTo) -> std::io::Result<TcpStream> {
-    let socket = if push.source.is_ipv4() {
-        TcpSocket::new_v4()
-    } else {
-        TcpSocket::new_v6()
-    }?;
-    socket.bind(SocketAddr::new(push.source, 0))?;
-    socket.connect(push.collector).await
 }
 
 async fn accept(listener: TcpListener, agent: Arc<ServedAgent>) {
@@ -438,8 +433,14 @@ impl ServedAgent {
                 }
             }
             _ if !is_enrolled => answer(StatusCode::FORBIDDEN, "text/plain", "not enrolled\n".into()),
-            "/v1/report" => answer(StatusCode::OK, "application/json", self.report()),
-            "/metrics" => answer(StatusCode::OK, CONTENT_TYPE, self.page()),
+            "/v1/report" => {
+                self.state.reports.fetch_add(1, Ordering::Relaxed);
+                answer(StatusCode::OK, "application/json", self.report())
+            }
+            "/metrics" => {
+                self.state.page_is_released().await;
+                answer(StatusCode::OK, CONTENT_TYPE, self.page())
+            }
             _ => answer(StatusCode::NOT_FOUND, "text/plain", Bytes::new()),
         }
     }

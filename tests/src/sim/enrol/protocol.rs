@@ -20,6 +20,9 @@ use virtfleet_wire::{
 
 use super::{disk::AgentDisk, fault::EnrolFault};
 
+/// Pause between two checks whether the page is released.
+const HOLD_POLL: Duration = Duration::from_millis(20);
+
 /// State of one agent.
 #[derive(Debug)]
 pub(super) struct AgentState {
@@ -42,6 +45,12 @@ pub(super) struct AgentState {
     pub(super) claims: AtomicU64,
     /// Connections that the agent opened.
     pub(super) pushes: AtomicU64,
+    /// Answered requests for a report.
+    pub(super) reports: AtomicU64,
+    /// Whether requests for the page wait.
+    pub(super) holds_pages: AtomicBool,
+    /// Requests for the page that wait.
+    pub(super) held_pages: AtomicU64,
     /// Whether an agent that connects also accepts connections on its address.
     pub(super) reachable: AtomicBool,
     /// The last pull over a connection that the collector opened.
@@ -73,6 +82,9 @@ impl AgentState {
             kubelet: None,
             claims: AtomicU64::new(0),
             pushes: AtomicU64::new(0),
+            reports: AtomicU64::new(0),
+            holds_pages: AtomicBool::new(false),
+            held_pages: AtomicU64::new(0),
             reachable: AtomicBool::new(false),
             dialled: Mutex::new(None),
         }
@@ -93,6 +105,15 @@ impl AgentState {
         let mut digest = Sha256::default();
         digest.update(&self.disk().public_key()?);
         Ok(Some(sign_node_proof(kubelet.as_bytes(), &digest.bytes())?))
+    }
+
+    /// Waits while requests for the page wait.
+    pub(super) async fn page_is_released(&self) {
+        let holds = || self.holds_pages.load(Ordering::Relaxed);
+        self.held_pages.fetch_add(u64::from(holds()), Ordering::Relaxed);
+        while holds() {
+            tokio::time::sleep(HOLD_POLL).await;
+        }
     }
 
     /// Answers a request for its claim.
