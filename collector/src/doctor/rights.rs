@@ -240,45 +240,35 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
         CheckStatus::Warn,
         without,
     );
-    if let Some((namespace, name)) = lease {
-        let (group, without) = (
-            "coordination.k8s.io",
-            "this collector never leads, and writes nothing",
-        );
-        one(
-            "create",
-            group,
-            "leases",
-            namespace,
-            None,
-            CheckStatus::Fail,
-            without,
-        );
-        for verb in ["get", "update"] {
-            one(
-                verb,
-                group,
-                "leases",
-                namespace,
-                Some(name),
-                CheckStatus::Fail,
-                without,
-            );
-        }
-        if let Some(service) = config.leader_election.service.as_deref() {
-            let without = "the Service of the leader leads nowhere: Prometheus and agents cannot use it";
-            for (verb, name) in [("create", None), ("patch", Some(service))] {
-                one(
-                    verb,
-                    "discovery.k8s.io",
-                    "endpointslices",
-                    namespace,
-                    name,
-                    CheckStatus::Fail,
-                    without,
-                );
-            }
-        }
+    if let Some((namespace, lease)) = lease {
+        let service = config.leader_election.service.as_deref();
+        rights.extend(leader_rights(namespace, lease, service));
+    }
+    rights
+}
+
+/// Rights on the Lease, and on the EndpointSlice with the leader's address.
+fn leader_rights(namespace: &str, lease: &str, service: Option<&str>) -> Vec<Right> {
+    let right = |verb, group, resource, name: Option<&str>, without| Right {
+        verb,
+        group,
+        resource,
+        namespace: Some(namespace.to_owned()),
+        name: name.map(str::to_owned),
+        without,
+        status: CheckStatus::Fail,
+    };
+    let without = "this collector never leads, and writes nothing";
+    let of_lease = |verb, name| right(verb, "coordination.k8s.io", "leases", name, without);
+    let mut rights = vec![
+        of_lease("create", None),
+        of_lease("get", Some(lease)),
+        of_lease("update", Some(lease)),
+    ];
+    if service.is_some() {
+        let without = "the Service of the leader leads nowhere: Prometheus and agents cannot use it";
+        let of_slice = |verb, name| right(verb, "discovery.k8s.io", "endpointslices", name, without);
+        rights.extend([of_slice("create", None), of_slice("patch", service)]);
     }
     rights
 }
