@@ -19,6 +19,16 @@ mod programs;
 /// The policies for a relay that serves both directions.
 const RELAY: &[&str] = &["infra/networkpolicy.yaml", "relay.yaml", "push.yaml"];
 
+/// What [`RELAY`] allows where nothing else applies.
+const BY_RELAY_ALONE: &str = "collector: relay:10915 vms:* rest:*
+     relay: collector:10913 vm-a:10911 vm-b:10911 dns:53
+     prometheus: collector:10912 relay:10914 vms:* rest:*
+     admin: collector:10912 vms:* rest:*
+     vm-a: collector:10913 relay:10913 vms:* rest:*
+     vm-b: collector:10913 relay:10913 vms:* rest:*
+     other-vm: collector:10913 vms:* rest:*
+     *: vms:* rest:*";
+
 /// The scene without policies, or `None` if the machine cannot run it.
 fn scene(test: &str, tenants: Tenants) -> Option<PolicyScene> {
     skip::need(2, test, policy::needs()).unwrap()?;
@@ -101,6 +111,25 @@ fn tier2_in_kkps_deny_mode_direct_pulls_and_the_relay_need_pull_and_push_egress(
 }
 
 #[test]
+fn tier2_the_shipped_policies_apply_to_ipv6_too() {
+    let tenants = Tenants::Apart;
+    let Some(mut scene) = scene("tier2_the_shipped_policies_apply_to_ipv6_too", tenants) else {
+        return;
+    };
+    scene.use_ipv6();
+    matrix::check_each(&scene, &["foreign collector:10914"], Reach::Open);
+    scene.apply(&tenants.policies(RELAY)).unwrap();
+    matrix::check(&scene, BY_RELAY_ALONE);
+    // Nothing in them is an address, and `pull.yaml` and `push-egress.yaml` open their ports only.
+    scene
+        .apply(&tenants.policies(&["pull.yaml", "push-egress.yaml"]))
+        .unwrap();
+    matrix::check_each(&scene, &["vm-a internet:443"], Reach::EgressDenied);
+    matrix::check_each(&scene, &["foreign vm-a:22"], Reach::IngressDenied);
+    matrix::check_each(&scene, &["collector vm-a:10911"], Reach::Open);
+}
+
+#[test]
 fn tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only() {
     let test = "tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only";
     let tenants = Tenants::Apart;
@@ -120,17 +149,7 @@ fn tier2_each_peer_of_the_shipped_policies_is_needed_and_allows_its_port_only() 
         "admin collector:10912",
     ];
     matrix::check_each_peer_is_needed(&mut scene, &[], &policies, &ways);
-    matrix::check(
-        &scene,
-        "collector: relay:10915 vms:* rest:*
-         relay: collector:10913 vm-a:10911 vm-b:10911 dns:53
-         prometheus: collector:10912 relay:10914 vms:* rest:*
-         admin: collector:10912 vms:* rest:*
-         vm-a: collector:10913 relay:10913 vms:* rest:*
-         vm-b: collector:10913 relay:10913 vms:* rest:*
-         other-vm: collector:10913 vms:* rest:*
-         *: vms:* rest:*",
-    );
+    matrix::check(&scene, BY_RELAY_ALONE);
 
     matrix::check_each(&scene, &["relay collector:10912"], Reach::EgressDenied);
 

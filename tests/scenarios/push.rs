@@ -63,15 +63,15 @@ fn a_page_whose_connection_is_in_use_is_refused_for_the_moment() {
     kit.kit.stop_collector();
     // A page waits for half of the timeout.
     let slow = Beat {
+        interval: Duration::from_secs(6),
         timeout: Duration::from_secs(6),
-        ..crate::enrolment::kit::beat()
     };
     kit.kit.stage.start_collector(slow).unwrap();
     let agent = kit.push(&guest);
     kit.until_way(&guest, "push");
     agent.hold_pages(true);
     let (collector, path) = (
-        kit.kit.stage.own_address(),
+        kit.kit.stage.api,
         format!("/vm/{}/{}/metrics", guest.cluster, guest.name),
     );
     let get = move |path: &str| {

@@ -13,6 +13,7 @@ mod changes;
 pub mod cli;
 mod client;
 mod cluster;
+mod connection_args;
 mod console;
 mod direct;
 mod enrolment;

@@ -18,9 +18,9 @@ const FIRST_BYTE_TIMEOUT: Duration = Duration::from_secs(3);
 /// First byte of a TLS handshake record (RFC 8446, 5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 
-/// Results for `ingest`. Whether agents reach the port is known only to them; the next command says
-/// how to ask one.
-pub(super) fn check(config: &CollectorConfig) -> Vec<CheckResult> {
+/// Results for `ingest`; `open_files` is the limit. Whether agents reach the port is known only to
+/// them.
+pub(super) fn check(config: &CollectorConfig, open_files: Option<u64>) -> Vec<CheckResult> {
     let Some(ingest) = &config.ingest else {
         let detail = "not set: agents that the collector cannot dial cannot connect to it";
         return vec![CheckResult::ok("ingest", detail)];
@@ -30,7 +30,7 @@ pub(super) fn check(config: &CollectorConfig) -> Vec<CheckResult> {
         other => port::result(WHAT, &ingest.address, other),
     }];
     let is_tight = |limit: u64| limit < u64::from(ingest.max_connections);
-    if let Some(limit) = super::open_file_limit().filter(|limit| is_tight(*limit)) {
+    if let Some(limit) = open_files.filter(|limit| is_tight(*limit)) {
         results.push(CheckResult::warn(
             "ingest.maxConnections",
             format!(
@@ -143,21 +143,26 @@ mod tests {
     #[test]
     fn a_port_that_another_program_has_fails_and_a_free_one_is_ok() {
         let mut config = CollectorConfig::default();
-        assert_eq!(check(&config)[0].status, CheckStatus::Ok);
+        assert_eq!(check(&config, None)[0].status, CheckStatus::Ok);
         let held = TcpListener::bind("127.0.0.1:0").unwrap();
         config.ingest = Some(IngestSettings {
             address: held.local_addr().unwrap().to_string(),
             max_connections: 1,
             ..IngestSettings::default()
         });
-        let found = check(&config);
+        let found = check(&config, Some(1));
         assert_eq!(
             (found[0].status, found[0].what.as_str()),
             (CheckStatus::Fail, WHAT)
         );
         drop(held);
-        let found = check(&config);
+        let found = check(&config, Some(1));
         assert_eq!(found[0].status, CheckStatus::Ok, "{found:?}");
         assert_eq!(found.len(), 2, "the line of enrolment: {found:?}");
+        let found = check(&config, Some(0));
+        assert_eq!(
+            (found[1].status, found[1].what.as_str()),
+            (CheckStatus::Warn, "ingest.maxConnections")
+        );
     }
 }

@@ -83,13 +83,8 @@ pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
     results.push(port::check("server.address", &config.server.address));
     let probes = config.server.probe_address.as_deref();
     results.extend(probes.map(|address| port::check("server.probeAddress", address)));
-    results.extend(ingest::check(config));
+    results.extend(ingest::check(config, raise_file_limit().ok()));
     results
-}
-
-/// The limit on open files, if it is known.
-fn open_file_limit() -> Option<u64> {
-    raise_file_limit().ok()
 }
 
 /// The limit of this process, which is that of the collector if both are started in the same way.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use virtfleet_tests::policy::{Manifest, NetworkPolicy, Place, Pod, PodNamespace};
+use virtfleet_tests::policy::{Manifest, NetworkPolicy, Place, Pod, PodNamespace, ipv6_of};
 
 /// How the platform divides its namespaces.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -173,9 +173,14 @@ fn parsed(address: &str) -> IpAddr {
 }
 
 fn place(name: &'static str, address: &str, pod: Option<Pod>, ports: &[u16]) -> Place {
+    let address = address.parse::<Ipv4Addr>().unwrap();
+    let pod = pod.map(|mut pod| {
+        pod.addresses.push(ipv6_of(address).into());
+        pod
+    });
     Place {
         name,
-        address: address.parse::<Ipv4Addr>().unwrap(),
+        address,
         pod,
         ports: ports.to_vec(),
     }

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read as _, Write as _},
-    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
 };
 
 use virtfleet_collector_core::connect_head::{self, ConnectRequest};
@@ -22,7 +22,7 @@ use super::{
 };
 
 fn address(scene: &PolicyScene, host: &str, port: u16) -> SocketAddr {
-    SocketAddr::new(IpAddr::V4(scene.address(host).unwrap()), port)
+    SocketAddr::new(scene.address(host).unwrap(), port)
 }
 
 fn listen(scene: &PolicyScene, host: &str, port: u16) -> TcpListener {

@@ -19,5 +19,5 @@ mod selector;
 pub use document::{Direction, IpBlock, NetworkPolicy, PolicyPeer, PolicyRule, Protocol, read_policies};
 pub use manifests::Manifest;
 pub use pod::{ContainerPort, Pod, PodNamespace};
-pub use scene::{NODE, Place, PolicyScene, Reach, needs};
+pub use scene::{NODE, Place, PolicyScene, Reach, ipv6_of, needs};
 pub use selector::{LabelSelector, Labels};

@@ -1,9 +1,10 @@
 //! Network namespaces that stand for pods, on one bridge, with the policies as rules of nftables.
+//! Each has an IPv4 address and the IPv6 address that [`ipv6_of`] derives from it.
 
 use std::{
     collections::BTreeMap,
     fs, io,
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     time::Duration,
 };
 
@@ -49,7 +50,7 @@ pub enum Reach {
 struct Host {
     place: Place,
     network: NetNs,
-    listeners: BTreeMap<u16, TcpListener>,
+    listeners: BTreeMap<SocketAddr, TcpListener>,
     /// Rules that are loaded.
     loaded: String,
 }
@@ -59,6 +60,12 @@ struct Host {
 pub struct PolicyScene {
     hosts: Vec<Host>,
     node: NetNs,
+    over_ipv6: bool,
+}
+
+/// The IPv6 address of a host with this IPv4 address (RFC 4193).
+pub fn ipv6_of(address: Ipv4Addr) -> Ipv6Addr {
+    Ipv6Addr::from_bits((0xfd00 << 112) | u128::from(address.to_bits()))
 }
 
 /// Requires what a scene needs, for [`skip::need`].
@@ -90,6 +97,16 @@ fn load(network: &NetNs, rules: &str) -> Result<()> {
         .map(drop)
 }
 
+/// Lines of `ip` that give a link both addresses. Everything is on the link, so that hosts may have
+/// any address.
+fn addresses(address: Ipv4Addr, link: &str) -> String {
+    let ipv6 = ipv6_of(address);
+    format!(
+        "address add {address}/32 dev {link}\nroute add default dev {link}\n\
+         address add {ipv6}/128 dev {link} nodad\nroute add ::/0 dev {link}\n"
+    )
+}
+
 impl Host {
     /// Creates the host's namespace, with a link to the node's bridge.
     fn start(place: Place, node: &NetNs, index: usize) -> Result<Self> {
@@ -105,17 +122,23 @@ impl Host {
         // Everything is on the link, so that hosts may have any address.
         ip(
             &network,
-            format!("address add {address}/32 dev eth0\nlink set eth0 up\nroute add default dev eth0\n"),
+            format!("link set eth0 up\n{}", addresses(address, "eth0")),
         )?;
         let listeners = network.run(|| {
             // Without it the kernel limits the rate of the errors for denied connections.
             fs::write("/proc/sys/net/ipv4/icmp_ratemask", "0").context("icmp_ratemask")?;
-            let listen = |port: &u16| -> Result<_> {
-                let listener = TcpListener::bind((address, *port))?;
+            fs::write("/proc/sys/net/ipv6/icmp/ratelimit", "0").context("ratelimit of ICMPv6")?;
+            let listen = |address: SocketAddr| -> Result<_> {
+                let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
-                Ok((*port, listener))
+                Ok((address, listener))
             };
-            let listeners = place.ports.iter().map(listen);
+            let families: [IpAddr; 2] = [address.into(), ipv6_of(address).into()];
+            let all = place.ports.iter().flat_map(|port| {
+                let port = *port;
+                families.map(|address| SocketAddr::new(address, port))
+            });
+            let listeners = all.map(listen);
             listeners.collect::<Result<_>>().context("listen")
         })??;
         Ok(Self {
@@ -134,8 +157,8 @@ impl PolicyScene {
         ip(
             &node,
             format!(
-                "link add bridge type bridge\naddress add {NODE_ADDRESS}/32 dev bridge\nlink set bridge up\n\
-                 route add default dev bridge\n"
+                "link add bridge type bridge\nlink set bridge up\n{}",
+                addresses(NODE_ADDRESS, "bridge")
             ),
         )?;
         let hosts = places.into_iter().enumerate().map(|(index, place)| {
@@ -143,7 +166,11 @@ impl PolicyScene {
             Host::start(place, &node, index).with_context(|| format!("host {name}"))
         });
         let hosts = hosts.collect::<Result<_>>()?;
-        Ok(Self { hosts, node })
+        Ok(Self {
+            hosts,
+            node,
+            over_ipv6: false,
+        })
     }
 
     /// Applies exactly these policies.
@@ -155,7 +182,8 @@ impl PolicyScene {
                 continue;
             };
             let rules = rules_of(policies, &pods, pod).with_context(|| host.place.name)?;
-            let table = nft::table(&rules, &[IpAddr::V4(NODE_ADDRESS)]);
+            let node = [NODE_ADDRESS.into(), ipv6_of(NODE_ADDRESS).into()];
+            let table = nft::table(&rules, &node);
             if table != host.loaded {
                 load(&host.network, &table)?;
                 host.loaded = table;
@@ -178,12 +206,22 @@ impl PolicyScene {
         }
     }
 
+    /// From now on addresses and connections are those of IPv6.
+    pub fn use_ipv6(&mut self) {
+        self.over_ipv6 = true;
+    }
+
     /// The address of a host.
-    pub fn address(&self, name: &str) -> Result<Ipv4Addr> {
-        match name {
-            NODE => Ok(NODE_ADDRESS),
-            _ => self.host(name).map(|host| host.place.address),
-        }
+    pub fn address(&self, name: &str) -> Result<IpAddr> {
+        let address = match name {
+            NODE => NODE_ADDRESS,
+            _ => self.host(name)?.place.address,
+        };
+        Ok(if self.over_ipv6 {
+            ipv6_of(address).into()
+        } else {
+            address.into()
+        })
     }
 
     /// Names of the hosts and of the node.
@@ -199,11 +237,11 @@ impl PolicyScene {
 
     /// Connects from a host to ports of hosts, and says what became of each connection.
     pub fn dial(&self, from: &str, targets: &[(&str, u16)]) -> Result<Vec<Reach>> {
-        let source = IpAddr::V4(self.address(from)?);
+        let source = self.address(from)?;
         let dial = |(to, port): &(&str, u16)| {
             let host = self.host(to)?;
-            let address = SocketAddr::new(IpAddr::V4(host.place.address), *port);
-            connect(source, address, host.listeners.get(port))
+            let address = SocketAddr::new(self.address(to)?, *port);
+            connect(source, address, host.listeners.get(&address))
                 .with_context(|| format!("{from} connects to {to}:{port}"))
         };
         self.network(from)?.run(|| targets.iter().map(dial).collect())?
@@ -216,6 +254,10 @@ fn connect(source: IpAddr, address: SocketAddr, listener: Option<&TcpListener>) 
         Ok(stream) => stream,
         Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable => return Ok(Reach::EgressDenied),
         Err(error) if error.kind() == io::ErrorKind::HostUnreachable => return Ok(Reach::IngressDenied),
+        // The same ICMPv6 error, as Linux reports it.
+        Err(error) if address.is_ipv6() && error.kind() == io::ErrorKind::PermissionDenied => {
+            return Ok(Reach::IngressDenied);
+        }
         Err(error) => bail!("{error}, which no policy causes"),
     };
     let listener = listener.context("a program of the test answers that is not the scene's")?;
