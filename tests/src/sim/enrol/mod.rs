@@ -10,7 +10,9 @@ mod disk;
 mod fault;
 mod host;
 mod protocol;
+mod spec;
 
 pub use disk::AgentDisk;
 pub use fault::EnrolFault;
-pub use host::{AgentHost, AgentSpec, PushTo, RunningAgent};
+pub use host::{AgentHost, RunningAgent};
+pub use spec::{AgentSpec, PushTo};
