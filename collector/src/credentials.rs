@@ -20,7 +20,7 @@ pub struct FileError {
     pub key: String,
     /// The file.
     pub file: PathBuf,
-    /// Why.
+    /// The underlying error.
     #[source]
     pub source: Box<TlsError>,
 }

@@ -1,4 +1,6 @@
-//! virtfleet-collector as a library: the programs only parse their command lines and call it.
+//! virtfleet-collector as a library: the programs only parse their command lines and call it. It
+//! uses the network, the API servers and the manifest folder; on disk it writes only the folder of
+//! the authority. Decisions are made in `virtfleet-collector-core`.
 //!
 //! ```text
 //! inventory (folder, cluster) ─▶ fleet (index, snapshots) ─▶ api ─▶ HTTP ─▶ ctl (virtfleetctl), Prometheus

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use serde_json::Value;
 use virtfleet_tests::{
-    access::{self, Api},
+    access::{self, Api, READ_PATHS},
     bins,
     pki::{self, Authority},
     ports,
@@ -117,22 +117,7 @@ fn a_token_reads_its_own_tenant_in_every_path() {
             .flat_map(|host| [host.name.clone(), host.zone.clone()]),
     );
     secrets.push(plan.region.clone());
-    let mut paths: Vec<String> = [
-        "/",
-        "/api/v1/vms",
-        "/api/v1/hosts",
-        "/api/v1/clusters",
-        "/api/v1/findings",
-        "/api/v1/labels",
-        "/api/v1/labels/inputs",
-        "/api/v1/openapi.json",
-        "/sd",
-        "/metrics/fleet",
-        "/metrics",
-        "/readyz",
-    ]
-    .map(str::to_owned)
-    .to_vec();
+    let mut paths = READ_PATHS.map(str::to_owned).to_vec();
     for (filter, value) in [
         ("namespace", "cluster-b"),
         ("cluster", "cluster-b"),

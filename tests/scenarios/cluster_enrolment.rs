@@ -2,7 +2,7 @@
 //! and two collectors, of which one leads.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
-use std::{fs, net::SocketAddr, path::Path};
+use std::{fs, net::SocketAddr};
 
 use anyhow::ensure;
 use nix::sys::signal::Signal;
@@ -42,22 +42,64 @@ fn run_vm(infra: &ApiServer, guest: &Guest) -> Guest {
     }
 }
 
-fn collector(folder: &Path, inventory: &str, port: u16) -> Collector {
-    collector_with(folder, inventory, port, "")
+/// An API server with VMs that no agent has enrolled yet.
+struct EnrolmentStage {
+    infra: ApiServer,
+    guests: Vec<Guest>,
+    /// The port of every agent.
+    port: u16,
+    /// The collector's settings of the inventory.
+    inventory: String,
+    folder: tempfile::TempDir,
 }
 
-/// The same with further settings.
-fn collector_with(folder: &Path, inventory: &str, port: u16, settings: &str) -> Collector {
-    let scrape = format!("  interval: 1s\n  timeout: 1s\n  port: {port}\n");
-    let more = format!(
-        "enrolment: {{ trustDomain: {}, lifetime: 24h }}\n\
-         leaderElection: {{ namespace: virtfleet, service: to-leader, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1 }}\n\
-         {settings}",
-        pki::TRUST_DOMAIN
-    );
-    let collector = Collector::start_scraping(folder, inventory, &scrape, &more).unwrap();
-    collector.until_ready().unwrap();
-    collector
+impl EnrolmentStage {
+    /// None: the machine has no API server, and the test is skipped.
+    fn new(test: &str, guests: usize) -> Option<Self> {
+        skip::need(TIER, test, parts::kube_assets()).unwrap()?;
+        let folder = tempfile::tempdir().unwrap();
+        let infra = infra(folder.path()).unwrap();
+        for name in ["vms", "virtfleet"] {
+            infra.namespace(name).unwrap();
+        }
+        let port = ports::free().unwrap().port();
+        let options = Options {
+            guests,
+            clusters: 1,
+            port,
+            ..Options::default()
+        };
+        let plan = Plan::new(&options).unwrap();
+        Some(Self {
+            guests: plan.guests.iter().map(|guest| run_vm(&infra, guest)).collect(),
+            inventory: settings(folder.path(), &infra.kubeconfig(infra.admin_user()), "").unwrap(),
+            infra,
+            port,
+            folder,
+        })
+    }
+
+    /// Starts a collector with further settings.
+    fn collector(&self, name: &str, settings: &str) -> Collector {
+        let scrape = format!("  interval: 1s\n  timeout: 1s\n  port: {}\n", self.port);
+        let more = format!(
+            "enrolment: {{ trustDomain: {}, lifetime: 24h }}\n\
+             leaderElection: {{ namespace: virtfleet, service: to-leader, leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1 }}\n\
+             {settings}",
+            pki::TRUST_DOMAIN
+        );
+        let folder = self.folder.path().join(name);
+        let collector = Collector::start_scraping(&folder, &self.inventory, &scrape, &more).unwrap();
+        collector.until_ready().unwrap();
+        collector
+    }
+
+    /// Agents that the collectors of this cluster can enrol.
+    fn agent_host(&self, collector: &Collector) -> AgentHost {
+        let roots = self.folder.path().join("clients.pem");
+        fs::write(&roots, collector.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
+        AgentHost::new(&roots).unwrap()
+    }
 }
 
 fn until_agent(collector: &Collector, guest: &Guest, what: &str, holds: impl Fn(&Value) -> bool) {
@@ -96,48 +138,26 @@ fn recorded(infra: &ApiServer) -> Vec<String> {
 #[test]
 fn tier3_the_leader_enrols_and_another_takes_over_with_its_records() {
     let test = "tier3_the_leader_enrols_and_another_takes_over_with_its_records";
-    let Some(_) = skip::need(TIER, test, parts::kube_assets()).unwrap() else {
+    let Some(stage) = EnrolmentStage::new(test, 3) else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    let infra = infra(root).unwrap();
-    for name in ["vms", "virtfleet"] {
-        infra.namespace(name).unwrap();
-    }
-    let port = ports::free().unwrap().port();
-    let plan = Plan::new(&Options {
-        guests: 3,
-        clusters: 1,
-        port,
-        ..Options::default()
-    })
-    .unwrap();
-    let [first, second, third]: [Guest; 3] = plan
-        .guests
-        .iter()
-        .map(|guest| run_vm(&infra, guest))
-        .collect::<Vec<_>>()
-        .try_into()
-        .unwrap();
-    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
-
-    let leader = collector(&root.join("leader"), &inventory, port);
+    let (infra, [first, second, third]) = (&stage.infra, &stage.guests[..]) else {
+        unreachable!("three guests");
+    };
+    let leader = stage.collector("leader", "");
     leader.until_leads().unwrap();
-    let standby = collector(&root.join("standby"), &inventory, port);
-    let roots = root.join("clients.pem");
-    fs::write(&roots, leader.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
-    let host = AgentHost::new(&roots).unwrap();
+    let standby = stage.collector("standby", "");
+    let host = stage.agent_host(&leader);
     let run = |guest: &Guest| -> RunningAgent { host.run(AgentSpec::honest(guest).unwrap()).unwrap() };
 
-    let agents = [run(&first), run(&second)];
-    for guest in [&first, &second] {
+    let agents = [run(first), run(second)];
+    for guest in [first, second] {
         until_up(&leader, guest);
         until_up(&standby, guest);
     }
     assert!(agents.iter().all(|agent| agent.accepted() == 1));
     assert_eq!(
-        recorded(&infra),
+        recorded(infra),
         [format!("vms/{}", first.name), format!("vms/{}", second.name)]
     );
     let issued = "virtfleet_collector_enrolments_total{result=\"issued\"}";
@@ -151,19 +171,19 @@ fn tier3_the_leader_enrols_and_another_takes_over_with_its_records() {
     // It knows the keys of the one before.
     let [honest, _] = agents;
     honest.stop().unwrap();
-    let impostor = run(&first);
-    until_refused(&standby, &first, "second_key");
+    let impostor = run(first);
+    until_refused(&standby, first, "second_key");
     assert_eq!(impostor.accepted(), 0);
-    run(&third);
-    until_up(&standby, &third);
-    assert_eq!(recorded(&infra).len(), 3);
+    run(third);
+    until_up(&standby, third);
+    assert_eq!(recorded(infra).len(), 3);
 
     standby.ctl(&["enrolment", "revoke", &name]).unwrap();
-    until_refused(&standby, &second, "revoked");
-    let other = collector(&root.join("other"), &inventory, port);
-    until_refused(&other, &second, "revoked");
+    until_refused(&standby, second, "revoked");
+    let other = stage.collector("other", "");
+    until_refused(&other, second, "revoked");
     // One that runs already learns of it, too.
-    until_up(&other, &third);
+    until_up(&other, third);
     standby
         .ctl(&["enrolment", "revoke", &format!("vms/{}", third.name)])
         .unwrap();
@@ -172,38 +192,21 @@ fn tier3_the_leader_enrols_and_another_takes_over_with_its_records() {
             .iter()
             .any(|reason| agent["failure"]["enrolment"] == *reason)
     };
-    until_agent(&other, &third, "refused by the standby", refused);
+    until_agent(&other, third, "refused by the standby", refused);
 }
 
 #[test]
 fn tier3_records_changed_by_another_writer_are_read_again() {
     let test = "tier3_records_changed_by_another_writer_are_read_again";
-    let Some(_) = skip::need(TIER, test, parts::kube_assets()).unwrap() else {
+    let Some(stage) = EnrolmentStage::new(test, 1) else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    let infra = infra(root).unwrap();
-    for name in ["vms", "virtfleet"] {
-        infra.namespace(name).unwrap();
-    }
-    let address: SocketAddr = ports::free().unwrap();
-    let plan = Plan::new(&Options {
-        guests: 1,
-        clusters: 1,
-        port: address.port(),
-        ..Options::default()
-    })
-    .unwrap();
-    let guest = run_vm(&infra, &plan.guests[0]);
-    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
-    let collector = collector(&root.join("collector"), &inventory, address.port());
+    let (infra, guest) = (&stage.infra, &stage.guests[0]);
+    let collector = stage.collector("collector", "");
     collector.until_leads().unwrap();
-    let roots = root.join("clients.pem");
-    fs::write(&roots, collector.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
-    let host = AgentHost::new(&roots).unwrap();
-    let agent = host.run(AgentSpec::honest(&guest).unwrap()).unwrap();
-    until_up(&collector, &guest);
+    let host = stage.agent_host(&collector);
+    let agent = host.run(AgentSpec::honest(guest).unwrap()).unwrap();
+    until_up(&collector, guest);
     // An admin deletes the ConfigMap while the collector runs: the record is read again before the
     // second key is refused, and it is gone, as the admin wanted.
     let path = "/api/v1/namespaces/virtfleet/configmaps?labelSelector=virtfleet.io/component=enrolments";
@@ -212,10 +215,10 @@ fn tier3_records_changed_by_another_writer_are_read_again() {
     let path = format!("/api/v1/namespaces/virtfleet/configmaps/{name}");
     infra.admin().delete(&path).unwrap().ok().unwrap();
     agent.stop().unwrap();
-    let other = host.run(AgentSpec::honest(&guest).unwrap()).unwrap();
+    let other = host.run(AgentSpec::honest(guest).unwrap()).unwrap();
     wait::until(WAIT_TIMEOUT, "another key is accepted", || other.accepted() == 1).unwrap();
-    until_up(&collector, &guest);
-    assert_eq!(recorded(&infra), [format!("vms/{}", guest.name)]);
+    until_up(&collector, guest);
+    assert_eq!(recorded(infra), [format!("vms/{}", guest.name)]);
 }
 
 /// Waits until the Service of the leader leads to `collector`, where agents connect to `ingest`.
@@ -239,52 +242,30 @@ fn until_leads_to(infra: &ApiServer, collector: &Collector, ingest: SocketAddr) 
 #[test]
 fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
     let test = "tier3_the_leader_accepts_agents_and_join_tokens_outlive_it";
-    let Some(_) = skip::need(TIER, test, parts::kube_assets()).unwrap() else {
+    let Some(stage) = EnrolmentStage::new(test, 2) else {
         return;
     };
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path();
-    let infra = infra(root).unwrap();
-    for name in ["vms", "virtfleet"] {
-        infra.namespace(name).unwrap();
-    }
-    let port = ports::free().unwrap().port();
-    let plan = Plan::new(&Options {
-        guests: 2,
-        clusters: 1,
-        port,
-        ..Options::default()
-    })
-    .unwrap();
-    let [first, second]: [Guest; 2] = plan
-        .guests
-        .iter()
-        .map(|guest| run_vm(&infra, guest))
-        .collect::<Vec<_>>()
-        .try_into()
-        .unwrap();
+    let (infra, [first, second]) = (&stage.infra, &stage.guests[..]) else {
+        unreachable!("two guests");
+    };
     infra.apply(&user_cluster("blue", "vms")).unwrap();
-    let inventory = settings(root, &infra.kubeconfig(infra.admin_user()), "").unwrap();
     let start = |name: &str| {
         let ingest = ports::free().unwrap();
         let settings = format!("ingest: {{ address: '{ingest}' }}\n");
-        let collector = collector_with(&root.join(name), &inventory, port, &settings);
-        (collector, ingest)
+        (stage.collector(name, &settings), ingest)
     };
     let (leader, to_leader) = start("leader");
     leader.until_leads().unwrap();
     let (standby, to_standby) = start("standby");
-    until_leads_to(&infra, &leader, to_leader);
-    let roots = root.join("clients.pem");
-    fs::write(&roots, leader.text("/api/v1/ca/clients.pem").unwrap()).unwrap();
-    let host = AgentHost::new(&roots).unwrap();
+    until_leads_to(infra, &leader, to_leader);
+    let host = stage.agent_host(&leader);
     let by_push = |agent: &Value| agent["status"] == "up" && agent["way"]["kind"] == "push";
 
     // By its address, at the leader only.
     let agent = host
-        .run(AgentSpec::honest(&first).unwrap().pushing(to_leader))
+        .run(AgentSpec::honest(first).unwrap().pushing(to_leader))
         .unwrap();
-    until_agent(&leader, &first, "up by push", by_push);
+    until_agent(&leader, first, "up by push", by_push);
     for path in ["/api/v1/vms", "/metrics/fleet", "/sd"] {
         let error = standby.text(path).unwrap_err().to_string();
         assert!(error.contains("not_leading"), "{path}: {error}");
@@ -294,7 +275,7 @@ fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
     agent.stop().unwrap();
     let refused = "virtfleet_collector_ingest_connections_total{result=\"not_leader\"}";
     let elsewhere = host
-        .run(AgentSpec::honest(&first).unwrap().pushing(to_standby))
+        .run(AgentSpec::honest(first).unwrap().pushing(to_standby))
         .unwrap();
     wait::until(WAIT_TIMEOUT, "the standby refuses", || {
         standby.sample(refused).is_ok_and(|count| count > 0.5)
@@ -315,12 +296,12 @@ fn tier3_the_leader_accepts_agents_and_join_tokens_outlive_it() {
 
     leader.process.signal(Signal::SIGKILL).unwrap();
     standby.until_leads().unwrap();
-    until_leads_to(&infra, &standby, to_standby);
+    until_leads_to(infra, &standby, to_standby);
     let nat = "127.0.7.7".parse().unwrap();
-    let spec = AgentSpec::honest(&second).unwrap();
+    let spec = AgentSpec::honest(second).unwrap();
     let spec = spec.pushing_from(to_standby, nat).with_token(token.trim());
     let agent = host.run(spec).unwrap();
-    until_agent(&standby, &second, "up by push", by_push);
+    until_agent(&standby, second, "up by push", by_push);
     assert_eq!(agent.accepted(), 1);
     let id = token.split('.').nth(1).unwrap();
     standby.ctl(&["token", "revoke", id]).unwrap();

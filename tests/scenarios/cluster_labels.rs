@@ -108,7 +108,7 @@ fn the_life_of_a_vm_tier3() {
         "both families are still there"
     );
 
-    // Deleted and made anew under the same name.
+    // Deleted and made again under the same name.
     stage.tenant.remove(&node).unwrap();
     stage.infra.remove(&at("host-2")).unwrap();
     wait::eventually(WAIT_TIMEOUT, "its GuestHealth goes with it", || {

@@ -60,7 +60,7 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
     let node = tenant.node("vm-1", &[]).unwrap();
     tenant.until_label("vm-1", "rack", Some("rack-1")).unwrap();
 
-    // The VM is made anew elsewhere, its Node stays: nothing is taken away meanwhile.
+    // The VM is made again elsewhere, its Node stays: nothing is taken away meanwhile.
     scene.infra.remove(&vmi).unwrap();
     scene.until_idle(&collector, tenant, "host-1", "rack").unwrap();
     assert_eq!(tenant.label("vm-1", "rack").unwrap().as_deref(), Some("rack-1"));
@@ -74,7 +74,7 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
     scene.vmi("prod", "vm-1", "host-2").unwrap();
     tenant.until_label("vm-1", "rack", Some("rack-2")).unwrap();
 
-    // The Node is made anew, at rest and just after a write.
+    // The Node is made again, at rest and just after a write.
     for round in 0..2 {
         tenant.server.remove(&node).unwrap();
         let follow = tenant.follow().unwrap();
@@ -86,7 +86,7 @@ fn vms_and_nodes_come_back_under_their_names_tier3() {
             Ok(change)
         });
         let took = labelled.unwrap().at.duration_since(made.at);
-        println!("round {round}: a Node that was made anew had its label after {took:.0?}");
+        println!("round {round}: a Node that was made again had its label after {took:.0?}");
         assert!(took < wait::PROMPT, "{took:?}");
     }
 

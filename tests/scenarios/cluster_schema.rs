@@ -15,7 +15,7 @@ use virtfleet_tests::{
 };
 
 const NAMESPACE: &str = "vms";
-/// Of every VM, because the API shows it only in a finding.
+/// Firmware UUID of every VM: the API shows it only in a finding about VMs with the same one.
 const UUID: &str = "5d307ca9-b3ef-428c-8861-06e72d69f223";
 /// The fields of a `VirtualMachineInstance` that the collector reads.
 const READ_OF_VMI: [&str; 20] = [
@@ -58,9 +58,8 @@ fn example(folder: &Path, release: &str, kind: &str, read: &[&str]) -> Value {
     object
 }
 
-/// Replaces what only an API server may set, and values that are placeholders where a name, an
-/// address or a UUID belongs.
-fn adopt(mut object: Value, name: &str, values: &[(&str, Value)]) -> Value {
+/// Replaces the metadata, and placeholders where a name, an address or a UUID is needed.
+fn fill_in(mut object: Value, name: &str, values: &[(&str, Value)]) -> Value {
     object["metadata"] = json!({
         "namespace": NAMESPACE, "name": name, "labels": object["metadata"]["labels"],
         "annotations": object["metadata"]["annotations"],
@@ -86,7 +85,7 @@ fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release
     let name = format!("vm-{}", release.replace('.', "-"));
     let mac = format!("02:00:00:00:00:{number:02x}");
     let address = format!("10.0.0.{number}");
-    let vmi = adopt(
+    let vmi = fill_in(
         example(folder, release, "VirtualMachineInstance", &READ_OF_VMI),
         &name,
         &[
@@ -107,7 +106,7 @@ fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release
             ("/status/migrationState/failed", json!(false)),
         ],
     );
-    let vm = adopt(
+    let vm = fill_in(
         example(folder, release, "VirtualMachine", &READ_OF_VM),
         &name,
         &[("/metadata/labels", json!({ "of": "the-vm" }))],
@@ -179,7 +178,7 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
     }
     let same = wait::eventually(
         WAIT_TIMEOUT,
-        "all have the same UUID and names of their own",
+        "a finding about the common UUID for each VM",
         || {
             let findings = collector.json("/api/v1/findings?limit=1000")?;
             let all = findings["items"].as_array().context("items")?.iter();
@@ -194,13 +193,13 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
     );
     same.unwrap();
 
-    // The other way round: what the tests take for KubeVirt's objects is valid for the oldest and
-    // the newest release.
+    // The objects that the tests create are valid for the oldest and the newest release of
+    // KubeVirt.
     let mut checked = 0;
     for entry in fs::read_dir(folder.join("schemas")).unwrap() {
         let schemas = entry.unwrap().path();
         kubevirt::install_release(&infra, &schemas).unwrap();
-        for object in of_the_tests() {
+        for object in objects_of_the_tests() {
             let release = schemas.file_name().unwrap().to_string_lossy().into_owned();
             infra.remove(&object).unwrap();
             // A field that is not in the schema is dropped.
@@ -215,7 +214,7 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
 }
 
 /// One object of each kind with all that the tests set.
-fn of_the_tests() -> Vec<cluster::Object> {
+fn objects_of_the_tests() -> Vec<cluster::Object> {
     let state = json!({
         "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "failed": false,
         "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:00:09Z",

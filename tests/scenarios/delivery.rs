@@ -1,5 +1,5 @@
 //! The delivery as a guest runs it, in temporary roots: rendered examples, the boot command, the
-//! script that brings the agent.
+//! script that installs the agent.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 mod examples;

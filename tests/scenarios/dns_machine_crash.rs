@@ -1,6 +1,6 @@
 //! What can go wrong with the real systemd-networkd and systemd-resolved: a crash between any two
 //! steps, nameservers that stop answering right after they were written, and what networkd does to
-//! routes of others when its links are configured anew.
+//! routes of others when its links are configured again.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use virtfleet_tests::{
 use virtfleet_wire::settings::{DnsConfig, DnsManage, DnsPolicy, DnsSettings};
 
 const SOON: Duration = Duration::from_secs(30);
-/// How long a link that is configured anew may have no address (systemd 252 gives its lease back).
+/// How long a link that is configured again may have no address (systemd 252 gives its lease back).
 const CONFIGURED: Duration = Duration::from_secs(15);
 
 fn order(manage: DnsManage) -> Order {

@@ -225,8 +225,8 @@ fn crashes(test: &str, owner: &Owner) -> Result<()> {
     Ok(())
 }
 
-/// Routes of others are there, so no link is configured anew: what is written, and what is given
-/// back, holds at run time and when networkd starts anew.
+/// Routes of others are there, so no link is configured again: what is written, and what is given
+/// back, holds at run time and when networkd starts again.
 fn live(test: &str, owner: &Owner) -> Result<()> {
     let Some(root) = skip::need(TIER, test, needed(owner))? else {
         return Ok(());
@@ -243,7 +243,7 @@ fn live(test: &str, owner: &Owner) -> Result<()> {
         let routes = world.machine.sh("ip route show proto 80")?;
         ensure!(
             routes.contains("10.99.0.0/24"),
-            "a link was configured anew: {routes}"
+            "a link was configured again: {routes}"
         );
         Ok(())
     };

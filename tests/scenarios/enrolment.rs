@@ -11,7 +11,7 @@ mod certificates;
 pub(crate) mod kit;
 mod lifecycle;
 mod load;
-pub(crate) mod real;
+mod real;
 
 use virtfleet_tests::sim::{Guest, enrol::AgentSpec};
 
@@ -66,8 +66,7 @@ fn the_virtual_machine_is_the_incarnation_if_there_is_one() {
         ..guest
     };
     kit.own(&restarted, "vm-uid");
-    let mut spec = AgentSpec::honest(&restarted).unwrap();
-    spec.disk = disk;
+    let spec = AgentSpec::honest(&restarted).unwrap().with_disk(disk);
     let agent = kit.run(spec);
     kit.until_up(&restarted);
     assert_eq!(agent.requests(), 0, "its certificate is still valid");

@@ -8,7 +8,6 @@
 
 mod full_disk;
 mod port;
-mod stage;
 
 use std::{fs, net::SocketAddr, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
 
@@ -22,11 +21,11 @@ use virtfleet_tests::{
 };
 use virtfleet_wire::enrolment::{CERTIFICATE_PATH, EnrolmentAnswer, MAX_BODY_BYTES, REQUEST_PATH};
 
-use stage::{IDENTITY, OTHER, SOON, Stage, UUID, csr, nonce, reason};
+use crate::agent_stage::{AgentStage, IDENTITY, OTHER, SOON, UUID, csr, nonce, reason};
 
 #[test]
 fn without_a_certificate_only_enrolment_is_answered() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let agent = stage.start();
     let mut collector = stage.connect();
     assert_eq!(collector.identity(), None);
@@ -86,7 +85,7 @@ fn is_answered(address: SocketAddr, identity: &Identity) -> bool {
 
 #[test]
 fn an_impostor_gets_no_answer() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let _agent = stage.start();
     let foreign = Authority::new("clients").unwrap();
     for (who, identity) in [
@@ -103,12 +102,12 @@ fn an_impostor_gets_no_answer() {
         ("an agent", stage.client(OTHER, &["agent.virtfleet.internal"])),
         ("a server", stage.clients.agent("a", "b", "c").unwrap()),
     ] {
-        assert!(!is_answered(stage.address, &identity), "{who}");
+        assert!(!is_answered(stage.home.address, &identity), "{who}");
     }
-    assert!(is_answered(stage.address, &stage.collector()));
+    assert!(is_answered(stage.home.address, &stage.collector()));
     // A reader whom the settings name reads, once there is a certificate, and enrols nothing.
     let reader = stage.client("spiffe://virtfleet.test/reader", &["prometheus.test"]);
-    let connect = || EnrolmentClient::connect(stage.address, &reader, SOON).unwrap();
+    let connect = || EnrolmentClient::connect(stage.home.address, &reader, SOON).unwrap();
     assert_eq!(connect().get("/metrics").unwrap().status, StatusCode::FORBIDDEN);
     stage.enrol(IDENTITY);
     assert_eq!(connect().get("/metrics").unwrap().status, StatusCode::OK);
@@ -122,7 +121,7 @@ fn an_impostor_gets_no_answer() {
 
 #[test]
 fn an_agent_that_is_not_to_be_enrolled_says_so() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let own = stage.agents.agent("a", "b", "c").unwrap();
     fs::write(stage.at("own.pem"), own.certificate_pem()).unwrap();
     fs::write(stage.at("own.key"), own.key_pem()).unwrap();
@@ -131,7 +130,7 @@ fn an_agent_that_is_not_to_be_enrolled_says_so() {
         stage.at("own.pem").display(),
         stage.at("own.key").display()
     );
-    stage.configure(&files.replace("enrolment: false, ", ""));
+    stage.configure_tls(&files.replace("enrolment: false, ", ""));
     let text = fs::read_to_string(stage.at("agent.yaml")).unwrap();
     fs::write(
         stage.at("agent.yaml"),
@@ -153,7 +152,7 @@ fn an_agent_that_is_not_to_be_enrolled_says_so() {
 
 #[test]
 fn a_csr_is_bound_to_the_nonce_and_the_connection() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let _agent = stage.start();
     let mut collector = stage.connect();
     let answer = collector
@@ -176,9 +175,9 @@ fn a_csr_is_bound_to_the_nonce_and_the_connection() {
 
 #[test]
 fn a_certificate_that_does_not_fit_is_refused() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let _agent = stage.start();
-    let other = Stage::new();
+    let other = AgentStage::new();
     let other_agent = other.start();
     let mut collector = stage.connect();
     let own = csr(&mut collector, IDENTITY);
@@ -218,14 +217,14 @@ fn a_certificate_that_does_not_fit_is_refused() {
 
 #[test]
 fn an_enrolled_agent_serves_with_its_certificate_also_after_a_restart() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let agent = stage.start();
     let key = stage.connect().public_key().unwrap();
     stage.enrol(IDENTITY);
     // As a collector verifies it.
     let strict = stage.agents.client_config(&stage.collector()).unwrap();
     let page = |path: &str| {
-        let mut client = Client::tls(stage.address, strict.clone(), SOON).unwrap();
+        let mut client = Client::tls(stage.home.address, strict.clone(), SOON).unwrap();
         client.get(path).unwrap().ok().unwrap().text().unwrap().to_owned()
     };
     let check = || {
@@ -258,17 +257,16 @@ fn an_enrolled_agent_serves_with_its_certificate_also_after_a_restart() {
     drop(agent);
     let _agent = stage.start();
     check();
-    let doctor = stage.agent("doctor").output(SOON).unwrap();
-    let doctor = String::from_utf8(doctor.stdout).unwrap();
+    let doctor = stage.doctor();
     assert!(doctor.contains(&format!("enrolled as {IDENTITY}")), "{doctor}");
 }
 
 #[test]
 fn authorities_of_clients_that_an_issue_brings_are_accepted() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let agent = stage.start();
     let next = Authority::new("next clients").unwrap();
-    let with_next = || EnrolmentClient::connect(stage.address, &next.collector().unwrap(), SOON);
+    let with_next = || EnrolmentClient::connect(stage.home.address, &next.collector().unwrap(), SOON);
     let answers = || with_next().is_ok_and(|mut collector| collector.get("/healthz").is_ok());
     let issue = |authorities: &str| {
         let mut collector = stage.connect();
@@ -289,7 +287,7 @@ fn authorities_of_clients_that_an_issue_brings_are_accepted() {
 
 #[test]
 fn a_cloned_disk_is_noticed() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let agent = stage.start();
     stage.enrol(IDENTITY);
     let (key, file) = (
@@ -297,7 +295,10 @@ fn a_cloned_disk_is_noticed() {
         fs::read(stage.key_file()).unwrap(),
     );
     agent.terminate(SOON).unwrap();
-    stage.set_uuid("11111111-93ab-4e57-b0d6-5a1e7c9f2b34");
+    stage
+        .home
+        .set_uuid("11111111-93ab-4e57-b0d6-5a1e7c9f2b34")
+        .unwrap();
     let agent = stage.start();
     let mut collector = stage.connect();
     assert_eq!(collector.identity(), None);
@@ -320,7 +321,7 @@ fn a_cloned_disk_is_noticed() {
 
 #[test]
 fn another_identity_or_the_collectors_word_replaces_the_key() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let _agent = stage.start();
     stage.enrol(IDENTITY);
     for replace in [false, true] {
@@ -341,7 +342,7 @@ fn another_identity_or_the_collectors_word_replaces_the_key() {
 
 #[test]
 fn a_folder_that_cannot_be_written_is_a_finding() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     fs::create_dir_all(stage.at("root/var/lib")).unwrap();
     fs::write(stage.at("root/var/lib/virtfleet-agent"), "").unwrap();
     let agent = stage.start();

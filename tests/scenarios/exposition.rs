@@ -1,7 +1,7 @@
 //! The agent's page from fixture roots: golden pages, broken input, hung mounts, failing
 //! collectors.
 //!
-//! A golden page lies beside its roots as `expected.prom`; `UPDATE_GOLDEN=1` writes it anew.
+//! A golden page lies beside its roots as `expected.prom`; `UPDATE_GOLDEN=1` writes it again.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -240,7 +240,7 @@ fn tier4_a_clock_that_jumps_is_reported_and_heals() {
         let pid = machine.run(MAIN_PID)?;
         for jump in ["+ 2 days", "- 4 days", "+ 2 days"] {
             machine.run(&format!("date -s \"@$(($(date +%s) {}))\"", seconds(jump)))?;
-            // A connection of its own: certificates are looked at anew.
+            // A connection of its own: certificates are looked at again.
             let report = report(&stage, &who)?;
             let mut found = Vec::new();
             ages(&report, &mut found);

@@ -4,6 +4,7 @@
 
 mod access;
 mod agent_cost;
+mod agent_stage;
 mod cluster;
 mod cluster_access;
 mod cluster_authority;
@@ -71,6 +72,7 @@ mod parity;
 mod prometheus;
 mod push;
 mod push_agent;
+mod real_guest;
 mod relay;
 mod service;
 mod simulator;

@@ -141,8 +141,10 @@ fn agents_push_through_the_real_relay() {
     assert_eq!(unenrolled.accepted(), 0);
     let guest = kit.kit.guest(0);
     let disk = kit.enrolled(&guest);
-    let mut spec = AgentSpec::honest(&guest).unwrap().pushing(relay.forward);
-    spec.disk = disk;
+    let spec = AgentSpec::honest(&guest)
+        .unwrap()
+        .pushing(relay.forward)
+        .with_disk(disk);
     let agent = kit.run(spec);
     kit.until_way(&guest, "push");
     let vm = kit.kit.until_up(&guest);
@@ -163,8 +165,10 @@ fn a_second_connection_replaces_the_first() {
     let guest = kit.kit.guest(0);
     let disk = kit.enrolled(&guest);
     let run = || {
-        let mut spec = AgentSpec::honest(&guest).unwrap().pushing(kit.ingest);
-        spec.disk = disk.clone();
+        let spec = AgentSpec::honest(&guest)
+            .unwrap()
+            .pushing(kit.ingest)
+            .with_disk(disk.clone());
         kit.run(spec)
     };
     let first = run();
@@ -232,8 +236,10 @@ fn a_vm_without_an_allowed_address_is_pulled_and_renewed_over_its_connection() {
         .stage
         .start_collector(crate::enrolment::kit::beat())
         .unwrap();
-    let mut spec = AgentSpec::honest(&guest).unwrap().pushing(kit.ingest);
-    spec.disk = disk;
+    let spec = AgentSpec::honest(&guest)
+        .unwrap()
+        .pushing(kit.ingest)
+        .with_disk(disk);
     let agent = kit.run(spec);
     wait::until(STAGE_TIMEOUT, "it is renewed", || agent.accepted() == 1).unwrap();
     kit.kit.until_up(&guest);

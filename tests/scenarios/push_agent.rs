@@ -8,7 +8,6 @@
 
 mod machine;
 mod other_services;
-mod stage;
 
 use std::{
     fs,
@@ -35,7 +34,7 @@ use virtfleet_tests::{
 };
 use virtfleet_wire::enrolment::{CLAIM_PATH, EnrolmentClaim};
 
-use stage::{IDENTITY, READER, SOON, Stage, TOKEN};
+use crate::agent_stage::{AgentStage, IDENTITY, READER, SOON, TOKEN};
 
 fn report(client: &mut Client) -> Value {
     client.get("/v1/report").unwrap().ok().unwrap().json().unwrap()
@@ -47,14 +46,14 @@ fn way(report: &Value) -> &Value {
 
 #[test]
 fn an_agent_that_is_not_pulled_connects_is_enrolled_and_pulled() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     let agent = stage.start();
     let mut collector = stage.push();
     assert_eq!(collector.identity(), None);
     // As on a listener: without a certificate only enrolment is answered.
     let answer = collector.get("/v1/report").unwrap();
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
-    stage.enrol(&mut collector);
+    stage.enrol_over(&mut collector, IDENTITY);
     // The new certificate is shown on the next connection, which follows at once.
     drop(collector);
     let enrolled = Instant::now();
@@ -89,30 +88,23 @@ fn an_agent_that_is_not_pulled_connects_is_enrolled_and_pulled() {
     let doctor = stage.doctor();
     let expected = "it pulls over the connection that the agent opened to 127.0.0.1:";
     assert!(doctor.contains(expected), "{doctor}");
-    assert_eq!(
-        report_of_verb(&stage)["sections"]["way"]["items"][0]["way"],
-        "push"
-    );
+    assert_eq!(stage.report()["sections"]["way"]["items"][0]["way"], "push");
     agent.terminate(SOON).unwrap();
-}
-
-fn report_of_verb(stage: &Stage) -> Value {
-    serde_json::from_str(&stage.agent("report").text(SOON).unwrap()).unwrap()
 }
 
 #[test]
 fn a_pull_of_a_collector_that_dials_closes_the_connection() {
-    let stage = Stage::new();
-    let mut agent = stage.enrolled();
+    let stage = AgentStage::pushing();
+    let mut agent = stage.enrolled_by_push();
     let mut pushed = stage.strict_push();
     report(&mut pushed);
-    // Who is no collector, or does not pull, closes nothing.
-    stage.dial().get("/metrics").unwrap().ok().unwrap();
-    let config = stage.agents.client_config(&stage.client(READER)).unwrap();
-    let mut reader = Client::tls(stage.address, config, SOON).unwrap();
+    // Who is not a collector, or does not pull, closes nothing.
+    stage.strict_connect().get("/metrics").unwrap().ok().unwrap();
+    let config = stage.agents.client_config(&stage.client(READER, &[])).unwrap();
+    let mut reader = Client::tls(stage.home.address, config, SOON).unwrap();
     report(&mut reader);
     report(&mut pushed);
-    let mut direct = stage.dial();
+    let mut direct = stage.strict_connect();
     let report_of_direct = report(&mut direct);
     assert_eq!(way(&report_of_direct)["push"]["state"], "connected");
     agent.wait_for_line("a collector pulls directly", SOON).unwrap();
@@ -140,7 +132,7 @@ fn a_pull_of_a_collector_that_dials_closes_the_connection() {
 }
 
 /// Whether a peer gets any answer over the next connection of the agent.
-fn is_answered(stage: &Stage, identity: &Identity) -> bool {
+fn is_answered(stage: &AgentStage, identity: &Identity) -> bool {
     let connected = EnrolmentClient::over(stage.accept(), identity, Duration::from_secs(5));
     connected
         .is_ok_and(|mut client| client.get("/healthz").is_ok() || client.post(CLAIM_PATH, &json!({})).is_ok())
@@ -148,19 +140,19 @@ fn is_answered(stage: &Stage, identity: &Identity) -> bool {
 
 #[test]
 fn an_impostor_that_the_agent_connects_to_gets_nothing() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     stage.write_token();
-    let agent = stage.enrolled();
+    let agent = stage.enrolled_by_push();
     let foreign = Authority::new("clients").unwrap();
     for (who, identity) in [
         ("another authority", foreign.collector().unwrap()),
         ("the authority of agents", stage.agents.collector().unwrap()),
         // A listener answers this one: server.tls.clients names it.
-        ("a reader", stage.client(READER)),
-        ("an agent", stage.client(IDENTITY)),
+        ("a reader", stage.client(READER, &[])),
+        ("an agent", stage.client(IDENTITY, &[])),
         (
             "another path",
-            stage.client("spiffe://virtfleet.test/collector/x"),
+            stage.client("spiffe://virtfleet.test/collector/x", &[]),
         ),
     ] {
         assert!(!is_answered(&stage, &identity), "{who}");
@@ -189,7 +181,7 @@ fn an_impostor_that_the_agent_connects_to_gets_nothing() {
 
 #[test]
 fn a_token_is_shown_to_collectors_only_and_appears_nowhere_else() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     let agent = stage.start();
     let mut collector = stage.push();
     let claim = |collector: &mut EnrolmentClient| {
@@ -213,12 +205,12 @@ fn a_token_is_shown_to_collectors_only_and_appears_nowhere_else() {
         collector.get(CLAIM_PATH).unwrap().status,
         StatusCode::METHOD_NOT_ALLOWED
     );
-    // A reader that the settings name is no collector, and gets 403 on a listener.
-    let reader = stage.client(READER);
-    let mut reader = EnrolmentClient::connect(stage.address, &reader, SOON).unwrap();
+    // A reader that the settings name is not a collector, and gets 403 on a listener.
+    let reader = stage.client(READER, &[]);
+    let mut reader = EnrolmentClient::connect(stage.home.address, &reader, SOON).unwrap();
     let answer = reader.post(CLAIM_PATH, &json!({})).unwrap();
     assert_eq!(answer.status, StatusCode::FORBIDDEN);
-    stage.enrol(&mut collector);
+    stage.enrol_over(&mut collector, IDENTITY);
     drop(collector);
     let mut collector = stage.strict_push();
     let served = format!(
@@ -229,7 +221,7 @@ fn a_token_is_shown_to_collectors_only_and_appears_nowhere_else() {
     for (place, text) in [
         ("log", agent.log()),
         ("doctor", stage.doctor()),
-        ("report", report_of_verb(&stage).to_string()),
+        ("report", stage.report().to_string()),
         ("served", served),
         ("record", record(&stage)),
         ("check-config", stage.agent("check-config").text(SOON).unwrap()),
@@ -242,7 +234,7 @@ fn a_token_is_shown_to_collectors_only_and_appears_nowhere_else() {
         stage.doctor()
     );
     // Too large, and not one word: as if there were none.
-    let mut again = EnrolmentClient::connect(stage.address, &stage.collector(), SOON).unwrap();
+    let mut again = stage.connect();
     for content in ["x".repeat(257), "a b".to_owned()] {
         fs::write(stage.at("root/etc/virtfleet/token"), content).unwrap();
         assert_eq!(claim(&mut again).token, None);
@@ -250,12 +242,12 @@ fn a_token_is_shown_to_collectors_only_and_appears_nowhere_else() {
 }
 
 /// What the agent stores for the doctor.
-fn record(stage: &Stage) -> String {
+fn record(stage: &AgentStage) -> String {
     fs::read_to_string(stage.at("root/run/virtfleet-agent/way.json")).unwrap()
 }
 
 /// Waits until the doctor shows all of these.
-fn doctor_says(stage: &Stage, parts: &[&str]) {
+fn doctor_says(stage: &AgentStage, parts: &[&str]) {
     let mut last = String::new();
     let found = wait::until(SOON, "the doctor", || {
         last = stage.doctor();
@@ -266,9 +258,9 @@ fn doctor_says(stage: &Stage, parts: &[&str]) {
 
 #[test]
 fn failures_to_connect_are_named_and_retried() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     let closed = ports::free().unwrap();
-    stage.configure(&closed.to_string(), "1s");
+    stage.configure_push(&closed.to_string(), "1s");
     let agent = stage.start();
     let refused = format!("{closed} refused the connection");
     doctor_says(&stage, &[&refused, "next attempt in", "/dev/tcp/127.0.0.1/"]);
@@ -290,7 +282,7 @@ fn failures_to_connect_are_named_and_retried() {
     agent.terminate(SOON).unwrap();
 
     // A name, and no nameserver that knows it.
-    stage.configure("collector.example:10913", "1s");
+    stage.configure_push("collector.example:10913", "1s");
     let agent = stage.start();
     doctor_says(
         &stage,
@@ -301,9 +293,9 @@ fn failures_to_connect_are_named_and_retried() {
     // A name of /etc/hosts.
     fs::write(stage.at("root/etc/hosts"), "127.0.0.1 collector.example\n").unwrap();
     let port = stage.ingest.local_addr().unwrap().port();
-    stage.configure(&format!("collector.example:{port}"), "1s");
+    stage.configure_push(&format!("collector.example:{port}"), "1s");
     let agent = stage.start();
-    stage.enrol(&mut stage.push());
+    stage.enrol_over(&mut stage.push(), IDENTITY);
     report(&mut stage.strict_push());
     // Stopping does not wait for the connection.
     let stopping = Instant::now();
@@ -312,16 +304,15 @@ fn failures_to_connect_are_named_and_retried() {
 }
 
 /// The page of metrics of an agent that is not enrolled yet.
-fn metrics(stage: &Stage) -> String {
-    let mut client = EnrolmentClient::connect(stage.address, &stage.collector(), SOON).unwrap();
-    stage.enrol(&mut client);
-    let page = stage.dial().get("/metrics").unwrap().ok().unwrap();
+fn metrics(stage: &AgentStage) -> String {
+    stage.enrol(IDENTITY);
+    let page = stage.strict_connect().get("/metrics").unwrap().ok().unwrap();
     page.text().unwrap().to_owned()
 }
 
 #[test]
 fn a_peer_that_stays_silent_or_vanishes_is_given_up() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     let agent = stage.start();
     // Accepts, and says nothing: a connection, but no way.
     let silent = stage.accept();
@@ -344,7 +335,7 @@ fn a_peer_that_stays_silent_or_vanishes_is_given_up() {
 }
 
 /// A relay that passes connections of agents to `collector`.
-fn start_relay(stage: &Stage, forward: SocketAddr, collector: SocketAddr) -> Process {
+fn start_relay(stage: &AgentStage, forward: SocketAddr, collector: SocketAddr) -> Process {
     let [connect, probes] = [(); 2].map(|()| ports::free().unwrap());
     let relay = Launch::new(bins::collector().unwrap())
         .args(["relay", "--connect.allow-cidrs=127.0.0.0/8"])
@@ -360,11 +351,11 @@ fn start_relay(stage: &Stage, forward: SocketAddr, collector: SocketAddr) -> Pro
 
 #[test]
 fn a_relay_passes_the_connection_and_its_restart_is_survived() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     stage.write_token();
     let forward = ports::free().unwrap();
     let collector = stage.ingest.local_addr().unwrap();
-    stage.configure(&forward.to_string(), "1s");
+    stage.configure_push(&forward.to_string(), "1s");
     let relay = start_relay(&stage, forward, collector);
     let _agent = stage.start();
     // The collector cannot know the VM by its address, and asks for the token.
@@ -372,7 +363,7 @@ fn a_relay_passes_the_connection_and_its_restart_is_survived() {
     let answer = first.post(CLAIM_PATH, &json!({})).unwrap().ok().unwrap();
     let claim: EnrolmentClaim = serde_json::from_slice(&answer.body).unwrap();
     assert_eq!(claim.token.as_deref(), Some(TOKEN));
-    stage.enrol(&mut first);
+    stage.enrol_over(&mut first, IDENTITY);
     drop(first);
     let mut collector_side = stage.strict_push();
     report(&mut collector_side);
@@ -410,9 +401,9 @@ fn black_hole() -> (OwnedFd, Vec<TcpStream>, SocketAddr) {
 
 #[test]
 fn an_address_that_does_not_answer_is_named_and_delays_no_stop() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     let (_listener, _filled, address) = black_hole();
-    stage.configure(&address.to_string(), "1s");
+    stage.configure_push(&address.to_string(), "1s");
     let agent = stage.start();
     doctor_says(&stage, &[&format!("connecting to {address}")]);
     doctor_says(&stage, &[&format!("{address} does not answer")]);
@@ -457,7 +448,7 @@ fn the_unit_lets_the_agent_connect() {
 
 #[test]
 fn push_without_a_tls_identity_is_a_problem_of_the_settings() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     let file = stage.at("agent.yaml");
     let text = fs::read_to_string(&file).unwrap();
     for (from, to, expected) in [

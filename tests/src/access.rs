@@ -24,6 +24,22 @@ use crate::{
 /// Header with a token for the collector, which an API server's proxy passes on.
 pub const TOKEN_HEADER: &str = "virtfleet-authorization";
 
+/// Paths of the API without parameters, each of which answers with data or with a denial.
+pub const READ_PATHS: [&str; 12] = [
+    "/",
+    "/api/v1/vms",
+    "/api/v1/hosts",
+    "/api/v1/clusters",
+    "/api/v1/findings",
+    "/api/v1/labels",
+    "/api/v1/labels/inputs",
+    "/api/v1/openapi.json",
+    "/sd",
+    "/metrics/fleet",
+    "/metrics",
+    "/readyz",
+];
+
 /// A line of a file of static tokens; `rest` has the name and the scopes.
 pub fn token_line(token: &str, rest: &str) -> String {
     let mut hash = Sha256::default();

@@ -27,6 +27,7 @@
 )]
 
 pub mod access;
+pub mod agent_home;
 pub mod bins;
 pub mod cluster;
 pub mod delivered;

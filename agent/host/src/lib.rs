@@ -65,7 +65,7 @@ pub use files::{
     value::{read_line, read_value, value_once},
 };
 pub use nic::{
-    addresses::{AddressesError, Held, held_addresses},
+    addresses::{AddressesError, InterfaceAddresses, interface_addresses},
     ethtool::{Driver, LinkModes},
     link::{Link, Traffic, link, pause, schedule, softirq, steer, traffic},
     network_calls::{Ethtool, NetworkCalls, NetworkError, TcpSockets},

@@ -43,67 +43,78 @@ enum NodeProofProblem {
     Remove(std::io::Error),
 }
 
-/// What was done.
-enum Done {
-    Signed,
+/// Why there is nothing to sign yet, or at all. Neither missing key is a fault: the node joins
+/// later, and the agent makes its key when it starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NothingToSign {
+    NotAsked,
     NoKubelet,
     NoAgentKey,
-    NotAsked,
+}
+
+/// A proof for the agent's present key, if it can be made.
+enum PresentProof {
+    Signed(NodeProofRecord),
+    Nothing(NothingToSign),
+}
+
+/// What happened to the file of the proof.
+#[derive(Debug, PartialEq, Eq)]
+enum ProofFile {
+    Written,
+    Removed(NothingToSign),
 }
 
 pub(super) fn run(guest: &mut Guest<'_>) -> Report {
     let path = guest.settings.config.push.kubelet_certificate.as_deref();
-    match sign(guest.roots, path) {
-        Ok(done) => {
-            let (outcome, message) = match done {
-                Done::Signed => (RunOutcome::Ok, format!("wrote {NODE_PROOF}")),
-                // Neither is a fault: the node joins later, and the agent makes its key when it
-                // starts.
-                Done::NoKubelet => (
-                    RunOutcome::Ok,
-                    format!("{} does not exist yet", path.unwrap_or_default()),
-                ),
-                Done::NoAgentKey => (RunOutcome::Ok, "the agent has no key yet".to_owned()),
-                Done::NotAsked => (
-                    RunOutcome::Skipped,
-                    "push.kubeletCertificate is not set".to_owned(),
-                ),
-            };
-            Report::new(outcome, message)
+    let (outcome, message) = match write_proof(guest.roots, path) {
+        Ok(ProofFile::Written) => (RunOutcome::Ok, format!("wrote {NODE_PROOF}")),
+        Ok(ProofFile::Removed(NothingToSign::NotAsked)) => {
+            let message = "push.kubeletCertificate is not set".to_owned();
+            (RunOutcome::Skipped, message)
         }
-        Err(problem) => Report::new(RunOutcome::Failed, format!("{:#}", anyhow::Error::new(problem))),
-    }
-}
-
-/// Writes a proof for the agent's present key, or removes the one of earlier.
-fn sign(roots: &Roots, kubelet: Option<&str>) -> Result<Done, NodeProofProblem> {
-    let proof = match kubelet {
-        None => Err(Done::NotAsked),
-        Some(path) => record(roots, path)?,
+        Ok(ProofFile::Removed(NothingToSign::NoKubelet)) => {
+            let message = format!("{} does not exist yet", path.unwrap_or_default());
+            (RunOutcome::Ok, message)
+        }
+        Ok(ProofFile::Removed(NothingToSign::NoAgentKey)) => {
+            (RunOutcome::Ok, "the agent has no key yet".to_owned())
+        }
+        Err(problem) => (RunOutcome::Failed, format!("{:#}", anyhow::Error::new(problem))),
     };
-    match proof {
-        Ok(record) => {
+    Report::new(outcome, message)
+}
+
+/// Writes the proof for the agent's present key. If there is nothing to sign, removes an earlier
+/// proof.
+fn write_proof(roots: &Roots, kubelet: Option<&str>) -> Result<ProofFile, NodeProofProblem> {
+    match present_proof(roots, kubelet)? {
+        PresentProof::Signed(record) => {
             NODE_PROOF.write(roots, &record)?;
-            Ok(Done::Signed)
+            Ok(ProofFile::Written)
         }
-        Err(done) => {
+        PresentProof::Nothing(reason) => {
             remove_durably(&roots.root(NODE_PROOF.path)).map_err(NodeProofProblem::Remove)?;
-            Ok(done)
+            Ok(ProofFile::Removed(reason))
         }
     }
 }
 
-fn record(roots: &Roots, path: &str) -> Result<Result<NodeProofRecord, Done>, NodeProofProblem> {
+/// Signs the agent's present key with the kubelet's.
+fn present_proof(roots: &Roots, kubelet: Option<&str>) -> Result<PresentProof, NodeProofProblem> {
+    let Some(path) = kubelet else {
+        return Ok(PresentProof::Nothing(NothingToSign::NotAsked));
+    };
     let kubelet = match read_bounded(&roots.root(path), MAX_BYTES) {
         Ok(bytes) => Zeroizing::new(bytes),
-        Err(ReadError::Missing) => return Ok(Err(Done::NoKubelet)),
+        Err(ReadError::Missing) => return Ok(PresentProof::Nothing(NothingToSign::NoKubelet)),
         Err(source) => {
             let path = path.to_owned();
             return Err(NodeProofProblem::Kubelet { path, source });
         }
     };
     let Some(agent) = EnrolmentFiles::new(roots).read()? else {
-        return Ok(Err(Done::NoAgentKey));
+        return Ok(PresentProof::Nothing(NothingToSign::NoAgentKey));
     };
     let key = public_key_sha256(&agent.key).ok_or(NodeProofProblem::AgentKey)?;
     let proof = sign_node_proof(&kubelet, &key).map_err(|source| NodeProofProblem::Sign {
@@ -112,7 +123,7 @@ fn record(roots: &Roots, path: &str) -> Result<Result<NodeProofRecord, Done>, No
     })?;
     let boot_id = read_text(&roots.proc("sys/kernel/random/boot_id"), 256);
     let boot_id = boot_id.map_err(NodeProofProblem::BootId)?;
-    Ok(Ok(NodeProofRecord {
+    Ok(PresentProof::Signed(NodeProofRecord {
         v: FORMAT,
         boot_id: boot_id.trim().to_owned(),
         key_sha256: hex(&key),
@@ -191,18 +202,18 @@ mod tests {
     #[test]
     fn a_proof_is_written_once_both_keys_exist() {
         let machine = Machine::new();
-        let sign = || sign(&machine.roots, Some(KUBELET)).unwrap();
-        assert!(matches!(sign(), Done::NoKubelet));
+        let sign = || write_proof(&machine.roots, Some(KUBELET)).unwrap();
+        assert_eq!(sign(), ProofFile::Removed(NothingToSign::NoKubelet));
         machine.kubelet_joins();
-        assert!(matches!(sign(), Done::NoAgentKey));
+        assert_eq!(sign(), ProofFile::Removed(NothingToSign::NoAgentKey));
         assert!(NODE_PROOF.read(&machine.roots, "boot").unwrap_err().is_absent());
         let first = machine.agent_key();
-        assert!(matches!(sign(), Done::Signed));
+        assert_eq!(sign(), ProofFile::Written);
         assert!(machine.proves(&first));
 
         let second = machine.agent_key();
-        assert!(!machine.proves(&second), "the proof is of the key before");
-        assert!(matches!(sign(), Done::Signed));
+        assert!(!machine.proves(&second), "the proof is for the previous key");
+        assert_eq!(sign(), ProofFile::Written);
         assert!(machine.proves(&second));
     }
 
@@ -211,8 +222,9 @@ mod tests {
         let machine = Machine::new();
         machine.kubelet_joins();
         machine.agent_key();
-        sign(&machine.roots, Some(KUBELET)).unwrap();
-        assert!(matches!(sign(&machine.roots, None).unwrap(), Done::NotAsked));
+        write_proof(&machine.roots, Some(KUBELET)).unwrap();
+        let removed = write_proof(&machine.roots, None).unwrap();
+        assert_eq!(removed, ProofFile::Removed(NothingToSign::NotAsked));
         assert!(NODE_PROOF.read(&machine.roots, "boot").unwrap_err().is_absent());
     }
 
@@ -222,7 +234,9 @@ mod tests {
         machine.kubelet_joins();
         machine.agent_key();
         fs::write(machine.roots.root(KUBELET), "nothing").unwrap();
-        let problem = sign(&machine.roots, Some(KUBELET)).err().unwrap().to_string();
+        let problem = write_proof(&machine.roots, Some(KUBELET))
+            .unwrap_err()
+            .to_string();
         assert_eq!(
             problem,
             format!("push.kubeletCertificate: {KUBELET} cannot sign: it holds no certificate")

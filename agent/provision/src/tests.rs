@@ -162,7 +162,7 @@ fn a_stage_without_steps_is_skipped_and_keeps_what_others_recorded() {
     machine.write("proc/sys/kernel/random/boot_id", "another\n");
     machine.pass(&Systemd::running(""), &table, &[Stage::Dns]);
     let record = GUEST_RECORD.read(&machine.roots, "another").unwrap();
-    assert_eq!(record.stages.len(), 1, "another boot starts anew");
+    assert_eq!(record.stages.len(), 1, "the record starts again with each boot");
 }
 
 #[test]

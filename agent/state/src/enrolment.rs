@@ -57,7 +57,7 @@ pub enum EnrolmentFilesError {
     Directory {
         /// The directory in the guest.
         path: String,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
     /// A file cannot be read.
@@ -65,7 +65,7 @@ pub enum EnrolmentFilesError {
     Read {
         /// The file in the guest.
         path: String,
-        /// Why.
+        /// The underlying error.
         source: ReadError,
     },
     /// A file cannot be written.
@@ -76,7 +76,7 @@ pub enum EnrolmentFilesError {
     Remove {
         /// The file in the guest.
         path: String,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
     /// The record cannot be encoded.

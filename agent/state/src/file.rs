@@ -150,7 +150,7 @@ impl<T: StateRecord> StateFile<T> {
         Ok(write_for_agent(roots, self.path, &self.encode(record)?)?)
     }
 
-    /// Replaces the file atomically, readable by everyone. For a file of the process itself.
+    /// Replaces the file atomically, readable by everyone. For files that the agent owns.
     ///
     /// # Errors
     /// The record cannot be encoded, or the file cannot be replaced; then the previous content

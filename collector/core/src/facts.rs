@@ -320,7 +320,7 @@ pub struct UserNode {
     /// Keys of labels that its kubelet wrote last, from `metadata.managedFields`.
     pub kubelet_labels: BTreeSet<String>,
     /// `metadata.resourceVersion`, of a live cluster. Every heartbeat changes it, so a new version
-    /// alone is no change.
+    /// alone is not a change.
     pub resource_version: Option<String>,
 }
 

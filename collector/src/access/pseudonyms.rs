@@ -26,7 +26,7 @@ pub enum PseudonymKeyError {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: io::Error,
     },
     /// The file is too short or too long.

@@ -33,7 +33,7 @@ pub enum TokenFileError {
     Read {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: io::Error,
     },
     /// A line is wrong.

@@ -36,7 +36,7 @@ pub(super) struct Route {
     pub(super) access: RouteAccess,
     /// Error statuses of the route besides 400, 401, 403, 500 and 503.
     pub(super) errors: &'static [u16],
-    /// The handler.
+    /// What answers the request.
     pub(super) answer: Handler,
 }
 
@@ -81,7 +81,7 @@ pub(super) enum Handler {
     Change {
         /// Schema of the request's body.
         body: fn(&mut SchemaGenerator) -> Schema,
-        /// The handler.
+        /// Makes the change and returns the reply.
         run: fn(ApiRequest) -> BoxFuture<'static, Result<Reply, ApiError>>,
     },
 }

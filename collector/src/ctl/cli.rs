@@ -31,7 +31,7 @@ pub(super) struct Program {
 pub(super) enum TopLevelCommand {
     #[command(flatten)]
     Query(QueryCommand),
-    /// Generate user-data or an Ignition config that brings the agent into a guest, from one input
+    /// Generate user-data or an Ignition config that installs the agent in a guest, from one input
     /// file (kind: Delivery); connects to the collector only for the authority of tls.enrolment
     #[command(subcommand)]
     Render(Render),
@@ -177,7 +177,8 @@ pub(super) enum QueryCommand {
     /// Certificates of agents: recorded keys, revocation
     #[command(subcommand, visible_alias = "enrollment")]
     Enrolment(EnrolmentCommand),
-    /// Join tokens, with which agents enrol that connect to the collector from elsewhere
+    /// Join tokens, for agents that connect to the collector and whose address does not identify
+    /// their VM
     #[command(subcommand)]
     Token(TokenCommand),
 }
@@ -346,7 +347,7 @@ pub(super) enum LabelsCommand {
         #[command(flatten)]
         show: OutputOptions,
     },
-    /// OutputOptions the source of a Node's label, and the reason for its state
+    /// Show the source of a Node's label, and the reason for its state
     Why {
         /// The user cluster's Node; with its cluster if several clusters have a Node of that name
         #[arg(value_name = "[CLUSTER/]NODE")]

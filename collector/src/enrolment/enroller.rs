@@ -74,9 +74,9 @@ pub struct EnrollerParts {
     pub records: RecordBook,
     /// Only the leader enrols.
     pub write_access: WriteAccess,
-    /// Counters.
+    /// Counts attempts by result.
     pub metrics: EnrolmentMetrics,
-    /// Limits.
+    /// Limits on time, concurrency and the certificates' lifetime.
     pub limits: EnrolmentLimits,
 }
 
@@ -174,12 +174,12 @@ impl Enroller {
         peer: UnverifiedPeer,
     ) -> EnrolmentEnd {
         let UnverifiedPeer {
-            transport,
+            mut transport,
             key,
             rejected,
         } = peer;
-        let mut agent = UnverifiedAgent::over(transport, key);
-        let exchange = async { self.issuer.issue(target, proof, &mut agent.channel()).await };
+        let mut channel = EnrolmentChannel::new(&mut transport, key);
+        let exchange = self.issuer.issue(target, proof, &mut channel);
         self.attempt(target, proof, rejected, exchange).await
     }
 
@@ -270,13 +270,13 @@ impl Enroller {
     }
 
     async fn exchange(&self, target: &DialTarget) -> Result<IssueEnd, EnrolmentFailure> {
-        let tls = self.tls.config(Instant::now()).ok_or_else(|| {
+        let tls = self.tls.deferred(Instant::now()).ok_or_else(|| {
             let message = "this collector has no certificate yet; its log has the reason";
             EnrolmentFailure::new(EnrolmentReason::NotSigned, message)
         })?;
         // After the agent has replaced its key, a new connection has the new one.
         for _ in 0..2 {
-            let mut agent = UnverifiedAgent::open(target, self.limits.timeout, &tls).await?;
+            let mut agent = UnverifiedAgent::open(target, self.limits.timeout, tls.config()).await?;
             let issued = self
                 .issuer
                 .issue(target, VmProof::Address, &mut agent.channel())

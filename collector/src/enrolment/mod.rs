@@ -19,7 +19,6 @@ mod failure;
 mod guard;
 mod issue;
 mod metrics;
-mod node_proof;
 mod records;
 mod start;
 #[cfg(test)]

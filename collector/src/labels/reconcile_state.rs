@@ -11,8 +11,7 @@ use super::{
     writer::NodeMetadata,
 };
 
-/// Maximum time for which the answer to a request is preferred to the watch, if their versions
-/// cannot be compared.
+/// Maximum time for which the Node that the last request returned is preferred to the watched one.
 const MAX_WATCH_LAG: Duration = Duration::from_secs(30);
 
 /// State of one VM between two reconcile runs.
@@ -35,9 +34,12 @@ impl ReconcileState {
         let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
         let watched = number(input.resource_version.as_deref());
         let versions = watched.zip(number(latest.resource_version.as_deref()));
-        let caught_up = versions.map_or(input.resource_version == latest.resource_version, |(a, b)| a >= b);
-        let same = *node == input.node && latest.uid == input.node_uid;
-        if caught_up || !same || now.duration_since(*since) > MAX_WATCH_LAG {
+        let caught_up = versions.map_or(
+            input.resource_version == latest.resource_version,
+            |(watched, latest)| watched >= latest,
+        );
+        let same_node = *node == input.node && latest.uid == input.node_uid;
+        if caught_up || !same_node || now.duration_since(*since) > MAX_WATCH_LAG {
             self.latest = None;
             return input;
         }

@@ -5,7 +5,7 @@ use crate::{bounded::bounded, page::not_kubernetes};
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// 409: the Node has changed since, or was created anew.
+    /// 409: the Node has changed since, or was created again.
     #[error("the Node has changed since it was read")]
     Conflict,
     /// 404: the Node does not exist.

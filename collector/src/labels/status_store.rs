@@ -161,7 +161,7 @@ impl LabelStatusStore {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let before = all.get(key).cloned();
         if status.written_at.is_none() {
-            // Of the same Node only: a Node created anew was never written to.
+            // Of the same Node only: a Node created again was never written to.
             let same = before.as_ref().filter(|old| old.node == status.node);
             status.written_at = same.and_then(|old| old.written_at.clone());
         }

@@ -157,7 +157,7 @@ async fn after_a_conflict_the_node_is_read_and_planned_again() {
     ms(10).await;
     assert_eq!(harness.racks(), ["r1", "r2"]);
     assert_eq!(harness.requests(), 3, "one of them conflicted");
-    // Created anew with the same name: the plan for the old Node is not sent.
+    // Created again with the same name: the plan for the old Node is not sent.
     ms(10_000).await;
     harness.fake.clusters().nodes.values_mut().for_each(|node| {
         node.uid = Some("another".parse().unwrap());

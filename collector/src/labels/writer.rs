@@ -41,7 +41,7 @@ pub struct NodeMetadata {
 pub struct TargetedPatch {
     /// The Node's name.
     pub node: NodeName,
-    /// Its UID: a Node created anew is not patched.
+    /// Its UID: a Node created again is not patched.
     pub uid: Uid,
     /// Its version: a Node that has changed since the plan is not patched.
     pub resource_version: String,

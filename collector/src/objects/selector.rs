@@ -27,7 +27,7 @@ pub struct SelectorRequirement {
     /// The label's key.
     #[schemars(length(min = 1, max = 317))]
     pub key: String,
-    /// The operator.
+    /// How the label is compared with the values.
     pub operator: SelectorOperator,
     /// The values to compare with: at least one for In and NotIn, none for Exists and DoesNotExist.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

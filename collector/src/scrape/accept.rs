@@ -17,6 +17,7 @@ use super::{
     connection::{AgentConnection, parse_peer},
     transport::AgentTransport,
 };
+use crate::clock::unix_seconds;
 
 /// A connection after its handshake.
 #[derive(Debug)]
@@ -55,10 +56,10 @@ impl Puller {
             Failure::new(FailureClass::Tls, message)
         })?;
         let opened = AgentTransport::over(stream, address, tls.config()).await;
-        let (transport, certificate) = opened.map_err(|error| error.failure)?;
-        let peer = parse_peer(certificate.as_ref(), address)?;
+        let (transport, chain) = opened.map_err(|error| error.failure)?;
+        let peer = parse_peer(&chain, address)?;
         let verified = tls
-            .verdict()
+            .check(&chain, unix_seconds())
             .map_err(|error| {
                 let message = format_args!("the certificate of the agent at {address} is not valid: {error}");
                 Failure::new(FailureClass::Tls, message)

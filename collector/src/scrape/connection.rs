@@ -66,8 +66,8 @@ impl AgentDialler {
             let message = "this collector has no certificate yet; its log has the reason".to_owned();
             fail(FailureClass::Tls, message)
         })?;
-        let (transport, certificate) = AgentTransport::open(target, connect_timeout, config).await?;
-        let peer = parse_peer(certificate.as_ref(), target.address)?;
+        let (transport, chain) = AgentTransport::open(target, connect_timeout, config).await?;
+        let peer = parse_peer(&chain, target.address)?;
         self.check_names(target, &peer)?;
         Ok(AgentConnection::new(transport, target.clone(), peer))
     }
@@ -98,12 +98,12 @@ impl AgentDialler {
     }
 }
 
-/// The peer's certificate, parsed.
-pub(super) fn parse_peer(
-    certificate: Option<&CertificateDer<'_>>,
+/// The peer's own certificate, parsed: the first of the chain.
+pub(crate) fn parse_peer(
+    chain: &[CertificateDer<'_>],
     address: SocketAddr,
 ) -> Result<PeerCertificate, Failure> {
-    certificate.and_then(PeerCertificate::of).ok_or_else(|| {
+    chain.first().and_then(PeerCertificate::of).ok_or_else(|| {
         let message = format!("the certificate at {address} cannot be parsed");
         fail(FailureClass::Tls, message)
     })

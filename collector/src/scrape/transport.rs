@@ -74,13 +74,13 @@ fn fail(class: FailureClass, message: String) -> Failure {
 }
 
 impl AgentTransport {
-    /// Connects to `target` by its way, with TLS. Returns the connection and the peer's
-    /// certificate, if it has one. The caller adds the way to the failure.
+    /// Connects to `target` by its way, with TLS. Returns the connection and the chain that the
+    /// peer presented, its own certificate first. The caller adds the way to the failure.
     pub(crate) async fn open(
         target: &DialTarget,
         connect_timeout: Duration,
         tls: Arc<ClientConfig>,
-    ) -> Result<(Self, Option<CertificateDer<'static>>), OpenError> {
+    ) -> Result<(Self, Vec<CertificateDer<'static>>), OpenError> {
         let stream = connect(target, connect_timeout).await?;
         Self::over(stream, target.address, tls).await
     }
@@ -91,7 +91,7 @@ impl AgentTransport {
         stream: TcpStream,
         address: SocketAddr,
         tls: Arc<ClientConfig>,
-    ) -> Result<(Self, Option<CertificateDer<'static>>), OpenError> {
+    ) -> Result<(Self, Vec<CertificateDer<'static>>), OpenError> {
         drop(stream.set_nodelay(true));
         let meter = Meter::default();
         meter.start_exchange(0);
@@ -106,8 +106,8 @@ impl AgentTransport {
                 format!("TLS handshake with {address} failed: {error}"),
             ),
         })?;
-        let peer = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-        let peer = peer.map(|certificate| certificate.clone().into_owned());
+        let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
+        let chain = presented.iter().map(|one| one.clone().into_owned()).collect();
         let (sender, connection) = http1::Builder::new()
             // hyper's buffer grows up to this size and stays allocated with the connection, for
             // every guest.
@@ -135,7 +135,7 @@ impl AgentTransport {
             address,
             meter,
         };
-        Ok((transport, peer))
+        Ok((transport, chain))
     }
 
     /// Closes the connection, and tells whether it is closed.

@@ -100,7 +100,7 @@ async fn request(stream: &mut TcpStream, request: &ConnectRequest) -> Result<(),
         received += read;
         let head = connect_head::parse_answer(&buffer[..received]).map_err(|error| {
             let message = format_args!(
-                "the relay answered {error}; does spec.relay.address have the port of `virtfleet-collector relay`?"
+                "the relay sent no valid answer: {error}; does spec.relay.address have the port of `virtfleet-collector relay`?"
             );
             Failure::new(FailureClass::Connect, message)
         })?;

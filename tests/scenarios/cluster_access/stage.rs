@@ -14,7 +14,7 @@ use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, SigningKey as _};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use virtfleet_tests::{
-    access::{self, Api},
+    access::{self, Api, READ_PATHS},
     bins,
     cluster::{
         self, ApiServer,
@@ -290,23 +290,8 @@ impl AccessStage {
     /// A token for team-a asks for team-b in every path and filter.
     pub(crate) fn attack(&self, token: &str) {
         let secrets = ["team-b", "host-of-team-b", "zone-of-host-of-team-b"];
-        let mut paths: Vec<String> = [
-            "/",
-            "/api/v1/vms",
-            "/api/v1/hosts",
-            "/api/v1/clusters",
-            "/api/v1/findings",
-            "/api/v1/labels",
-            "/api/v1/labels/inputs",
-            "/api/v1/openapi.json",
-            "/sd",
-            "/metrics/fleet",
-            "/metrics",
-            "/readyz",
-            "/api/v1/vms/team-a/vm-1",
-        ]
-        .map(str::to_owned)
-        .to_vec();
+        let mut paths = READ_PATHS.map(str::to_owned).to_vec();
+        paths.push("/api/v1/vms/team-a/vm-1".to_owned());
         for (path, filters) in [
             (
                 "vms",

@@ -297,7 +297,7 @@ fn tier2_no_source_costs_its_time_and_never_fails_the_boot() {
     assert_eq!(ran.code, Some(0), "{}", ran.said);
     for said in [
         "none of the sources gave the agent",
-        "virtfleet-delivery.service goes on trying",
+        "virtfleet-delivery.service keeps trying",
     ] {
         assert!(ran.said.contains(said), "{said}: {}", ran.said);
     }

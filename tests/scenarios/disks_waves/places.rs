@@ -262,7 +262,7 @@ fn tier2_a_place_is_filled_later_and_only_from_what_it_still_has() {
     stage
         .sh("test ! -e /etc/systemd/system/srv-data-full.mount && mountpoint -q /srv/data/empty")
         .unwrap();
-    // A file that is changed after the copy: it is copied anew by the next run.
+    // A file that is changed after the copy: it is copied again by the next run.
     let changed = stage
         .order(&Order {
             disks: vec![full.clone()],

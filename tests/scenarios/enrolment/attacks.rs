@@ -202,8 +202,7 @@ fn a_cloned_disk_gets_its_own_key() {
     let (original, clone) = (kit.guest(0), kit.guest(1));
     let first = kit.run(AgentSpec::honest(&original).unwrap());
     kit.until_up(&original);
-    let mut spec = AgentSpec::honest(&clone).unwrap();
-    spec.disk = first.disk();
+    let spec = AgentSpec::honest(&clone).unwrap().with_disk(first.disk());
     let second = kit.run(spec);
     kit.until_up(&clone);
     kit.until_up(&original);
@@ -221,8 +220,7 @@ fn a_key_without_certificate_that_was_cloned_is_replaced() {
     // The agent of the clone cannot notice, because it has no certificate: the collector does.
     let mut disk = first.disk();
     disk.forget();
-    let mut spec = AgentSpec::honest(&clone).unwrap();
-    spec.disk = disk.clone();
+    let spec = AgentSpec::honest(&clone).unwrap().with_disk(disk.clone());
     let second = kit.run(spec);
     kit.until_up(&clone);
     assert_ne!(
@@ -231,10 +229,10 @@ fn a_key_without_certificate_that_was_cloned_is_replaced() {
     );
     second.stop().unwrap();
     // An agent that keeps the key is refused.
-    let mut spec = AgentSpec::honest(&clone)
+    let spec = AgentSpec::honest(&clone)
         .unwrap()
-        .with_fault(EnrolFault::KeepsKey);
-    spec.disk = disk;
+        .with_fault(EnrolFault::KeepsKey)
+        .with_disk(disk);
     kit.run(spec);
     kit.until_refused(&clone, "key_of_another_vm");
 }

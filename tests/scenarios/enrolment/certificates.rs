@@ -13,10 +13,10 @@ use super::kit::{self, Kit};
 
 /// An agent that serves with `disk` at the address of `guest` and asks for no certificate.
 fn serve(kit: &Kit, guest: &Guest, disk: AgentDisk) {
-    let mut spec = AgentSpec::honest(guest)
+    let spec = AgentSpec::honest(guest)
         .unwrap()
-        .with_fault(EnrolFault::NotOffered);
-    spec.disk = disk;
+        .with_fault(EnrolFault::NotOffered)
+        .with_disk(disk);
     kit.run(spec);
 }
 

@@ -37,8 +37,7 @@ fn an_agent_that_lost_its_certificate_gets_another_for_its_key() {
     kit.until_up(&guest);
     let mut disk = agent.stop().unwrap();
     disk.forget();
-    let mut spec = AgentSpec::honest(&guest).unwrap();
-    spec.disk = disk;
+    let spec = AgentSpec::honest(&guest).unwrap().with_disk(disk);
     let agent = kit.run(spec);
     wait::until(STAGE_TIMEOUT, "it has a certificate", || agent.accepted() == 1).unwrap();
     kit.until_up(&guest);
@@ -54,8 +53,7 @@ fn a_certificate_is_renewed_over_the_connection_of_the_pull() {
     // A certificate for the same key of which three quarters are over.
     let mut disk = agent.stop().unwrap();
     kit::signed(&kit.authorities(), &mut disk, &guest, -2700, 900);
-    let mut spec = AgentSpec::honest(&guest).unwrap();
-    spec.disk = disk;
+    let spec = AgentSpec::honest(&guest).unwrap().with_disk(disk);
     let agent = kit.run(spec);
     kit.stage.start_collector(beat()).unwrap();
     wait::until(STAGE_TIMEOUT, "it is renewed", || agent.accepted() == 1).unwrap();
@@ -81,10 +79,10 @@ fn a_renewal_that_fails_is_a_finding_before_the_certificate_ends() {
     let mut disk = agent.stop().unwrap();
     // A tenth is left.
     kit::signed(&kit.authorities(), &mut disk, &guest, -2700, 300);
-    let mut spec = AgentSpec::honest(&guest)
+    let spec = AgentSpec::honest(&guest)
         .unwrap()
-        .with_fault(EnrolFault::NeverAccepts);
-    spec.disk = disk;
+        .with_fault(EnrolFault::NeverAccepts)
+        .with_disk(disk);
     kit.run(spec);
     kit.stage.start_collector(beat()).unwrap();
     kit.until_up(&guest);
@@ -109,8 +107,7 @@ fn a_vm_created_again_under_its_name_is_enrolled_anew() {
     assert_ne!(agent.disk().public_key().unwrap(), old.public_key().unwrap());
     agent.stop().unwrap();
     // The old identity is worthless.
-    let mut spec = AgentSpec::honest(&again).unwrap();
-    spec.disk = old;
+    let spec = AgentSpec::honest(&again).unwrap().with_disk(old);
     kit.run(spec);
     kit.until_refused(&again, "second_key");
 }
@@ -166,8 +163,7 @@ fn after_a_reset_another_key_is_accepted_and_the_old_one_is_not() {
     kit.until_up(&guest);
     assert_eq!(restored.accepted(), 1);
     restored.stop().unwrap();
-    let mut spec = AgentSpec::honest(&guest).unwrap();
-    spec.disk = old;
+    let spec = AgentSpec::honest(&guest).unwrap().with_disk(old);
     kit.run(spec);
     kit.until_refused(&guest, "second_key");
 }

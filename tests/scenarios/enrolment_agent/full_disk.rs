@@ -13,7 +13,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use super::stage::{IDENTITY, OTHER, SOON, Stage, nonce, reason};
+use crate::agent_stage::{AgentStage, IDENTITY, OTHER, SOON, nonce, reason};
 
 const TIER: u8 = 2;
 /// Mounts a small tmpfs in a namespace of its own, and keeps it.
@@ -21,13 +21,13 @@ const HOLD: &str = "mount -t tmpfs -o size=256k tmpfs \"$0\" && echo mounted && 
 
 /// A guest whose `/var/lib` is a small filesystem.
 struct SmallDisk {
-    stage: Stage,
+    stage: AgentStage,
     holder: Process,
 }
 
 impl SmallDisk {
     fn new() -> Self {
-        let stage = Stage::new();
+        let stage = AgentStage::new();
         fs::create_dir_all(stage.at("root/var/lib")).unwrap();
         let mut holder = Launch::new("unshare")
             .args(["--mount", "--propagation", "private", "--", "sh", "-c", HOLD])
@@ -44,12 +44,11 @@ impl SmallDisk {
             .args(["--mount", "--target", &self.holder.id().to_string(), "--"])
             .arg(bins::agent().unwrap())
             .arg(verb);
-        self.stage.with_arguments(launch)
+        self.stage.home.with_paths(launch)
     }
 
     fn start(&self) -> Process {
-        self.stage
-            .ready(self.launch("run").start(self.stage.folder.path()).unwrap())
+        self.stage.home.start(self.launch("run")).unwrap()
     }
 
     /// A path in the guest, as seen from here.

@@ -18,10 +18,10 @@ use virtfleet_tests::{
     process::{Launch, Process},
 };
 
-use super::stage::{SOON, Stage};
+use crate::agent_stage::{AgentStage, SOON};
 
 /// Starts the agent with a socket, as systemd does.
-fn start_with(stage: &Stage, socket: &TcpListener) -> Process {
+fn start_with(stage: &AgentStage, socket: &TcpListener) -> Process {
     fcntl(socket, FcntlArg::F_SETFD(FdFlag::empty())).unwrap();
     let script = "exec 3<&\"$0\"; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
     let launch = Launch::new("bash")
@@ -29,7 +29,7 @@ fn start_with(stage: &Stage, socket: &TcpListener) -> Process {
         .arg(socket.as_raw_fd().to_string())
         .arg(bins::agent().unwrap())
         .arg("run");
-    let mut agent = stage.with_arguments(launch).start(stage.folder.path()).unwrap();
+    let mut agent = stage.home.with_paths(launch).start(stage.folder.path()).unwrap();
     fcntl(socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).unwrap();
     agent.wait_for_line("serving", SOON).unwrap();
     agent
@@ -37,9 +37,9 @@ fn start_with(stage: &Stage, socket: &TcpListener) -> Process {
 
 #[test]
 fn a_passed_socket_is_served_and_the_port_stays_held() {
-    let stage = Stage::new();
-    let socket = TcpListener::bind(stage.address).unwrap();
-    let is_taken = || TcpListener::bind(stage.address).is_err();
+    let stage = AgentStage::new();
+    let socket = TcpListener::bind(stage.home.address).unwrap();
+    let is_taken = || TcpListener::bind(stage.home.address).is_err();
     for _ in 0..2 {
         let agent = start_with(&stage, &socket);
         assert_eq!(stage.connect().get("/healthz").unwrap().status, StatusCode::OK);
@@ -51,11 +51,11 @@ fn a_passed_socket_is_served_and_the_port_stays_held() {
 
 #[test]
 fn a_passed_socket_on_all_addresses_serves_only_the_listeners() {
-    let mut stage = Stage::new();
+    let mut stage = AgentStage::new();
     let socket = TcpListener::bind("0.0.0.0:0").unwrap();
     let port = socket.local_addr().unwrap().port();
-    stage.address = SocketAddr::from(([127, 0, 0, 1], port));
-    stage.configure("clients: []");
+    stage.home.address = SocketAddr::from(([127, 0, 0, 1], port));
+    stage.configure_tls("clients: []");
     let _agent = start_with(&stage, &socket);
     stage.connect().get("/healthz").unwrap().ok().unwrap();
     let elsewhere = SocketAddr::from(([127, 0, 0, 2], port));
@@ -65,7 +65,7 @@ fn a_passed_socket_on_all_addresses_serves_only_the_listeners() {
 
 #[test]
 fn a_passed_socket_without_a_listener_is_closed_with_a_warning() {
-    let stage = Stage::new();
+    let stage = AgentStage::new();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let agent = start_with(&stage, &socket);
     stage.connect().get("/healthz").unwrap().ok().unwrap();

@@ -86,7 +86,7 @@ fn moody(overrides: &[(&str, bool)]) -> Registry {
 #[test]
 fn a_collector_that_fails_or_panics_leaves_the_rest_alone() {
     let mut registry = moody(&[]);
-    // After the panic in the third scrape it is built anew, and begins again with a failure.
+    // After the panic in the third scrape it is built again, and begins again with a failure.
     for _ in 1..=7 {
         let text = scrape(&mut registry);
         assert!(text.contains("\nbefore 1\n") && text.contains("\nafter 1\n"));

@@ -9,7 +9,9 @@ use virtfleet_agent_core::netlink::{
     qdisc::Qdisc,
     route::{Hop, Route},
 };
-use virtfleet_agent_host::{Driver, Ethtool, Held, LinkModes, NetworkCalls, NetworkError, TcpSockets};
+use virtfleet_agent_host::{
+    Driver, Ethtool, InterfaceAddresses, LinkModes, NetworkCalls, NetworkError, TcpSockets,
+};
 
 use crate::exposition::world::FakeKernel;
 
@@ -97,8 +99,8 @@ impl NetworkCalls for FakeKernel {
             transmit_queue: 8192,
         })
     }
-    fn addresses(&self) -> io::Result<Held> {
-        Ok(Held::from([(
+    fn addresses(&self) -> io::Result<InterfaceAddresses> {
+        Ok(InterfaceAddresses::from([(
             "eth0".to_owned(),
             vec![([10, 0, 2, 2].into(), 24)],
         )]))

@@ -1,5 +1,5 @@
 //! Golden pages from fixture roots, and the documents beside them. `UPDATE_GOLDEN=1` writes the
-//! pages anew.
+//! pages again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -261,8 +261,9 @@ impl World {
         self.net
             .ip(&format!("address add {}/32 dev lo", who.address.ip()))?;
         let host = self.stage.agent_host()?;
-        let mut spec = AgentSpec::honest(who)?.with_fault(EnrolFault::NotOffered);
-        spec.disk = AgentDisk::copied(&old.pkcs8, &old.certificate)?;
+        let spec = AgentSpec::honest(who)?
+            .with_fault(EnrolFault::NotOffered)
+            .with_disk(AgentDisk::copied(&old.pkcs8, &old.certificate)?);
         host.run(spec)?;
         let vm = self.until(who, "the old certificate is refused", |vm| {
             vm["agent"]["failure"]["class"] == "wrong_vm"

@@ -18,10 +18,10 @@ const FOREIGN: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(1
 
 /// Runs an agent with this disk that connects from a foreign address.
 fn from_elsewhere(kit: &PushKit, guest: &Guest, disk: AgentDisk) -> RunningAgent {
-    let mut spec = AgentSpec::honest(guest)
+    let spec = AgentSpec::honest(guest)
         .unwrap()
-        .pushing_from(kit.ingest, FOREIGN);
-    spec.disk = disk;
+        .pushing_from(kit.ingest, FOREIGN)
+        .with_disk(disk);
     kit.run(spec)
 }
 
@@ -108,8 +108,10 @@ fn a_certificate_reports_as_its_own_vm_only() {
     let kit = PushKit::new(2, "");
     let (own, victim) = (kit.kit.guest(0), kit.kit.guest(1));
     // It connects from the victim's address, and claims to be the victim in all that it sends.
-    let mut spec = AgentSpec::honest(&victim).unwrap().pushing(kit.ingest);
-    spec.disk = kit.enrolled(&own);
+    let spec = AgentSpec::honest(&victim)
+        .unwrap()
+        .pushing(kit.ingest)
+        .with_disk(kit.enrolled(&own));
     let _attacker = kit.run(spec);
     let vm = kit.until_way(&own, "push");
     assert_eq!(vm["name"], *own.name);

@@ -12,7 +12,7 @@ use super::{
     kit::{PushKit, pushed},
     node_proofs::{Clusters, NODES, user},
 };
-use crate::enrolment::real::RealGuest;
+use crate::real_guest::RealGuest;
 
 /// No VM is in this network, so none is dialled.
 const NOT_DIALLED: &str = "10.0.0.0/8";
@@ -32,7 +32,7 @@ fn settings(kit: &PushKit, evidence: &str) -> String {
 /// A VM with this evidence and a Node. It listens on this machine, and the inventory has another
 /// address.
 fn real(kit: &PushKit, evidence: &str) -> RealGuest {
-    let real = RealGuest::with(&kit.kit, &settings(kit, evidence));
+    let real = RealGuest::with(&kit.kit.stage, &settings(kit, evidence));
     let stage = &kit.kit.stage;
     let mut known = real.guest.clone();
     known.address.set_ip(ELSEWHERE);
@@ -54,7 +54,7 @@ fn the_real_agent_connects_and_enrols_with_a_join_token() {
     let real = real(&kit, "tokenFile: /etc/virtfleet/join-token");
     let cluster = real.guest.cluster.clone();
     let token = kit.kit.ctl(&["token", "create", &cluster, "--from", LOOPBACK]);
-    let folder = real.home.join("root/etc/virtfleet");
+    let folder = real.home.at("root/etc/virtfleet");
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("join-token"), token).unwrap();
     let agent = real.start();
@@ -91,7 +91,7 @@ fn tier2_the_real_agent_enrols_once_its_kubelet_vouches() {
     let agent = real.start();
     // The node has not joined its cluster yet.
     kit.until_closed("tls");
-    let path = real.home.join("root").join(file.trim_start_matches('/'));
+    let path = real.home.at("root").join(file.trim_start_matches('/'));
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let authority = clusters.authority(&real.guest.cluster);
     fs::write(path, authority.kubelet(&user(&real.guest), NODES).unwrap()).unwrap();

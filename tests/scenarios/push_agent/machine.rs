@@ -10,7 +10,7 @@ use virtfleet_tests::{
     skip, wait,
 };
 
-use super::stage::SOON;
+use crate::agent_stage::SOON;
 
 const SETTINGS: &str = "server: {listeners: [{name: default, address: \"[::]:10911\", plain: false}], tls: \
                         {enrolment: true, clientCA: /etc/virtfleet/ca.pem}}\n\

@@ -8,10 +8,8 @@ use std::{
 
 use virtfleet_tests::process::Launch;
 
-use super::{
-    doctor_says,
-    stage::{SOON, Stage},
-};
+use super::doctor_says;
+use crate::agent_stage::{AgentStage, SOON};
 
 /// Answers each connection with these bytes, and keeps it open.
 fn another_service(banner: &'static [u8]) -> SocketAddr {
@@ -30,14 +28,14 @@ fn another_service(banner: &'static [u8]) -> SocketAddr {
 
 #[test]
 fn another_service_at_the_collectors_port_is_named_with_a_command_that_shows_it() {
-    let stage = Stage::new();
+    let stage = AgentStage::pushing();
     for banner in [
         &b"SSH-2.0-OpenSSH_9.2\r\n"[..],
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"220 mail.example ESMTP\r\n",
     ] {
         let address = another_service(banner);
-        stage.configure(&address.to_string(), "1s");
+        stage.configure_push(&address.to_string(), "1s");
         let agent = stage.start();
         let named = format!("no collector of this fleet at {address}");
         let command = format!("head -c 3 </dev/tcp/127.0.0.1/{}", address.port());

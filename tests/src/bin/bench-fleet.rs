@@ -17,11 +17,10 @@ use clap::Parser;
 use virtfleet_tests::{
     bins,
     measure::{Table, usage},
-    parts,
-    pki::TRUST_DOMAIN,
-    ports,
+    parts, ports,
     process::{Launch, Process},
     scrape::Client,
+    sim,
     wait::{eventually, measure},
 };
 
@@ -55,7 +54,8 @@ fn main() -> Result<()> {
     )?;
 
     let (own, peer) = (ports::free()?, ports::free()?);
-    let mut collector = collector(folder.path(), &arguments, own, port)?;
+    let interval = Duration::from_secs(arguments.interval);
+    let mut collector = sim::start_collector(folder.path(), own, port, interval)?;
     collector.wait_for_port(own, SOON)?;
     let patience = Duration::from_secs(3 * arguments.interval + 60);
     eventually(patience, "every guest up with the collector", || {
@@ -156,36 +156,6 @@ fn simulator(folder: &Path, arguments: &Arguments, port: u16) -> Result<Process>
         .arg(folder.join("manifests"))
         .arg("--pki")
         .arg(folder.join("pki"))
-        .start(folder)
-}
-
-fn collector(folder: &Path, arguments: &Arguments, own: SocketAddr, port: u16) -> Result<Process> {
-    let (root, interval) = (folder.display(), arguments.interval);
-    let text = format!(
-        "\
-apiVersion: virtfleet.io/v1alpha1
-kind: CollectorConfig
-inventory:
-  folder: {root}/manifests
-server:
-  address: {own}
-scrape:
-  interval: {interval}s
-  timeout: 10s
-  port: {port}
-  allowCIDRs: [127.64.0.0/10]
-  tls:
-    ca: {root}/pki/ca.pem
-    certificate: {root}/pki/collector.pem
-    key: {root}/pki/collector.key
-    trustDomain: {TRUST_DOMAIN}
-"
-    );
-    let path = folder.join("collector.yaml");
-    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-    Launch::new(bins::collector()?)
-        .args(["serve", "--config"])
-        .arg(path)
         .start(folder)
 }
 

@@ -117,7 +117,7 @@ impl Guest {
     /// Copies a folder's content into the guest's folder `to`, with modes and owners, through a
     /// disk that is hot-plugged for the copy.
     pub fn copy_in(&self, folder: &Path, to: &str) -> Result<()> {
-        let number = self.count();
+        let number = self.next_number();
         let (name, label) = (format!("copy{number}"), format!("copy{number}"));
         self.plug_disk(&Disk::folder(&name, folder, &label).read_only())?;
         let to = quote(to);

@@ -42,7 +42,7 @@ impl Guest {
     }
 
     fn inject(&self, name: &str, what: &[Io], sector: Option<u64>) -> Result<()> {
-        let number = self.count();
+        let number = self.next_number();
         let filter = format!("fault-{name}-{number}");
         let rule = |io: &Io| {
             let mut rule = json!({"event": "none", "iotype": io.name(), "errno": 5, "once": false, "immediately": false});

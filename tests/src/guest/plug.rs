@@ -17,9 +17,9 @@ use super::{
 use crate::wait::eventually;
 
 /// Timeout until the guest has detected a device.
-const SEEN: Duration = Duration::from_mins(1);
-/// Time after which a plug that the guest has not noticed is inspected. A busy machine needs five
-/// seconds.
+const DETECTION_TIMEOUT: Duration = Duration::from_mins(1);
+/// Time after which a device that the guest has not detected is inspected. A busy machine needs
+/// five seconds.
 const INTERRUPT_LOST_AFTER: Duration = Duration::from_secs(20);
 /// Switches on each PCIe slot that holds a device and is off, and prints its name.
 const SWITCH_ON: &str = "for slot in /sys/bus/pci/slots/*; do [ \"$(cat \"$slot/adapter\" \"$slot/power\" | xargs)\" != '1 0' ] || \
@@ -27,7 +27,7 @@ const SWITCH_ON: &str = "for slot in /sys/bus/pci/slots/*; do [ \"$(cat \"$slot/
 
 impl Guest {
     /// A number that is unique for this guest.
-    pub(super) fn count(&self) -> u32 {
+    pub(super) fn next_number(&self) -> u32 {
         let mut state = self.state();
         state.count += 1;
         state.count
@@ -42,7 +42,7 @@ impl Guest {
             self.vm().name,
             disk.name
         );
-        let number = self.count();
+        let number = self.next_number();
         let file = self.places().file(&format!("{}-{number}.img", disk.name));
         content::disk(&disk.content, &file).with_context(|| format!("disk {}", disk.name))?;
         let spare = if disk.bus == Bus::Virtio {
@@ -64,17 +64,17 @@ impl Guest {
         self.plug(part)?;
         self.state().parts.push(part.clone());
         if self.accel() == Accel::Kvm || self.until_read(part, INTERRUPT_LOST_AFTER).is_ok() {
-            return self.until_read(part, SEEN);
+            return self.until_read(part, DETECTION_TIMEOUT);
         }
         let switched = self
             .run(SWITCH_ON)
             .context("the guest hangs after a disk was plugged in")?;
         say(&format!(
-            "{} did not notice {}; slots that were occupied and off: {switched:?}",
+            "{} did not detect {}; slots that were occupied and off: {switched:?}",
             self.vm().name,
             part.id
         ));
-        self.until_read(part, SEEN)
+        self.until_read(part, DETECTION_TIMEOUT)
     }
 
     /// Waits until the guest's kernel has read from a disk.
@@ -137,8 +137,8 @@ impl Guest {
         // QEMU reports the removal of a vCPU only by that of its interrupt controller.
         let controller = format!("/machine/peripheral/{id}/lapic");
         let gone = |data: &Value| data["device"] == id || data["path"] == *controller;
-        qmp.wait_event("DEVICE_DELETED", SEEN, gone)
-            .with_context(|| format!("the guest does not let go of {id}"))?;
+        qmp.wait_event("DEVICE_DELETED", DETECTION_TIMEOUT, gone)
+            .with_context(|| format!("the guest does not release {id}"))?;
         let part = state.parts.remove(at);
         let qmp = state.qmp()?;
         for node in part.nodes.iter().rev() {
@@ -167,14 +167,14 @@ impl Guest {
             .with_context(|| format!("resize {name} to {bytes} bytes"))
     }
 
-    /// Plugs in a NIC with so many queue pairs and returns its MAC address. Not available on
+    /// Plugs in a NIC with `queues` queue pairs and returns its MAC address. Not available on
     /// [`Network::Tap`].
     pub fn plug_nic(&self, queues: u32) -> Result<String> {
         ensure!(
             self.vm().network != Network::Tap,
             "a NIC on a tap device cannot be plugged in"
         );
-        let number = self.count();
+        let number = self.next_number();
         let index = self.vm().nics.len() + usize::try_from(number)?;
         let nic = Nic {
             mac: format!("02:00:00:00:01:{number:02x}"),
@@ -226,8 +226,8 @@ impl Guest {
             .and_then(|last| last.parse::<u32>().ok());
         ensure!(
             last >= Some(socket),
-            "the guest's kernel has room for the CPUs {possible} only (under emulation that of Debian 13 counts those \
-             that are there at its boot; Suite::Bookworm has room)"
+            "the guest's kernel supports only the CPUs {possible} (under emulation, the kernel of Debian 13 supports those \
+             that are present at its boot; Suite::Bookworm supports more)"
         );
         let part = part::cpu(self.accel(), socket);
         self.plug(&part)?;
@@ -259,17 +259,17 @@ impl Guest {
     /// Waits in the guest until the command `test` succeeds; for up to a minute of the guest's
     /// clock.
     pub fn run_until(&self, test: &str, what: &str) -> Result<()> {
-        self.run_until_within(test, what, SEEN)
+        self.run_until_within(test, what, DETECTION_TIMEOUT)
     }
 
     /// As [`Guest::run_until`], with a timeout. The loop runs in the guest: each probe from outside
     /// costs an emulated guest more than the condition that it waits for.
-    pub fn run_until_within(&self, test: &str, what: &str, patience: Duration) -> Result<()> {
-        let tries = patience.as_secs() * 5;
+    pub fn run_until_within(&self, test: &str, what: &str, timeout: Duration) -> Result<()> {
+        let tries = timeout.as_secs() * 5;
         let script =
             format!("n=0; until {test}; do n=$((n + 1)); [ $n -lt {tries} ] || exit 1; sleep 0.2; done");
-        self.run_within(&script, patience * 4)
+        self.run_within(&script, timeout * 4)
             .map(drop)
-            .with_context(|| format!("the guest does not see {what}"))
+            .with_context(|| format!("timeout in the guest while waiting for {what}"))
     }
 }

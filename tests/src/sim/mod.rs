@@ -9,6 +9,7 @@
 //!                                                             └─▶ enrol: agents that enrol
 //! ```
 
+mod collector;
 pub mod enrol;
 mod fault;
 mod manifests;
@@ -20,6 +21,7 @@ mod rng;
 mod serve;
 mod trouble;
 
+pub use collector::start_collector;
 pub use fault::{Fault, LATE};
 pub use manifests::{user_node, vmi, write_folder};
 pub use model::Model;

@@ -6,9 +6,9 @@ use std::fmt;
 /// Major and minor number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct DevNumber {
-    /// The driver's.
+    /// Major number: the driver.
     pub major: u32,
-    /// The device's.
+    /// Minor number: one device of the driver.
     pub minor: u32,
 }
 

@@ -42,7 +42,7 @@ impl DeviceId {
 
     /// Whether `now` can be this device after it has grown: same serial, same partition at the same
     /// position, not smaller. Kernel names and numbers are ignored, because each boot assigns them
-    /// anew.
+    /// again.
     pub fn may_have_become(&self, now: &Self) -> bool {
         self.place() == now.place() && self.serial == now.serial && self.size <= now.size
     }

@@ -18,7 +18,6 @@
 
 pub mod binds;
 mod check;
-mod checksum;
 pub mod clone;
 mod dev_number;
 pub mod device;
@@ -33,6 +32,7 @@ pub mod keys;
 pub mod matching;
 pub mod mkfs;
 mod mounted;
+mod on_disk;
 mod owner;
 pub mod partition;
 pub mod plan;

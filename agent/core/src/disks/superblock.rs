@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::checksum::{be, hex_uuid, le};
+use super::on_disk::{be, hex_uuid, le};
 
 /// Number of bytes that [`Superblock::parse`] needs from the start of the device: the superblock of
 /// btrfs is at 64 KiB.

@@ -66,7 +66,7 @@ pub struct Collision {
 /// Returns the collisions among the nameservers, given with their origins; at most one per
 /// nameserver, of the most specific kind. An IPv4-mapped IPv6 address is treated as IPv4.
 ///
-/// A loopback address alone is no collision: a resolver of the guest (unbound, NetworkManager's
+/// A loopback address alone is not a collision: a resolver of the guest (unbound, NetworkManager's
 /// dnsmasq) listens there and has its own upstreams. It collides in three cases: it is the user
 /// cluster's (by settings or kubelet); it is systemd-resolved's stub and systemd-resolved should
 /// use it; or only a DHCP lease or a router advertisement names it, in which case the sender meant

@@ -36,7 +36,7 @@ pub struct KeyRecord {
 pub struct DiscardedKey {
     /// When, in seconds since 1970.
     pub at: u64,
-    /// Why.
+    /// Why it was discarded.
     pub why: DiscardReason,
     /// What it was bound to: a UUID or an identity. Empty if that is unknown.
     pub before: String,

@@ -107,9 +107,9 @@ pub enum PushFailureReason {
     Timeout,
     /// The kernel cannot connect for another reason, e.g. without a route.
     Unreachable,
-    /// What answers is no collector of this fleet: the TLS handshake failed.
+    /// What answers is not a collector of this fleet: the TLS handshake failed.
     Tls,
-    /// The client has a certificate of the fleet's authority, and is no collector.
+    /// The client has a certificate of the fleet's authority, and is not a collector.
     Unauthorized,
     /// The collector closed the connection without a pull.
     Unused,

@@ -69,13 +69,13 @@ pub struct Channels {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Rings {
-    /// Receive.
+    /// Entries in each receive ring.
     pub rx: u32,
-    /// Transmit.
+    /// Entries in each transmit ring.
     pub tx: u32,
-    /// Maximum for receive.
+    /// Maximum of `rx`.
     pub rx_possible: u32,
-    /// Maximum for transmit.
+    /// Maximum of `tx`.
     pub tx_possible: u32,
 }
 
@@ -99,14 +99,14 @@ pub struct Coalescing {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicQueue {
-    /// Direction.
+    /// Whether it receives or sends.
     pub direction: Direction,
     /// Number, from 0.
     pub index: u32,
     /// CPUs whose packets it sends (XPS), or to which its received packets are steered (RPS).
     /// `None` if the kernel does not support it.
     pub cpus: Option<Vec<u32>>,
-    /// Counters.
+    /// Its packets, bytes, drops and other events, as far as the driver counts them.
     pub counters: Counters,
 }
 

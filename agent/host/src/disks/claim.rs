@@ -145,7 +145,7 @@ impl Disks<'_> {
     ///
     /// # Errors
     /// Something was written, or the dirty pages cannot be written out in time.
-    pub(super) fn unwritten(
+    pub(super) fn check_unwritten(
         &self,
         held: Held,
         id: &DeviceId,
@@ -210,7 +210,7 @@ impl Disks<'_> {
     ///
     /// # Errors
     /// Why the disk must not be formatted.
-    pub(super) fn unused(&self, id: &DeviceId) -> Result<(), ClaimError> {
+    pub(super) fn check_unused(&self, id: &DeviceId) -> Result<(), ClaimError> {
         let Some(device) = self.current(id)? else {
             return Err(refused(id, "the device is gone".to_owned(), None));
         };
@@ -220,12 +220,12 @@ impl Disks<'_> {
         if let Some(reason) = unlike(&device, id) {
             return Err(refused(id, reason, None));
         }
-        self.unopened(id).map_err(unknown(id))
+        self.check_unopened(id).map_err(unknown(id))
     }
 
     /// Reads sysfs, procfs and the ends of the disk again while the disk is held.
     pub(super) fn hold(&self, id: &DeviceId, held: Held, limits: Limits) -> Result<BlankDisk, ClaimError> {
-        self.unused(id)?;
+        self.check_unused(id)?;
         let path = self.node(id);
         let (held, bytes) = Reader::again(held, &path, ends(id.size), limits)
             .and_then(|reader| reader.wait(limits.all, &mut |_| {}))

@@ -152,7 +152,7 @@ impl Disks<'_> {
     ///
     /// # Errors
     /// A process still has it open, or the processes cannot be read.
-    pub(super) fn unopened(&self, id: &DeviceId) -> Result<(), Doubt> {
+    pub(super) fn check_unopened(&self, id: &DeviceId) -> Result<(), Doubt> {
         let numbers = self.numbers(id);
         let begun = Instant::now();
         loop {

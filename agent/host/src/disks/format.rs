@@ -83,7 +83,7 @@ impl Disks<'_> {
             return Err(kind(intent));
         };
         let path = disk.path.clone();
-        self.with(disk, intent, |lock| {
+        self.run_tool(disk, intent, |lock| {
             mkfs::run(self.commands, program, &intent.arguments, &path, lock).map(drop)
         })?;
         Ok(())
@@ -98,12 +98,14 @@ impl Disks<'_> {
             return Err(kind(intent));
         }
         let path = disk.path.clone();
-        self.with(disk, intent, |lock| {
+        self.run_tool(disk, intent, |lock| {
             luks::format(self.commands, &intent.arguments, key, &path, lock).map(drop)
         })
     }
 
-    fn with(
+    /// Releases the exclusive open, compares the device once more, runs the tool and verifies its
+    /// result.
+    fn run_tool(
         &self,
         mut disk: BlankDisk,
         intent: &FormatIntent,
@@ -128,14 +130,15 @@ impl Disks<'_> {
             return Err(FormatError::Changed { path, reason });
         }
         // The last checks before the tool starts.
-        self.unused(&disk.id).map_err(|error| FormatError::Changed {
-            path: path.clone(),
-            reason: error.to_string(),
-        })?;
+        self.check_unused(&disk.id)
+            .map_err(|error| FormatError::Changed {
+                path: path.clone(),
+                reason: error.to_string(),
+            })?;
         let held = self
-            .unwritten(held, &disk.id, &disk.mark, limits)
+            .check_unwritten(held, &disk.id, &disk.mark, limits)
             .map_err(changed)?;
-        self.still(&held, &disk.id).map_err(changed)?;
+        self.check_identity(&held, &disk.id).map_err(changed)?;
         if let Err(source) = run(held.locked()) {
             let again = Reader::mark(held, &path, self.roots, &disk.id, limits)
                 .and_then(|reader| reader.wait(limits.all, &mut |_| {}));
@@ -151,11 +154,11 @@ impl Disks<'_> {
             path: path.clone(),
             reason,
         };
-        self.still(&held, &disk.id)
+        self.check_identity(&held, &disk.id)
             .map_err(|doubt| verify(doubt.reason))?;
         held.lock
             .sync_all()
-            .map_err(|error| verify(format!("cannot write it out: {error}")))?;
+            .map_err(|error| verify(format!("cannot flush it to the device: {error}")))?;
         self.verify(&path, intent, &disk.id).map_err(verify)
     }
 
@@ -175,7 +178,7 @@ impl Disks<'_> {
             Ok(())
         } else {
             Err(format!(
-                "it is {} with the UUID {uuid}; intended was {wanted} with {}",
+                "it is {} with the UUID {uuid}, but should be {wanted} with {}",
                 known.kinds.join(" and "),
                 intent.uuid
             ))

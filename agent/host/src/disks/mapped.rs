@@ -136,7 +136,7 @@ impl Disks<'_> {
             .clear_judged(held, &id, begun, ProofKind::Sampled, Some(container))
             .map_err(changed)?;
         drop(held.exclusive.take());
-        self.still(&held, &id).map_err(changed)?;
+        self.check_identity(&held, &id).map_err(changed)?;
         mkfs::run(self.commands, program, &intent.arguments, &path, held.locked()).map_err(|source| {
             FormatError::Tool {
                 path: path.clone(),
@@ -150,7 +150,7 @@ impl Disks<'_> {
         };
         held.lock
             .sync_all()
-            .map_err(|error| verify(format!("cannot write it out: {error}")))?;
+            .map_err(|error| verify(format!("cannot flush it to the device: {error}")))?;
         self.verify(&path, intent, &id).map_err(verify)
     }
 }

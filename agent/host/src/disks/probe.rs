@@ -160,8 +160,8 @@ impl Disks<'_> {
                 progress(done, target);
             })?;
         }
-        self.still(&held, id)?;
-        self.unopened(id)?;
+        self.check_identity(&held, id)?;
+        self.check_unopened(id)?;
         let writes = held.mark.clone();
         let content = |content: Content| {
             Probe::HasData(Content {
@@ -224,7 +224,7 @@ impl Disks<'_> {
     }
 
     /// Checks that the held device is still the intended one.
-    pub(super) fn still(&self, held: &Held, id: &DeviceId) -> Result<(), Doubt> {
+    pub(super) fn check_identity(&self, held: &Held, id: &DeviceId) -> Result<(), Doubt> {
         let path = self.node(id);
         super::identity::check(&held.lock, id)
             .and_then(|()| super::identity::check_path(&path, id))
@@ -266,7 +266,7 @@ impl Disks<'_> {
         };
         let (held, bytes) = Reader::start(order, Vec::new(), limits)?.wait(limits.all, &mut |_| {})?;
         let content = self.known(id, &bytes)?;
-        self.still(&held, id)?;
+        self.check_identity(&held, id)?;
         Ok(content.map(|content| Content {
             digest: String::new(),
             ..content

@@ -218,7 +218,7 @@ impl Disks<'_> {
         })?;
         let limit = limits.all + Duration::from_secs(all >> 24);
         let (held, bytes) = reader.wait(limit, &mut |_| {})?;
-        self.still(&held, id)?;
+        self.check_identity(&held, id)?;
         let left = bytes.first.map_or(Left::Tool, |at| Left::Foreign { at });
         Ok((held, left))
     }

@@ -102,7 +102,7 @@ pub fn stamp_of(folder: &Path) -> Result<u64, SeedError> {
 }
 
 fn stamp(folder: &Path, device: u64, hasher: &mut DefaultHasher) -> Result<(), SeedError> {
-    // Access times are ignored: reading is no change.
+    // Access times are ignored: reading is not a change.
     let marks = |metadata: &Metadata| {
         (
             metadata.ino(),

@@ -64,7 +64,7 @@ pub enum LookupError {
         name: String,
         /// The nameserver that was asked last.
         nameserver: IpAddr,
-        /// Why.
+        /// What happened to the last query.
         reason: String,
     },
 }

@@ -1,7 +1,7 @@
 //! Watches for events that may change the guest's DNS: addresses that appear and disappear (the
 //! interface of a DNS cache), `resolv.conf` and its target, and leases. Netlink and inotify wake
 //! the watch. What has changed is found by reading the state again, so no change is lost when the
-//! event queues overflow, and a file that was only touched is no change.
+//! event queues overflow, and a file that was only touched is not a change.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ use nix::{
 };
 
 use super::RESOLV_CONF;
-use crate::{AddressesError, Roots, held_addresses, list, read_text};
+use crate::{AddressesError, Roots, interface_addresses, list, read_text};
 
 /// `linux/rtnetlink.h`: RTMGRP_IPV4_IFADDR and RTMGRP_IPV6_IFADDR.
 const NETLINK_GROUPS: u32 = 0x10 | 0x100;
@@ -120,7 +120,7 @@ struct WatchedState {
 }
 
 impl DnsWatch {
-    /// Starts the watch. The current state is no change. Needs only read permission; files that
+    /// Starts the watch. The current state is not a change. Needs only read permission; files that
     /// only root can read are not watched.
     ///
     /// # Errors
@@ -231,7 +231,7 @@ impl DnsWatch {
 
     fn read_state(&self) -> Result<WatchedState, DnsWatchError> {
         let mut known = WatchedState::default();
-        for (interface, addresses) in held_addresses()? {
+        for (interface, addresses) in interface_addresses()? {
             let each = addresses
                 .into_iter()
                 .map(|(address, _)| (address, interface.clone()));

@@ -13,14 +13,14 @@ use nix::{errno::Errno, ifaddrs::getifaddrs};
 pub struct AddressesError(Errno);
 
 /// Addresses with their prefix length, by interface.
-pub type Held = BTreeMap<String, Vec<(IpAddr, u8)>>;
+pub type InterfaceAddresses = BTreeMap<String, Vec<(IpAddr, u8)>>;
 
 /// All IPv4 and IPv6 addresses of all interfaces.
 ///
 /// # Errors
 /// getifaddrs(3) failed.
-pub fn held_addresses() -> Result<Held, AddressesError> {
-    let mut held = Held::new();
+pub fn interface_addresses() -> Result<InterfaceAddresses, AddressesError> {
+    let mut held = InterfaceAddresses::new();
     for entry in getifaddrs().map_err(AddressesError)? {
         let Some(address) = entry.address else { continue };
         let (address, prefix): (IpAddr, u32) = if let Some(v4) = address.as_sockaddr_in() {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn the_loopback_address_is_listed() {
-        let held = held_addresses().unwrap();
+        let held = interface_addresses().unwrap();
         assert!(
             held["lo"].contains(&("127.0.0.1".parse().unwrap(), 8)),
             "{held:?}"

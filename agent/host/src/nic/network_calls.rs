@@ -33,7 +33,7 @@ use virtfleet_agent_core::netlink::{
 };
 
 pub use self::ethtool::Ethtool;
-use crate::{Held, Kernel, held_addresses};
+use crate::{InterfaceAddresses, Kernel, interface_addresses};
 pub use error::NetworkError;
 use error::{MAX_ATTEMPTS, MAX_ENTRIES};
 
@@ -91,7 +91,7 @@ pub trait NetworkCalls: Send + Sync {
     ///
     /// # Errors
     /// The kernel refuses.
-    fn addresses(&self) -> io::Result<Held>;
+    fn addresses(&self) -> io::Result<InterfaceAddresses>;
     /// Description and counters from a device's driver.
     ///
     /// # Errors
@@ -144,8 +144,8 @@ impl NetworkCalls for Kernel {
             },
         )
     }
-    fn addresses(&self) -> io::Result<Held> {
-        held_addresses().map_err(io::Error::other)
+    fn addresses(&self) -> io::Result<InterfaceAddresses> {
+        interface_addresses().map_err(io::Error::other)
     }
     fn ethtool(&self, device: &str) -> Result<Ethtool, NetworkError> {
         ethtool::ask(device)

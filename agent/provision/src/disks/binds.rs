@@ -302,14 +302,14 @@ fn may_be_bound(session: &mut Session<'_>, what: BoundDirectory<'_>) -> Result<(
         if stamp_of(&from)? == *copied && busy.is_empty() {
             return Ok(());
         }
-        // This run made it and never mounted it. The next run fills it anew.
+        // This run made it and never mounted it. The next run fills it again.
         let unfinished = what.unfinished(session);
         rename_directory(&what.source(session), &unfinished)?;
         session.forget_bind(what.disk, what.name)?;
         session.copied.remove(what.path);
         return Err(StepError::new(if busy.is_empty() {
             format!(
-                "{} was changed after it was copied; the next run copies it anew",
+                "{} was changed after it was copied; the next run copies it again",
                 what.path
             )
         } else {

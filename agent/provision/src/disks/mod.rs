@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The plan decides; this module only carries it out. Every destructive step claims its device
-//! anew, and is in the journal and the audit record before it begins. A fail point
+//! again, and is in the journal and the audit record before it begins. A fail point
 //! ([`FailPoints`](virtfleet_agent_host::FailPoints)) between two effects lets tests kill the
 //! process there.
 

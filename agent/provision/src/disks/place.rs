@@ -74,7 +74,7 @@ pub(super) fn mount(
 
 /// Checks the mount point again: since the plan, other disks were formatted and filled, and one
 /// above may have been mounted. Refuses the mount if it would hide files that were not there then,
-/// or that were changed after they were copied; the next run copies those anew.
+/// or that were changed after they were copied; the next run copies those again.
 pub(super) fn may_be_mounted_on(
     session: &mut Session<'_>,
     name: &str,
@@ -89,7 +89,7 @@ pub(super) fn may_be_mounted_on(
         }
         session.progress(name, Progress::Seeding)?;
         return Err(StepError::new(if busy.is_empty() {
-            format!("{mount_point} was changed after it was copied; the next run copies it anew")
+            format!("{mount_point} was changed after it was copied; the next run copies it again")
         } else {
             format!(
                 "{mount_point} is in use by {} since it was copied; stop them, or reboot",

@@ -40,7 +40,7 @@ const MAX_RETRY_INTERVAL: Duration = Duration::from_hours(1);
 /// After so many rollbacks in one boot, only an admin's run configures links again.
 const MAX_LINK_ROLLBACKS: u32 = 2;
 /// What such a run reports.
-const LINKS_SPARED: &str = "what was written was put back twice since boot, and would configure links anew once more: sudo virtfleet-agent apply dns tries it again";
+const LINKS_SPARED: &str = "the configuration was rolled back twice since boot, and writing it would reconfigure links again; to retry: sudo virtfleet-agent apply dns";
 
 /// Why a change was not begun. The stage's unit would be killed in the middle of it.
 const NO_TIME: &str = "there was no time left to change DNS within this stage of the boot; the next run does it: sudo virtfleet-agent apply dns";
@@ -124,7 +124,7 @@ impl Domain for DnsRun<'_> {
             Ok(None) => {}
             Ok(Some(undone)) => {
                 let paths = undone.restored.join(", ");
-                let done = format!("put back after a change that did not end: {paths}");
+                let done = format!("restored after an interrupted change: {paths}");
                 self.outcome.applied.done.push(done);
                 self.outcome.rollbacks += 1;
             }

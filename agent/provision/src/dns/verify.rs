@@ -342,7 +342,7 @@ mod tests {
             quiet_since: began.checked_sub(QUIET_TIME),
         };
         assert!(changes.no_change_expected(&quiet));
-        // A link is in configuration again: the quiet time starts anew.
+        // A link is in configuration again: the quiet time starts again.
         assert!(!changes.no_change_expected(&busy));
         assert!(!changes.no_change_expected(&quiet));
     }

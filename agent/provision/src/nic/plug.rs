@@ -36,7 +36,7 @@ impl World for Real<'_> {
         if self.roots.sysfs != Path::new("/sys") {
             return Vec::new();
         }
-        let held = virtfleet_agent_host::held_addresses()
+        let held = virtfleet_agent_host::interface_addresses()
             .unwrap_or_default()
             .remove(nic);
         held.into_iter().flatten().map(|(address, _)| address).collect()

@@ -191,7 +191,7 @@ impl NicRun<'_> {
             Ok(state) => state,
             Err(why) if why.is_absent() => NicState::default(),
             Err(why) => {
-                tracing::warn!(%why, "{NIC_STATE} cannot be used, and is written anew");
+                tracing::warn!(%why, "{NIC_STATE} cannot be used, and is written again");
                 self.outcome.errors.push(format!(
                     "{NIC_STATE} could not be used ({why}) and is written anew; how many queues there were before is not known any more"
                 ));

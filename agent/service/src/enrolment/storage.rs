@@ -20,12 +20,12 @@ pub(super) enum KeyStorage {
     },
     /// The files of an earlier run cannot be read, and are not overwritten.
     Unusable {
-        /// Why.
+        /// Why they cannot be read.
         reason: String,
     },
     /// There is no directory, and none can be created.
     Absent {
-        /// Why.
+        /// Why it cannot be created.
         reason: String,
     },
 }

@@ -23,7 +23,7 @@ pub enum JoinTokenFileError {
     Read {
         /// The file.
         path: String,
-        /// Why.
+        /// The underlying error.
         source: ReadError,
     },
     /// The file has no content.

@@ -1,6 +1,6 @@
 //! The guest's report: identity, claims, hardware, the state of the settings, and findings.
 //!
-//! Each report reads small files of procfs and sysfs anew. It waits for no device and starts no
+//! Each report reads small files of procfs and sysfs again. It waits for no device and starts no
 //! process, so it can be requested every few seconds. `docs/report.md` lists the sections.
 
 mod disks;

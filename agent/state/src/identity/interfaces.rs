@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, net::IpAddr, path::Path};
 
 use virtfleet_agent_core::identity::net;
-use virtfleet_agent_host::{Held, exists, held_addresses, is_directory, list};
+use virtfleet_agent_host::{InterfaceAddresses, exists, interface_addresses, is_directory, list};
 use virtfleet_wire::identity::{Interface, Sourced};
 
 use super::field_reader::{FieldReader, GuestFile, MAX_FILE_BYTES, MAX_INSTANCE_DATA_BYTES};
@@ -28,7 +28,7 @@ pub(super) fn read(reader: &mut FieldReader<'_>) -> Option<Sourced<Vec<Interface
         Ok(found) => found,
         Err(reasons) => {
             reader.miss("interfaces.addresses", reasons);
-            (Held::new(), "")
+            (InterfaceAddresses::new(), "")
         }
     };
     let mut interfaces: Vec<Interface> = names
@@ -58,9 +58,9 @@ pub(super) fn read(reader: &mut FieldReader<'_>) -> Option<Sourced<Vec<Interface
     Some(Sourced::new(interfaces, source.trim_end_matches(", ")))
 }
 
-fn addresses(reader: &FieldReader<'_>) -> Result<(Held, &'static str), Vec<String>> {
+fn addresses(reader: &FieldReader<'_>) -> Result<(InterfaceAddresses, &'static str), Vec<String>> {
     if reader.roots.procfs == Path::new("/proc") && reader.roots.sysfs == Path::new("/sys") {
-        return held_addresses()
+        return interface_addresses()
             .map(|held| (held, "getifaddrs"))
             .map_err(|error| vec![error.to_string()]);
     }
@@ -72,9 +72,9 @@ fn addresses(reader: &FieldReader<'_>) -> Result<(Held, &'static str), Vec<Strin
             String::new()
         }
     };
-    let (trie, route, six) = (text("net/fib_trie"), text("net/route"), text("net/if_inet6"));
-    let mut held: Held = BTreeMap::<String, Vec<(IpAddr, u8)>>::new();
-    for (address, prefix, name) in net::ipv4(&trie, &route).into_iter().chain(net::ipv6(&six)) {
+    let (trie, route, if_inet6) = (text("net/fib_trie"), text("net/route"), text("net/if_inet6"));
+    let mut held: InterfaceAddresses = BTreeMap::<String, Vec<(IpAddr, u8)>>::new();
+    for (address, prefix, name) in net::ipv4(&trie, &route).into_iter().chain(net::ipv6(&if_inet6)) {
         held.entry(name).or_default().push((address, prefix));
     }
     if held.is_empty() && !reasons.is_empty() {

@@ -9,7 +9,7 @@ pub struct AttemptLimits {
     pub first_pause: Duration,
     /// Maximum pause.
     pub max_pause: Duration,
-    /// After so much time without an attempt, the pause begins anew.
+    /// After so much time without an attempt, the pause begins again.
     pub forget_after: Duration,
 }
 

@@ -23,7 +23,7 @@ pub struct Decision {
     pub desired: Option<String>,
     /// What the collector does.
     pub action: Action,
-    /// Why.
+    /// The rule that decided.
     pub reason: Reason,
     /// Why, as one line for display, with what to do if the key is not in its desired state.
     pub message: String,

@@ -42,7 +42,7 @@ pub struct Term {
 pub struct NodeRequirement {
     /// The label's key.
     pub key: String,
-    /// The operator.
+    /// How the label is compared with the values.
     pub operator: NodeOperator,
     /// The values to compare with.
     pub values: Vec<String>,

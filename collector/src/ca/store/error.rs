@@ -1,10 +1,10 @@
-//! Why the place of an authority cannot be used.
+//! Why the store of an authority cannot be used: a folder or a Secret.
 
 use std::{io, path::PathBuf};
 
 use crate::ca::{CaError, RootKind};
 
-/// Why the place of an authority cannot be used.
+/// Why the store of an authority, a folder or a Secret, cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CaStoreError {
     /// The content is invalid, or a change is refused.
@@ -12,7 +12,7 @@ pub enum CaStoreError {
     Authority {
         /// The folder or the Secret.
         place: String,
-        /// Why.
+        /// The underlying error.
         source: CaError,
     },
     /// A file or the folder cannot be read or written.
@@ -22,7 +22,7 @@ pub enum CaStoreError {
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: io::Error,
     },
     /// Another collector uses the folder.
@@ -40,7 +40,7 @@ pub enum CaStoreError {
         action: &'static str,
         /// The Secret.
         place: String,
-        /// Why.
+        /// The underlying error.
         source: Box<kube::Error>,
     },
     /// The authority was removed while the collector runs.
@@ -52,9 +52,9 @@ pub enum CaStoreError {
         /// The folder or the Secret.
         place: String,
     },
-    /// A Secret of another manager does not exist.
+    /// The Secret that another program, e.g. cert-manager, manages does not exist.
     #[error(
-        "{place} does not exist; create it with the authority of {kind}, e.g. by a Certificate of cert-manager"
+        "{place} does not exist; create it with the authority of {kind}, e.g. with a Certificate of cert-manager"
     )]
     NoExternal {
         /// The Secret.
@@ -62,7 +62,7 @@ pub enum CaStoreError {
         /// What its authority signs.
         kind: RootKind,
     },
-    /// Other writers change it all the time.
+    /// Other writers changed it at each attempt.
     #[error("{place} was changed by another writer at each attempt; try again")]
     Busy {
         /// The folder or the Secret.
@@ -71,7 +71,7 @@ pub enum CaStoreError {
 }
 
 impl CaStoreError {
-    /// Whether a retry may help without a person: the API server does not answer.
+    /// Whether a retry may succeed without a change by an admin: the API server does not answer.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Api { source, .. } => match source.as_ref() {

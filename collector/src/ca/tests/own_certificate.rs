@@ -46,7 +46,7 @@ fn an_expired_root_issues_nothing() {
     let authorities = authorities();
     let end = authorities.roots(RootKind::Clients)[0].validity.not_after;
     let (_, not_after) = issue(&authorities, "example.org", DAY, end - 3600).unwrap();
-    assert_eq!(not_after, end, "a shorter time before the end");
+    assert_eq!(not_after, end, "not after the root's end");
     let error = issue(&authorities, "example.org", DAY, end + 3600).unwrap_err();
     assert!(matches!(error, CaError::Expired { .. }), "{error}");
 }

@@ -7,12 +7,12 @@
 //! `docs/decisions/0030-access.md` says why there are two ways.
 
 mod account;
-mod any_certificate;
 mod attempts;
 mod failure;
 pub(super) mod kubeconfig;
 mod names;
 mod port_forward;
+mod port_forward_tls;
 mod service_proxy;
 #[cfg(test)]
 mod tests;

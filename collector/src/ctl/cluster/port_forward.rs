@@ -23,9 +23,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use super::{
-    any_certificate,
     failure::{AttemptFailure, Attempted, failure},
     names::{API_PORT, COLLECTOR},
+    port_forward_tls,
 };
 use crate::{
     api::REVISION_HEADER,
@@ -54,7 +54,7 @@ impl PortForward {
     /// `cacert` has the authorities of the collector's certificate; without it the certificate is
     /// not verified.
     pub(super) fn new(client: Client, namespace: &str, cacert: Option<&Path>) -> Result<Self, Fail> {
-        let tls = any_certificate::config(cacert.map(authorities).transpose()?);
+        let tls = port_forward_tls::config(cacert.map(authorities).transpose()?);
         Ok(Self {
             pods: Api::namespaced(client, namespace),
             verifies: cacert.is_some(),

@@ -1,54 +1,54 @@
-# Runs at every boot, before anything else of the user's, and may be killed at any moment: each file is compared with what it
-# should be, written beside it, synced and renamed. It never fails cloud-init. POSIX sh.
+# Runs at every boot before all other user-data, and may be killed at any time: a file that differs is written under
+# another name, synced and renamed. Never fails cloud-init. POSIX sh.
 (
 umask 022
 root=${VIRTFLEET_ROOT:-}
 changed='' failed=''
 exec </dev/null
 
-say() {
+log() {
     echo "virtfleet-boot: $*" >&2
     { echo "virtfleet-boot: $*" >>"$root/dev/console"; } 2>/dev/null || :
 }
 
-# put MODE PATH [base64]: standard input, decoded if need be, becomes that file, unless it is the file already.
+# put MODE PATH [base64]: writes standard input to PATH, unless PATH has that content already.
 put() {
     file=$root$2
     folder=${file%/*}
     new=$root/run/virtfleet-boot.new
-    fresh=$folder/.virtfleet-new.${file##*/}
+    staged=$folder/.virtfleet-new.${file##*/}
     (umask 077 && rm -f "$new" && if [ -n "${3:-}" ]; then base64 -d; else cat; fi >"$new") || {
-        say "cannot write $new; $file is left as it is until the next boot"
+        log "cannot write $new; $file stays unchanged until the next boot"
         failed=1
         return 0
     }
     if [ -f "$file" ] && [ ! -L "$file" ] && [ "$(sha256sum <"$file")" = "$(sha256sum <"$new")" ]; then
         [ "0$(stat -c %a "$file")" = "$1" ] || chmod "$1" "$file"
-    elif mkdir -p "$folder" && (umask 077 && cat "$new" >"$fresh") && chmod "$1" "$fresh" && sync "$fresh" &&
-        mv -f "$fresh" "$file" && sync "$folder"; then
+    elif mkdir -p "$folder" && (umask 077 && cat "$new" >"$staged") && chmod "$1" "$staged" && sync "$staged" &&
+        mv -f "$staged" "$file" && sync "$folder"; then
         changed=1
     else
-        say "cannot replace $file: is the disk full or read-only? It is tried again at the next boot"
-        rm -f "$fresh"
+        log "cannot replace $file: is the disk full or read-only? The next boot tries again"
+        rm -f "$staged"
         failed=1
     fi
     rm -f "$new"
 }
 
-# point TARGET PATH: a symbolic link.
-point() {
+# symlink TARGET PATH
+symlink() {
     link=$root$2
     [ "$(readlink "$link" 2>/dev/null)" = "$1" ] && return 0
     if mkdir -p "${link%/*}" && ln -sfn "$1" "$link" && sync "${link%/*}"; then
         changed=1
     else
-        say "cannot make the link $link; it is tried again at the next boot"
+        log "cannot create the link $link; the next boot tries again"
         failed=1
     fi
 }
 
-# What cloud-init wrote in this boot and did not sync becomes durable, too. Other filesystems than the root's are named.
-settle() {
+# Also syncs what cloud-init wrote in this boot. The folders may be on other filesystems than /.
+sync_all() {
     for folder in / /etc /var/lib /opt; do
         [ ! -d "$root$folder" ] || sync -f "$root$folder" || sync
     done
@@ -56,5 +56,5 @@ settle() {
 
 mkdir -p "$root/run"
 if (: >"$root/run/virtfleet-boot.lock") && exec 9>"$root/run/virtfleet-boot.lock"; then
-    flock -w 60 9 || say 'another run holds /run/virtfleet-boot.lock for a minute; going on without it'
+    flock -w 60 9 || log '/run/virtfleet-boot.lock was locked for a minute; continuing without it'
 fi

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Brings the agent and verifies it: deliver [--boot] [SECONDS]
+# Fetches, verifies and installs the agent: deliver [--boot] [SECONDS]
 #
-# What is wanted stands in /var/lib/virtfleet/delivery/wanted, a word and its values a line. It runs at every boot, from the
-# boot command (--boot) and from virtfleet-delivery.service, may be killed at any moment, and changes nothing when all is
-# well. POSIX sh; VIRTFLEET_ROOT is another root, for tests.
+# /var/lib/virtfleet/delivery/wanted says what to install: a key and its values per line. Runs at every boot, from the
+# boot command (--boot) and from virtfleet-delivery.service. May be killed at any time. Changes nothing if all is
+# installed. POSIX sh; tests set VIRTFLEET_ROOT to another root.
 umask 022
 root=${VIRTFLEET_ROOT:-}
 state=$root/var/lib/virtfleet/delivery
@@ -15,27 +15,27 @@ if [ "${1:-}" = --boot ]; then
 fi
 [ -z "${1:-}" ] || limit=$1
 
-say() {
+log() {
     echo "virtfleet-delivery: $*" >&2
 }
-# For what somebody must do something about: on the console, too.
-cry() {
-    say "$*"
+# Logs to the console too: someone must act.
+alert() {
+    log "$*"
     { echo "virtfleet-delivery: $*" >>"$root/dev/console"; } 2>/dev/null || :
 }
-# Seconds since boot: the wall clock may jump.
+# Seconds since boot; the wall clock may jump.
 now() {
     read -r uptime _ </proc/uptime
     echo "${uptime%%.*}"
 }
-sum() {
+sha256_of() {
     sha256sum <"$1" 2>/dev/null | cut -d ' ' -f 1
 }
-# word FILE WORD: the values of a line.
-word() {
+# value FILE KEY: the values of a line.
+value() {
     [ ! -f "$1" ] || sed -n "s/^$2 //p" "$1" | head -n 1
 }
-tidy() {
+cleanup() {
     if [ -n "$mounted" ]; then
         umount "$mounted" 2>/dev/null || umount -l "$mounted" 2>/dev/null
         rmdir "$mounted" 2>/dev/null
@@ -46,12 +46,12 @@ tidy() {
 
 # --- files that an interrupted first boot left empty -----------------------------------------------------------------
 
-# Zero bytes, or zeros only: a filesystem may have recorded the length of what never reached the disk.
+# False for zeros only: a filesystem may record the length of data that never reached the disk.
 holds_text() {
     [ -n "$(head -c 65536 "$1" | tr -d '\000[:space:]')" ]
 }
 
-empty() {
+empty_files() {
     for file in "$root"/etc/systemd/network/*cloud-init*.network "$root"/etc/systemd/network/*cloud-init*.link \
         "$root"/etc/netplan/50-cloud-init.yaml "$root"/etc/network/interfaces.d/50-cloud-init* \
         "$root"/etc/NetworkManager/system-connections/cloud-init-*.nmconnection \
@@ -61,8 +61,8 @@ empty() {
     done
 }
 
-# Whether one of the modules that do what the user asked for has run in this instance's life: then it is not run again.
-user_has_run() {
+# Whether a cloud-init module that runs user-data has run in this instance; it must not run twice.
+user_data_has_run() {
     [ -e "$root/var/lib/cloud/instance/boot-finished" ] && return 0
     for module in scripts_user scripts_per_instance scripts_vendor runcmd write_files write_files_deferred disk_setup \
         package_update_upgrade_install; do
@@ -74,77 +74,77 @@ user_has_run() {
 }
 
 repair() {
-    found=$(empty)
+    found=$(empty_files)
     [ -n "$found" ] || return 0
     names=$(echo "$found" | tr '\n' ' ')
     count=$(cat "$state/repairs" 2>/dev/null)
     case $count in '' | *[!0-9]*) count=0 ;; esac
     advice='run `cloud-init clean --reboot` once it is safe to run user-data again'
-    if [ "$(word "$state/wanted" repair)" != yes ]; then
-        cry "a first boot was interrupted and left empty: $names: $advice (repairCloudInit is false)"
+    if [ "$(value "$state/wanted" repair)" != yes ]; then
+        alert "a first boot was interrupted and left empty: $names: $advice (repairCloudInit is false)"
     elif [ -z "$boot" ]; then
-        cry "a first boot was interrupted and left empty: $names: $advice"
-    elif user_has_run; then
-        cry "a first boot was interrupted and left empty: $names: user-data has run already, so it is not run again here: $advice"
+        alert "a first boot was interrupted and left empty: $names: $advice"
+    elif user_data_has_run; then
+        alert "a first boot was interrupted and left empty: $names: user-data has run already and is not repeated: $advice"
     elif [ "$count" -ge 2 ]; then
-        cry "a first boot was interrupted and left empty: $names: two repairs did not help: $advice"
+        alert "a first boot was interrupted and left empty: $names: two repairs did not help: $advice"
     else
-        cry "a first boot was interrupted and left empty: $names: making the next boot a first one (repair $((count + 1)) of 2)"
+        alert "a first boot was interrupted and left empty: $names: running cloud-init again at the next boot (repair $((count + 1)) of 2)"
         if ! { echo $((count + 1)) >"$state/.repairs" && sync "$state/.repairs" &&
             mv -f "$state/.repairs" "$state/repairs" && sync "$state"; }; then
-            cry "cannot count repairs in $state/repairs, so none is made: $advice"
+            alert "cannot write $state/repairs, so nothing is repaired: $advice"
             return 0
         fi
         if ! timeout 60 cloud-init clean; then
-            cry "cloud-init clean failed: $advice"
+            alert "cloud-init clean failed: $advice"
             return 0
         fi
-        # Left empty, they would be taken for what an administrator wants.
+        # Left empty, they would count as an administrator's settings.
         echo "$found" | while read -r file; do rm -f "$file"; done
         sync
         timeout 30 systemctl reboot || timeout 30 systemctl --force reboot || reboot -f
-        # Nothing of the user's may run on this boot; what does not go down within a minute goes on.
+        # No user-data may run in this boot. If the reboot fails, continue.
         sleep 60
-        cry 'the reboot did not come; going on'
+        alert 'no reboot within a minute; continuing'
     fi
 }
 
 # --- the agent -------------------------------------------------------------------------------------------------------
 
-# Whether what is there is what was asked for, or a later `virtfleet-agent install` made while the same was asked for.
-in_place() {
+# Whether the agent is the wanted one, or `virtfleet-agent install` replaced it while that one was wanted.
+is_installed() {
     [ -f "$agent" ] && [ ! -L "$agent" ] && [ -x "$agent" ] || return 1
-    have=$(sum "$agent")
+    have=$(sha256_of "$agent")
     [ -n "$have" ] || return 1
     [ "$have" = "$sha" ] && return 0
-    [ "$have" = "$(word "$state/installed" sha256)" ] && [ "$sha" = "$(word "$state/installed" wanted)" ]
+    [ "$have" = "$(value "$state/installed" sha256)" ] && [ "$sha" = "$(value "$state/installed" wanted)" ]
 }
 
-# from_disk LABEL PATH, to $fresh.
+# from_disk LABEL PATH: copies to $staged.
 from_disk() {
     device=$root/dev/disk/by-label/$1
-    patience=10
+    tries=10
     while [ ! -e "$device" ]; do
-        if [ "$patience" -le 0 ] || [ "$(now)" -ge "$end" ]; then
-            say "there is no disk with the label $1 ($device)"
+        if [ "$tries" -le 0 ] || [ "$(now)" -ge "$end" ]; then
+            log "no disk has the label $1 ($device)"
             return 1
         fi
-        patience=$((patience - 1))
+        tries=$((tries - 1))
         sleep 1
     done
     mounted=$(mktemp -d "$root/run/virtfleet-disk.XXXXXX") || return 1
     if ! mount -o ro,nosuid,nodev,noexec "$device" "$mounted"; then
-        say "cannot mount $device read-only: is it a filesystem that this kernel knows?"
+        log "cannot mount $device read-only: does this kernel support the filesystem?"
         rmdir "$mounted"
         mounted=''
         return 1
     fi
     result=0
     if [ ! -f "$mounted/$2" ]; then
-        say "the disk with the label $1 has no file $2"
+        log "the disk with the label $1 has no file $2"
         result=1
-    elif ! cat "$mounted/$2" >"$fresh"; then
-        say "cannot copy $2 from the disk with the label $1: is it damaged, or is /opt full?"
+    elif ! cat "$mounted/$2" >"$staged"; then
+        log "cannot copy $2 from the disk with the label $1: is it damaged, or is /opt full?"
         result=1
     fi
     umount "$mounted" || umount -l "$mounted"
@@ -153,57 +153,57 @@ from_disk() {
     return "$result"
 }
 
-# from_url URL, to $fresh.
+# from_url URL: downloads to $staged.
 from_url() {
     left=$((end - $(now)))
     [ "$left" -ge 5 ] || left=5
     if command -v curl >/dev/null; then
-        curl --fail --location --silent --show-error --connect-timeout 10 --max-time "$left" --output "$fresh" "$1"
+        curl --fail --location --silent --show-error --connect-timeout 10 --max-time "$left" --output "$staged" "$1"
     elif command -v wget >/dev/null; then
-        timeout "$left" wget -q -T 10 -t 1 -O "$fresh" "$1"
+        timeout "$left" wget -q -T 10 -t 1 -O "$staged" "$1"
     elif command -v python3 >/dev/null; then
         timeout "$left" python3 -c 'import shutil, sys, urllib.request
 with urllib.request.urlopen(sys.argv[1], timeout=10) as answer, open(sys.argv[2], "wb") as file:
-    shutil.copyfileobj(answer, file)' "$1" "$fresh"
+    shutil.copyfileobj(answer, file)' "$1" "$staged"
     else
-        say 'there is neither curl nor wget nor python3: put one of them into the image, or use a disk'
+        log 'no curl, wget or python3: add one of them to the image, or use a disk'
         return 1
     fi || {
-        say "cannot get $1: is it reachable from here?"
+        log "cannot get $1: is it reachable from here?"
         return 1
     }
 }
 
-# Every source once, in their order. Leaves a verified binary in place, or fails.
-bring() {
+# Tries each source once, in order, until one gives the wanted agent.
+fetch() {
     while read -r kind first second <&3; do
         case $kind in
         disk) from_disk "$first" "$second" ;;
         url) from_url "$first" ;;
         *) continue ;;
         esac || continue
-        got=$(sum "$fresh")
+        got=$(sha256_of "$staged")
         if [ "$got" != "$sha" ]; then
-            cry "$kind $first gave a file with the SHA-256 $got, asked for was $sha: it is not used; correct the file or the sum"
-            rm -f "$fresh"
+            alert "$kind $first gave a file with the SHA-256 $got, not $sha; it is not used; correct the file or the SHA-256"
+            rm -f "$staged"
             continue
         fi
-        if chmod 0755 "$fresh" && sync "$fresh" && mv -f "$fresh" "$agent" && sync "${agent%/*}"; then
-            say "brought $agent from $kind $first"
+        if chmod 0755 "$staged" && sync "$staged" && mv -f "$staged" "$agent" && sync "${agent%/*}"; then
+            log "installed $agent from $kind $first"
             return 0
         fi
-        cry "cannot put the agent into ${agent%/*}: is the disk full or read-only?"
+        alert "cannot write the agent to ${agent%/*}: is the disk full or read-only?"
     done 3<"$state/wanted"
     return 1
 }
 
-trap 'cry "stopped before the agent was in place (its time was over?); the next run goes on"; tidy; exit 1' TERM INT HUP
-trap tidy EXIT
+trap 'alert "stopped before the agent was installed (time limit?); the next run continues"; cleanup; exit 1' TERM INT HUP
+trap cleanup EXIT
 mkdir -p "$root/run"
 if (: >"$root/run/virtfleet-delivery.lock") && exec 9>"$root/run/virtfleet-delivery.lock"; then
-    # Whoever holds it does the same; the service runs again.
+    # The other run does the same; the service tries again.
     flock -w "$limit" 9 || {
-        cry 'another delivery runs for too long; see journalctl -u virtfleet-delivery'
+        alert 'another delivery takes too long; see journalctl -u virtfleet-delivery'
         exit 1
     }
 fi
@@ -212,36 +212,36 @@ end=$(($(now) + limit * 3 / 4)) pause=3
 repair
 
 if [ ! -s "$state/wanted" ]; then
-    cry "$state/wanted is missing or empty: the boot command in user-data writes it at the next boot"
+    alert "$state/wanted is missing or empty: the boot command in user-data writes it at the next boot"
     exit 1
 fi
-sha=$(word "$state/wanted" sha256)
+sha=$(value "$state/wanted" sha256)
 if [ -n "$sha" ]; then
-    fresh=${agent%/*}/.virtfleet-new.agent
+    staged=${agent%/*}/.virtfleet-new.agent
     mkdir -p "${agent%/*}" || exit 1
-    until in_place; do
-        bring && continue
-        # Not past the end: whoever set the limit kills this run soon after.
+    until is_installed; do
+        fetch && continue
+        # Not past $end: the caller kills this run soon after.
         if [ $(($(now) + pause)) -ge "$end" ]; then
-            cry "none of the sources gave the agent $sha: $(grep -E '^(disk|url) ' "$state/wanted" | tr '\n' ';') reachable? Tried again later"
+            alert "none of the sources gave the agent $sha: $(grep -E '^(disk|url) ' "$state/wanted" | tr '\n' ';') reachable? The next run tries again"
             exit 1
         fi
         sleep "$pause"
     done
-    # Where SELinux rules, a program needs a program's label.
+    # With SELinux a program needs its label.
     ! command -v restorecon >/dev/null || restorecon -RF "${agent%/bin/*}" || :
     set -- install
     [ -z "$root" ] || set -- install --root "$root"
     if ! "$agent" "$@" >&2; then
-        cry "$agent install failed; what it said stands above (journalctl -u virtfleet-delivery, /var/log/cloud-init-output.log)"
+        alert "$agent install failed; its output is above (journalctl -u virtfleet-delivery, /var/log/cloud-init-output.log)"
         exit 1
     fi
 fi
-# The agent has no rights of its own: what it must read belongs to its group.
+# The agent runs without privileges: files that it reads belong to its group.
 while read -r kind group file <&3; do
     [ "$kind" = group ] || continue
     [ "$(stat -c %G "$root$file")" = "$group" ] || chgrp "$group" "$root$file" ||
-        cry "cannot give $file to the group $group: the agent cannot read it; is the agent installed?"
+        alert "cannot change the group of $file to $group, so the agent cannot read it: is the agent installed?"
 done 3<"$state/wanted"
 sync -f "$state" || sync
 exit 0

@@ -72,7 +72,7 @@ pub struct Server<S> {
     limits: Limits,
     admission: Arc<Admission>,
     metrics: ServerMetrics,
-    complaints: Arc<Throttle>,
+    rejection_log: Arc<Throttle>,
 }
 
 /// A service that a server can run.
@@ -111,7 +111,7 @@ where
             admission: Admission::new(&limits),
             limits,
             metrics,
-            complaints: Arc::new(Throttle::new(Duration::from_secs(10))),
+            rejection_log: Arc::new(Throttle::new(Duration::from_secs(10))),
         }
     }
 
@@ -174,7 +174,7 @@ where
                 Err(error) => {
                     // Out of files or memory: the connection stays in the queue, so a loop without
                     // a pause would spin.
-                    if let Some(held) = self.complaints.pass(Instant::now()) {
+                    if let Some(held) = self.rejection_log.pass(Instant::now()) {
                         tracing::warn!(%error, held, "cannot accept a connection");
                     }
                     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -216,7 +216,7 @@ where
 
 impl<S> Server<S> {
     fn log_rejected(&self, peer: SocketAddr, what: &str, reason: &str) {
-        if let Some(held) = self.complaints.pass(Instant::now()) {
+        if let Some(held) = self.rejection_log.pass(Instant::now()) {
             tracing::warn!(%peer, reason, held, "{what}");
         }
     }
@@ -264,7 +264,7 @@ where
         end
     }
 
-    /// Returns when the client has stayed unknown for too long.
+    /// Returns when the client has not proved its identity, or sent a request, in time.
     async fn stays_new(&self) {
         let limits = &self.server.limits;
         tokio::time::sleep(limits.first_byte_timeout + limits.handshake_timeout).await;

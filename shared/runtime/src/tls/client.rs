@@ -109,7 +109,7 @@ impl ClientTls {
         self.current(now).map(|(config, _)| config)
     }
 
-    /// As [`ClientTls::config`], for a server whose certificate is judged after the handshake.
+    /// As [`ClientTls::config`], for an agent whose certificate is judged after the handshake.
     pub fn deferred(&self, now: Instant) -> Option<DeferredTls> {
         let (config, verifier) = self.current(now)?;
         Some(DeferredTls::new(&config, verifier))

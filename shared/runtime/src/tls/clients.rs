@@ -46,7 +46,7 @@ pub fn is_collector(names: &[String]) -> bool {
     collector(names).is_some()
 }
 
-/// A certificate with both identities is no collector's: no authority of ours issues one.
+/// A certificate with both identities is not a collector's: no authority of ours issues one.
 fn collector(names: &[String]) -> Option<&String> {
     let found = names.iter().find(|name| {
         let identity = name.strip_prefix("spiffe://");

@@ -1,33 +1,32 @@
 //! A client's handshake that ends before the server's certificate is judged: for servers that may
 //! have no certificate of a known authority yet.
 
-use std::sync::{Arc, OnceLock};
+use std::{sync::Arc, time::Duration};
 
 use rustls::{
-    ClientConfig, DigitallySignedStruct, Error, SignatureScheme,
-    client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    CertificateError, ClientConfig, Error,
+    client::{WebPkiServerVerifier, danger::ServerCertVerifier as _},
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-/// The configuration of one connection. The handshake proves that the server has the key of its
-/// certificate, whoever signed that. Check [`DeferredTls::verdict`] before data of the server is
+use super::{AGENT_DNS_NAME, AnyCertificate};
+
+/// The configuration of a connection to an agent. The handshake proves that the agent has the key
+/// of its certificate, whoever signed that. Call [`DeferredTls::check`] before data of the agent is
 /// used.
 #[derive(Debug)]
 pub struct DeferredTls {
     config: Arc<ClientConfig>,
-    verifier: Arc<DeferredVerifier>,
+    verifier: Arc<WebPkiServerVerifier>,
 }
 
 impl DeferredTls {
-    /// `config` with its `verifier` deferred.
-    pub(super) fn new(config: &ClientConfig, verifier: Arc<dyn ServerCertVerifier>) -> Self {
-        let verifier = Arc::new(DeferredVerifier {
-            verifier,
-            verdict: OnceLock::new(),
-        });
+    /// `config` without its `verifier`, which [`DeferredTls::check`] uses.
+    pub(super) fn new(config: &ClientConfig, verifier: Arc<WebPkiServerVerifier>) -> Self {
         let mut config = config.clone();
-        let own: Arc<DeferredVerifier> = Arc::clone(&verifier);
-        config.dangerous().set_certificate_verifier(own);
+        config
+            .dangerous()
+            .set_certificate_verifier(Arc::new(AnyCertificate::default()));
         Self {
             config: Arc::new(config),
             verifier,
@@ -39,57 +38,18 @@ impl DeferredTls {
         Arc::clone(&self.config)
     }
 
-    /// Whether the server's certificate was valid: signed by a known authority, for an agent, now.
+    /// Checks the chain that the server has presented, its own certificate first, at a time in
+    /// seconds since 1970.
     ///
     /// # Errors
-    /// Why it was not, or that there was no handshake.
-    pub fn verdict(&self) -> Result<(), Error> {
-        let verdict = self.verifier.verdict.get().cloned();
-        verdict.unwrap_or_else(|| Err(Error::General("no certificate was verified".to_owned())))
-    }
-}
-
-#[derive(Debug)]
-struct DeferredVerifier {
-    verifier: Arc<dyn ServerCertVerifier>,
-    verdict: OnceLock<Result<(), Error>>,
-}
-
-impl ServerCertVerifier for DeferredVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
-        let verified =
-            self.verifier
-                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
-        self.verdict.get_or_init(|| verified.map(drop));
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls12_signature(message, cert, dss)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        self.verifier.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.verifier.supported_verify_schemes()
+    /// The certificate is not signed by a known authority, not of an agent, or not valid now.
+    pub fn check(&self, chain: &[CertificateDer<'_>], now: u64) -> Result<(), Error> {
+        let (certificate, intermediates) = chain.split_first().ok_or(Error::NoCertificatesPresented)?;
+        let name = ServerName::try_from(AGENT_DNS_NAME)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::NotValidForName))?;
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        self.verifier
+            .verify_server_cert(certificate, intermediates, &name, &[], now)
+            .map(drop)
     }
 }

@@ -23,7 +23,7 @@ pub enum TlsError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: rustls::pki_types::pem::Error,
     },
     /// A file lacks the expected content.
@@ -39,7 +39,7 @@ pub enum TlsError {
     Refused {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: rustls::Error,
     },
     /// The authorities cannot be used for verification.
@@ -47,7 +47,7 @@ pub enum TlsError {
     Authorities {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: rustls::server::VerifierBuilderError,
     },
 }

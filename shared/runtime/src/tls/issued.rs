@@ -38,7 +38,7 @@ pub enum IssuedTlsError {
     Read {
         /// Which text.
         what: &'static str,
-        /// Why.
+        /// The underlying error.
         source: rustls::pki_types::pem::Error,
     },
     /// Text without the expected content.

@@ -5,6 +5,7 @@
 //! default panics.
 
 mod agent_certificate;
+mod any_certificate;
 mod chain;
 mod client;
 mod client_keys;
@@ -20,6 +21,7 @@ mod server;
 mod validity;
 
 pub use agent_certificate::{UnfitCertificate, check_issued};
+pub use any_certificate::AnyCertificate;
 pub use chain::{Usage, check_chain};
 pub use client::{ClientTls, ClientTlsPaths};
 pub use clients::{ClientRule, is_collector};

@@ -20,7 +20,7 @@ pub fn peer_names(certificate: &CertificateDer<'_>) -> Vec<String> {
 /// identifies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmIdentity {
-    /// The issuer of the identity.
+    /// The trust domain, whose authorities issue the identity.
     pub trust_domain: String,
     /// The VM's namespace in the infra cluster.
     pub namespace: Namespace,

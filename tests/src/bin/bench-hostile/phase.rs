@@ -2,21 +2,17 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     io::{Write as _, stdout},
     net::{SocketAddr, TcpStream},
-    path::Path,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 use virtfleet_tests::{
-    bins,
     measure::usage,
-    pki::{self, Authority, TRUST_DOMAIN},
+    pki::{self, Authority},
     ports,
-    process::{Launch, Process},
     scrape::Client,
     sim::{self, Fault, Options, Plan},
     wait::{eventually, measure},
@@ -105,7 +101,7 @@ pub(super) fn run(fleet: &Fleet, attacked: bool) -> Result<Figures> {
     )?;
 
     let api = ports::free()?;
-    let mut collector = start(folder.path(), fleet, api, port)?;
+    let mut collector = sim::start_collector(folder.path(), api, port, fleet.interval)?;
     collector.wait_for_port(api, SOON)?;
     let honest: Vec<usize> = (0..fleet.guests).collect();
     let patience = 3 * fleet.interval + Duration::from_mins(2);
@@ -185,36 +181,6 @@ fn plan(fleet: &Fleet, attacked: bool, port: u16) -> Result<Plan> {
     };
     plan.add_cluster(HOSTILE, &shares, &options);
     Ok(plan)
-}
-
-fn start(folder: &Path, fleet: &Fleet, api: SocketAddr, port: u16) -> Result<Process> {
-    let (root, interval) = (folder.display(), fleet.interval.as_secs());
-    let text = format!(
-        "\
-apiVersion: virtfleet.io/v1alpha1
-kind: CollectorConfig
-inventory:
-  folder: {root}/manifests
-server:
-  address: {api}
-scrape:
-  interval: {interval}s
-  timeout: 10s
-  port: {port}
-  allowCIDRs: [127.64.0.0/10]
-  tls:
-    ca: {root}/pki/ca.pem
-    certificate: {root}/pki/collector.pem
-    key: {root}/pki/collector.key
-    trustDomain: {TRUST_DOMAIN}
-"
-    );
-    let path = folder.join("collector.yaml");
-    fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
-    Launch::new(bins::collector()?)
-        .args(["serve", "--config"])
-        .arg(path)
-        .start(folder)
 }
 
 /// Opens connections to the API and sends nothing.

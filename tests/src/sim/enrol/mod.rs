@@ -11,8 +11,10 @@ mod fault;
 mod host;
 mod protocol;
 mod push;
+mod spec;
 
 pub use disk::AgentDisk;
 pub use fault::EnrolFault;
-pub use host::{AgentHost, AgentSpec, RunningAgent};
+pub use host::{AgentHost, RunningAgent};
 pub use push::{PushPace, PushTo};
+pub use spec::AgentSpec;

@@ -96,7 +96,9 @@ fn fields(bytes: &[u8], sector: u64, header: u64, size: u64) -> Result<Fields, S
     let (count, entry_bytes) = (number::<4>(bytes, 80), number::<4>(bytes, 84));
     let array_bytes = count.saturating_mul(entry_bytes);
     if entry_bytes < ENTRY_BYTES || !entry_bytes.is_power_of_two() || array_bytes > MAX_ARRAY_BYTES {
-        return Err(format!("it has {count} entries of {entry_bytes} bytes"));
+        return Err(format!(
+            "its entry array is invalid or too large: {count} entries of {entry_bytes} bytes"
+        ));
     }
     let array_length = array_bytes.next_multiple_of(sector);
     let (Some(own), Some(other), Some(array), Some(first_usable), Some(last_usable)) =

@@ -24,8 +24,8 @@ pub struct Sector<'a> {
     pub root_name: &'a str,
 }
 
-/// Judges everything up to the end of the image. The caller must prove that the rest of the disk is
-/// zero, and sets [`CloneProof::behind`] and [`CloneProof::behind_read`].
+/// Compares everything up to the end of the image. The caller must prove that the rest of the disk
+/// is zero, and sets [`CloneProof::behind`] and [`CloneProof::behind_read`].
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn judge(
         found: Vec::new(),
         digest: Sha256::new(),
     };
-    let proof = run.all(sector)?;
+    let proof = run.compare(sector)?;
     Ok(match proof {
         Some(proof) if run.found.is_empty() => Ok(proof),
         _ => Err(run.found),
@@ -76,7 +76,7 @@ impl Judgement<'_> {
         });
     }
 
-    fn all(&mut self, sector: Sector<'_>) -> Result<Option<CloneProof>, String> {
+    fn compare(&mut self, sector: Sector<'_>) -> Result<Option<CloneProof>, String> {
         const PLACE: &str = "partition table";
         if sector.clone != sector.root || ![512, 4096].contains(&sector.clone) {
             self.deviates(
@@ -126,7 +126,7 @@ impl Judgement<'_> {
             self.digest.update(bytes);
         }
         self.digest.update(self.clone.size().to_le_bytes());
-        self.outside(&here, &backup, block, image_bytes)?;
+        self.compare_gaps(&here, &backup, block, image_bytes)?;
         let mut partitions = Vec::new();
         for entry in &here.entries {
             let other = root.entries.iter().find(|other| other.number == entry.number);
@@ -319,13 +319,13 @@ impl Judgement<'_> {
                 "partitions",
                 "none",
                 "",
-                "an OS image has some",
+                "an OS image has partitions",
             );
         }
     }
 
     /// Checks the bytes between the tables and the partitions, up to the end of the image.
-    fn outside(&mut self, here: &Gpt, backup: &Gpt, block: u64, image: u64) -> Result<(), String> {
+    fn compare_gaps(&mut self, here: &Gpt, backup: &Gpt, block: u64, image: u64) -> Result<(), String> {
         let mut taken = vec![
             (0, 2 * block),
             (here.array, here.array + here.array_length),
@@ -392,10 +392,10 @@ impl Judgement<'_> {
         there: &Superblock,
     ) -> Result<Option<String>, String> {
         let place = format!("partition {} (ext4)", entry.number);
-        let odd = ext4::compare(here, there, self.first_boot.at);
-        if !odd.is_empty() {
-            for odd in odd {
-                self.deviates(place.clone(), odd.field, odd.here, odd.root, odd.why);
+        let deviations = ext4::compare(here, there, self.first_boot.at);
+        if !deviations.is_empty() {
+            for one in deviations {
+                self.deviates(place.clone(), one.field, one.here, one.root, one.why);
             }
             return Ok(None);
         }

@@ -1,6 +1,6 @@
 //! Access to the bytes of a disk image.
 
-use super::super::probe::Region;
+use super::super::{on_disk::le, probe::Region};
 
 /// Readable bytes of a disk. The host implements it for an open device, tests for memory.
 pub trait Source {
@@ -41,7 +41,7 @@ pub(super) fn read(source: &mut dyn Source, offset: u64, length: u64) -> Result<
             }
         }
         _ => Err(format!(
-            "byte {offset} is beyond the end of the disk ({} bytes)",
+            "bytes from {offset} on are beyond the end of the disk ({} bytes)",
             source.size()
         )),
     }
@@ -94,6 +94,7 @@ pub(super) fn first_difference(
     Ok(None)
 }
 
+/// Reads `length` bytes; those beyond the end of the source are zero.
 fn padded(source: &mut dyn Source, offset: u64, length: u64) -> Result<Vec<u8>, String> {
     let there = source.size().saturating_sub(offset).min(length);
     let mut bytes = if there == 0 {
@@ -115,9 +116,5 @@ pub(super) fn chunks(region: Region) -> impl Iterator<Item = (u64, u64)> {
 
 /// A little-endian number at a byte offset; zero beyond the end.
 pub(super) fn number<const N: usize>(bytes: &[u8], at: usize) -> u64 {
-    let mut value = [0; 8];
-    if let Some(found) = bytes.get(at..at + N) {
-        value[..N].copy_from_slice(found);
-    }
-    u64::from_le_bytes(value)
+    le(bytes, at, N)
 }

@@ -31,13 +31,13 @@ fn untouched_clone_is_accepted() {
         assert!(proof.partitions[2].because.contains("inode 12"), "{proof:?}");
         assert!(proof.partitions[1].because.contains("every byte"), "{proof:?}");
     }
-    let never = |bytes: &mut Vec<u8>| {
+    let never_mounted = |bytes: &mut Vec<u8>| {
         put(bytes, field(0x2c), &[0; 4]);
         put(bytes, field(0x34), &[0; 2]);
         seal(bytes);
     };
     let mut clone = image();
-    never(&mut clone);
+    never_mounted(&mut clone);
     let proof = judged(clone, root()).unwrap();
     assert!(proof.partitions[2].because.contains("never mounted"), "{proof:?}");
 }
@@ -96,7 +96,7 @@ fn changed_superblock_fields_are_refused() {
 
 #[test]
 fn mount_after_cloning_is_detected_at_any_time() {
-    // By another VM before: later than any file of the image, earlier than the first boot of this
+    // Another VM mounted it: after the newest file of the image, and before the first boot of this
     // VM.
     for mounted in [
         BUILT + 16,
@@ -147,11 +147,11 @@ fn unusable_root_disk_leads_to_refusal() {
     assert!(with(&|root| root[512] = 0).contains("root disk"));
     assert!(with(&|root| put(root, field(0x38), &[0, 0])).contains("partition 3"));
     assert!(with(&|root| root[FAT.0 + 6000] ^= 1).contains("partition 2"));
-    let as_often = with(&|root| {
+    let mounted_as_often = with(&|root| {
         put(root, field(0x34), &4_u16.to_le_bytes());
         seal(root);
     });
-    assert!(as_often.contains("mount count"), "{as_often}");
+    assert!(mounted_as_often.contains("mount count"), "{mounted_as_often}");
     let sector = Sector {
         clone: 4096,
         root: 512,

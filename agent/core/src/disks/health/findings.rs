@@ -139,7 +139,7 @@ const INODES: Resource = Resource {
 };
 
 fn filling(disk: &DiskState, resource: &Resource, usage: Usage, full_in: Option<f64>) -> Option<Finding> {
-    // Swap is meant to be used, so its usage is no trend.
+    // Swap is meant to be used, so its usage is not a trend.
     let full_in = full_in.filter(|_| !disk.mount_point.is_empty());
     let percent = usage.percent();
     let soon = full_in.filter(|seconds| *seconds <= WARNING_WITHIN_SECONDS && percent >= MIN_TREND_PERCENT);

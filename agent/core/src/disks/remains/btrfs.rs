@@ -4,7 +4,7 @@
 //! `include/uapi/linux/btrfs_tree.h`. Only CRC-32C, the default, is supported; content with another
 //! checksum counts as foreign.
 
-use super::super::checksum::{crc32c, le};
+use super::super::on_disk::{crc32c, le};
 
 const SECTOR: usize = 4096;
 /// Offsets of the superblocks: `btrfs_sb_offset`.

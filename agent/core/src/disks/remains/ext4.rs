@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::super::{
-    checksum::{crc32c, le},
+    on_disk::{crc32c, le},
     superblock::EXT4_AT,
 };
 

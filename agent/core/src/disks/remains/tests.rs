@@ -1,5 +1,5 @@
 use super::*;
-use crate::disks::checksum::crc32c;
+use crate::disks::on_disk::crc32c;
 
 const UUID: [u8; 16] = [0x11; 16];
 const WORDS: &str = "11111111-1111-1111-1111-111111111111";

@@ -5,7 +5,10 @@
 //! checksums (`-m crc=0`) counts as foreign.
 
 use super::{
-    super::{checksum::be, checksum::crc32c, checksum::le, probe::Region},
+    super::{
+        on_disk::{be, crc32c, le},
+        probe::Region,
+    },
     MAX_XFS_GROUPS, XFS_GROUP_BYTES,
 };
 

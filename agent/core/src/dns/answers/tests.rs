@@ -194,7 +194,7 @@ fn loop_needs_local_address_listener_and_forwarding() {
     let mut failing = vain(cache);
     failing[0].outcome = code("SERVFAIL");
     assert_eq!(health_of(&asked, &seen, &failing), Health::Looping);
-    // It answers, so it is no loop.
+    // It answers, so it is not a loop.
     failing[0].outcome = QueryOutcome::NoSuchName;
     assert_eq!(health_of(&asked, &seen, &failing), Health::NoTcp);
     // The guest does not forward to it.
@@ -202,7 +202,7 @@ fn loop_needs_local_address_listener_and_forwarding() {
     elsewhere.locals.push(local(cache, "nodelocaldns"));
     elsewhere.listeners.push(ip(cache));
     assert_eq!(health_of(&asked, &elsewhere, &vain(cache)[..2]), Health::Dead);
-    // A resolver of the guest with dead upstreams is no loop.
+    // A resolver of the guest with dead upstreams is not a loop.
     let mut own = plain("127.0.0.1", "");
     own.links.clear();
     own.listeners = ips("127.0.0.1");

@@ -95,7 +95,7 @@ impl Disks<'_> {
             }
             WritesSince::Unknown(_) => (held, judged),
         };
-        self.unopened(id).map_err(unknown(id))?;
+        self.check_unopened(id).map_err(unknown(id))?;
         let path = self.node(id);
         let (proof, print) = match (judged.state, begun, judged.print) {
             (Some(CloneState::Interrupted { proof, .. }), Some((_, print)), _) if intent.resume => {

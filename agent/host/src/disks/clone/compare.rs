@@ -168,7 +168,7 @@ impl Disks<'_> {
             Ok((held, Bytes::default()))
         })?;
         let (held, _) = reader.wait(image_timeout, progress)?;
-        self.still(&held, id)?;
+        self.check_identity(&held, id)?;
         Ok((held, take.try_recv().unwrap_or_default()))
     }
 }

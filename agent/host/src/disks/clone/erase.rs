@@ -74,7 +74,7 @@ impl Disks<'_> {
             let mut here = Open::new(&file, device.size, sender, &read);
             zero(&file, &mut here, region, &print).map_err(failed)?;
             file.sync_all()
-                .map_err(|error| failed(format!("cannot write it out: {error}")))?;
+                .map_err(|error| failed(format!("cannot flush it to the device: {error}")))?;
             for (offset, length) in chunks(&[region]) {
                 let bytes = here.read(offset, length).map_err(failed)?;
                 if !clone::is_zero(&bytes) {

@@ -24,7 +24,7 @@ use virtfleet_agent_core::{
 };
 
 use super::change::{last_good, original, resolv_conf};
-use crate::{AddressesError, Commands, Roots, Tool, find_program, held_addresses, read_text};
+use crate::{AddressesError, Commands, Roots, Tool, find_program, interface_addresses, read_text};
 pub(super) use files::FOLDERS;
 use limits::{MAX_FILE_BYTES, QUERY_TIMEOUT};
 pub(super) use processes::Processes;
@@ -127,7 +127,7 @@ fn nmcli_version(commands: &dyn Commands) -> Option<(u32, u32)> {
 /// All addresses: from the kernel, or from the files of a tree other than the running machine.
 fn locals(roots: &Roots) -> Result<Vec<Local>, ObserveDnsError> {
     if roots.procfs == Path::new("/proc") {
-        let held = held_addresses()?.into_iter();
+        let held = interface_addresses()?.into_iter();
         let each = |(interface, addresses): (String, Vec<_>)| {
             addresses.into_iter().map(move |(address, _)| Local {
                 address,

@@ -6,32 +6,49 @@ use bytes::Bytes;
 use http_body_util::Empty;
 use hyper::{Request, StatusCode, client::conn::http1};
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
+use rcgen::{
+    BasicConstraints, Certificate, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, SanType,
+};
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use virtfleet_runtime::tls::{
     AGENT_DNS_NAME, ClientRule, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, peer_names,
 };
 
-pub(crate) struct Ca {
-    issuer: Issuer<'static, KeyPair>,
-    pub(crate) pem: String,
+/// A certificate authority.
+pub(crate) struct Authority {
+    issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
-impl Ca {
-    fn new() -> Self {
+/// A certificate with its key.
+pub(crate) struct Issued {
+    pub(crate) certificate: Certificate,
+    pub(crate) key: KeyPair,
+}
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap());
         Self {
-            issuer: Issuer::new(params, key),
-            pem,
+            issuer: issuer.unwrap(),
         }
     }
 
-    /// Writes `NAME.crt`, `NAME.key` into `dir`.
-    pub(crate) fn issue(&self, dir: &Path, name: &str, uri: &str) {
+    pub(crate) fn pem(&self) -> String {
+        self.issuer.pem()
+    }
+
+    pub(crate) fn der(&self) -> CertificateDer<'static> {
+        self.issuer.der().clone()
+    }
+
+    /// A certificate for an agent's DNS name and this URI, of a server and client.
+    pub(crate) fn issue(&self, uri: &str) -> Issued {
         let mut params = CertificateParams::new(vec![AGENT_DNS_NAME.to_owned()]).unwrap();
         params
             .subject_alt_names
@@ -42,18 +59,37 @@ impl Ca {
         ];
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        std::fs::write(dir.join(format!("{name}.crt")), certificate.pem()).unwrap();
-        std::fs::write(dir.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        Issued { certificate, key }
+    }
+
+    /// Issues a certificate into `NAME.crt` and `NAME.key` beside the authority's `ca.crt`.
+    pub(crate) fn write(&self, dir: &Path, name: &str, uri: &str) {
+        let issued = self.issue(uri);
+        for (file, pem) in [
+            ("ca.crt".to_owned(), self.pem()),
+            (format!("{name}.crt"), issued.certificate.pem()),
+            (format!("{name}.key"), issued.key.serialize_pem()),
+        ] {
+            std::fs::write(dir.join(file), pem).unwrap();
+        }
     }
 }
 
-/// A folder with a CA, an agent's certificate and a collector's.
-pub(crate) fn pki() -> (tempfile::TempDir, Ca) {
+/// The files of the client `name` in `dir`.
+pub(crate) fn client_paths(dir: &Path, name: &str) -> ClientTlsPaths {
+    ClientTlsPaths {
+        ca: dir.join("ca.crt"),
+        certificate: dir.join(format!("{name}.crt")),
+        key: dir.join(format!("{name}.key")),
+    }
+}
+
+/// A folder with an authority, an agent's certificate and a collector's.
+pub(crate) fn pki() -> (tempfile::TempDir, Authority) {
     let dir = tempfile::tempdir().unwrap();
-    let ca = Ca::new();
-    std::fs::write(dir.path().join("ca.crt"), &ca.pem).unwrap();
-    ca.issue(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
-    ca.issue(dir.path(), "collector", "spiffe://test/collector");
+    let ca = Authority::new("test");
+    ca.write(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
+    ca.write(dir.path(), "collector", "spiffe://test/collector");
     (dir, ca)
 }
 
@@ -88,11 +124,7 @@ pub(crate) async fn tls_stream(
     name: &str,
     stream: TcpStream,
 ) -> Result<TlsStream<TcpStream>, Box<dyn std::error::Error>> {
-    let tls = ClientTls::new(ClientTlsPaths {
-        ca: dir.join("ca.crt"),
-        certificate: dir.join(format!("{name}.crt")),
-        key: dir.join(format!("{name}.key")),
-    })?;
+    let tls = ClientTls::new(client_paths(dir, name))?;
     let config = tls.config(std::time::Instant::now()).ok_or("no certificate")?;
     let connector = tokio_rustls::TlsConnector::from(config);
     Ok(connector.connect(AGENT_DNS_NAME.try_into()?, stream).await?)

@@ -50,7 +50,7 @@ pub(super) enum NodeProofRefusal {
     Proof {
         /// The user cluster whose authorities were asked.
         cluster: ClusterName,
-        /// Why.
+        /// Why it is not accepted.
         reason: NodeProofError,
     },
 }

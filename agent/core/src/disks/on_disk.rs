@@ -1,4 +1,4 @@
-//! Numbers, UUIDs and checksums in on-disk formats.
+//! Numbers, UUIDs and checksums in the on-disk formats of filesystems.
 
 /// Reads a little-endian number of up to eight bytes; bytes beyond the end are zero.
 pub(super) fn le(bytes: &[u8], at: usize, length: usize) -> u64 {

@@ -1,13 +1,6 @@
 //! Tests of the server on a real loopback socket: authorization, limits, and that a shutdown under
 //! load loses no response.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a failure here fails the test with its message"
-)]
-
-mod pki;
-
 use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -28,7 +21,7 @@ use virtfleet_runtime::{
     tls::{AGENT_DNS_NAME, ClientRule, ServerTlsPaths, TlsAcceptor, check_agent_names, check_pem},
 };
 
-use pki::{acceptor, pki, soon, tls_over};
+use crate::pki::{acceptor, pki, soon, tls_over};
 
 struct Running {
     address: SocketAddr,
@@ -233,7 +226,7 @@ fn changed_certificates_are_reloaded_and_invalid_ones_ignored() {
     let acceptor = acceptor(dir.path());
     let now = std::time::Instant::now();
     let first = acceptor.config(now);
-    ca.issue(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
+    ca.write(dir.path(), "agent", "spiffe://test/vmi/ns/vm/uid");
     assert!(
         Arc::ptr_eq(&first, &acceptor.config(now)),
         "not checked again so soon"
@@ -413,7 +406,7 @@ fn a_certificate_without_the_agents_names_is_detected() {
         reason.contains("has no URI spiffe://") && reason.contains("spiffe://test/collector"),
         "{reason}"
     );
-    let reason = check_agent_names(ca.pem.as_bytes()).unwrap_err();
+    let reason = check_agent_names(ca.pem().as_bytes()).unwrap_err();
     assert!(
         reason.contains("has no DNS name agent.virtfleet.internal"),
         "{reason}"

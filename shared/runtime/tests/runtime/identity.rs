@@ -1,24 +1,13 @@
 //! A server whose certificate is held in memory and replaced while it runs; and a socket that
 //! listens on more addresses than are served.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a failure here fails the test with its message"
-)]
-
 use std::{convert::Infallible, net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{Empty, Full};
 use hyper::{Request, Response, StatusCode, body::Incoming, client::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, SanType};
-use rustls::{
-    ClientConfig, RootCertStore,
-    crypto::ring,
-    pki_types::{CertificateDer, PrivatePkcs8KeyDer},
-    version::TLS13,
-};
+use rustls::{ClientConfig, RootCertStore, crypto::ring, pki_types::PrivatePkcs8KeyDer, version::TLS13};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
@@ -32,58 +21,15 @@ use virtfleet_runtime::{
     },
 };
 
+use crate::pki::{Authority, Issued};
+
 const AGENT: &str = "spiffe://test/vmi/ns/vm/uid";
 const NEXT: &str = "spiffe://test/vmi/ns/vm/next";
 
-struct Ca {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: CertificateDer<'static>,
-    pem: String,
-}
-
-/// A certificate with its key.
-struct Issued {
-    pem: String,
-    certificate: CertificateDer<'static>,
-    key: Vec<u8>,
-}
-
-impl Ca {
-    fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let own = params.self_signed(&key).unwrap();
-        Self {
-            certificate: own.der().clone(),
-            pem: own.pem(),
-            issuer: Issuer::new(params, key),
-        }
-    }
-
-    fn issue(&self, uri: &str) -> Issued {
-        let mut params = CertificateParams::new(vec![AGENT_DNS_NAME.to_owned()]).unwrap();
-        params
-            .subject_alt_names
-            .push(SanType::URI(uri.try_into().unwrap()));
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Issued {
-            pem: certificate.pem(),
-            certificate: certificate.der().clone(),
-            key: key.serialize_der(),
-        }
-    }
-}
-
 fn identity(issued: &Issued, authorities: &str) -> ServerIdentity {
-    let chain = CertificateChain::from_pem(issued.pem.as_bytes()).unwrap();
+    let chain = CertificateChain::from_pem(issued.certificate.pem().as_bytes()).unwrap();
     let authorities = ClientAuthorities::from_pem(authorities.as_bytes()).unwrap();
-    ServerIdentity::new(chain, &issued.key, authorities).unwrap()
+    ServerIdentity::new(chain, &issued.key.serialize_der(), authorities).unwrap()
 }
 
 fn acceptor(identity: &Arc<HeldIdentity>, client_ca: &Path) -> Option<TlsAcceptor> {
@@ -130,15 +76,15 @@ async fn status(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) ->
 }
 
 /// The URI in the certificate of the server that answers this client. None: no answer.
-async fn presented(address: SocketAddr, servers: &Ca, client: &Issued) -> Option<String> {
+async fn presented(address: SocketAddr, servers: &Authority, client: &Issued) -> Option<String> {
     let mut roots = RootCertStore::empty();
-    roots.add(servers.certificate.clone()).unwrap();
-    let key = PrivatePkcs8KeyDer::from(client.key.clone());
+    roots.add(servers.der()).unwrap();
+    let key = PrivatePkcs8KeyDer::from(client.key.serialize_der());
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_protocol_versions(&[&TLS13])
         .unwrap()
         .with_root_certificates(roots)
-        .with_client_auth_cert(vec![client.certificate.clone()], key.into())
+        .with_client_auth_cert(vec![client.certificate.der().clone()], key.into())
         .unwrap();
     let stream = TcpStream::connect(address).await.unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
@@ -155,8 +101,8 @@ async fn presented(address: SocketAddr, servers: &Ca, client: &Issued) -> Option
 async fn a_replaced_identity_is_served_at_once_with_its_authorities() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("ca.crt");
-    let (ca, foreign) = (Ca::new(), Ca::new());
-    std::fs::write(&file, &ca.pem).unwrap();
+    let (ca, foreign) = (Authority::new("test"), Authority::new("test"));
+    std::fs::write(&file, ca.pem()).unwrap();
     let (agent, next) = (ca.issue(AGENT), ca.issue(NEXT));
     let collector = ca.issue("spiffe://test/collector");
     let other = foreign.issue("spiffe://test/collector");
@@ -171,7 +117,7 @@ async fn a_replaced_identity_is_served_at_once_with_its_authorities() {
     assert_eq!(presented(at, &ca, &next).await, None, "an agent");
 
     // The authorities of the file stay; those of the identity before go.
-    held.replace(identity(&next, &foreign.pem));
+    held.replace(identity(&next, &foreign.pem()));
     assert_eq!(presented(at, &ca, &collector).await, own(NEXT));
     assert_eq!(presented(at, &ca, &other).await, own(NEXT));
     // A file that is unusable at that time does not hold back a replacement.
@@ -185,9 +131,9 @@ async fn a_replaced_identity_is_served_at_once_with_its_authorities() {
 
 #[test]
 fn a_key_of_another_certificate_is_no_identity() {
-    let ca = Ca::new();
-    let chain = CertificateChain::from_pem(ca.issue(AGENT).pem.as_bytes()).unwrap();
-    let other = ca.issue(AGENT).key;
+    let ca = Authority::new("test");
+    let chain = CertificateChain::from_pem(ca.issue(AGENT).certificate.pem().as_bytes()).unwrap();
+    let other = ca.issue(AGENT).key.serialize_der();
     ServerIdentity::new(chain, &other, ClientAuthorities::default()).unwrap_err();
     for text in [
         "",

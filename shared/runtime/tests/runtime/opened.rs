@@ -1,12 +1,5 @@
 //! A connection that the process opened itself, and on which it is the server.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a failure here fails the test with its message"
-)]
-
-mod pki;
-
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use bytes::Bytes;
@@ -19,7 +12,7 @@ use virtfleet_runtime::{
     shutdown::Shutdown,
 };
 
-use pki::{acceptor, pki, soon, tls_over, tls_stream};
+use crate::pki::{acceptor, pki, soon, tls_over, tls_stream};
 
 /// The process that opens the connection is the server on it.
 #[tokio::test(flavor = "multi_thread")]
