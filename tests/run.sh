@@ -140,7 +140,11 @@ ship() {
     make --silent static || return
     rm -rf target/deb
     # Without debhelper, the tests of the package are skipped, with a message.
-    ! command -v dh >/dev/null || make --silent deb OUT=target/deb
+    command -v dh >/dev/null || return 0
+    # The man pages come from `build`. Without them, the package's script builds the program that
+    # writes them alone, with other features, and so compiles most dependencies again.
+    until [ -d "$work/manual" ]; do sleep 0.5; done
+    packaging/deb/build.sh target/deb "target/$(uname -m)-unknown-linux-gnu/release/virtfleet-agent" "$work/manual"
 }
 start_shipping() {
     # A process group of its own, so that the exit trap can kill all of it.
@@ -165,6 +169,8 @@ finish_shipping() {
 build() {
     say 'programs and tests'
     nice -n 5 cargo build --workspace --bins --test scenarios --test house --test fuzz || return
+    target/debug/virtfleet-manual "$work/manual.new" || return
+    mv "$work/manual.new" "$work/manual"
     nice -n 5 cargo nextest run --cargo-quiet --workspace --no-run --lib
 }
 
