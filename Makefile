@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +37,9 @@ test: ## Run everything: set-up, check, then every tier that this machine suppor
 
 e2e: ## Run only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
+
+repeat: ## Run all scenarios TIMES times on busy cores, and list those that failed at least once: TIMES=10 FILTER='test(/^push/)'
+	@tests/run.sh repeat $(or $(TIMES),10) '$(subst ','\'',$(FILTER))'
 
 bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
 

@@ -1,17 +1,26 @@
 #!/usr/bin/env bash
-# Runs tests and prints the results per tier:  run.sh check | test | e2e
+# Runs tests and prints the results:  run.sh check | test | e2e | repeat [TIMES [FILTER]]
 #
-# check  format, lints, unit tests and architecture tests
-# test   check, then everything
-# e2e    only scenarios of tier 2 and up
+# check   format, lints, unit tests and architecture tests
+# test    check, then everything
+# e2e     only scenarios of tier 2 and up
+# repeat  all scenarios, or those that a filter of nextest selects, TIMES (10) times: builds once,
+#         prints the tests that failed at least once, and keeps their output in target/repeat
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-verb=${1:?check, test or e2e}
+verb=${1:?check, test, e2e or repeat}
 case $verb in
-check | test | e2e) ;;
+check | test | e2e | repeat) ;;
 *)
-    echo "run.sh: unknown verb '$verb'; use check, test or e2e" >&2
+    echo "run.sh: unknown verb '$verb'; use check, test, e2e or repeat" >&2
+    exit 2
+    ;;
+esac
+repetitions=${2:-10} filter=${3:-}
+case $repetitions in
+'' | *[!0-9]* | 0*)
+    echo "run.sh: TIMES is '$repetitions'; it must be a number of rounds, 1 or more" >&2
     exit 2
     ;;
 esac
@@ -19,7 +28,10 @@ esac
 [ "${CI:-}" != true ] || export CARGO_INCREMENTAL=0
 work=$(mktemp -d)
 shipping= # process group of the background build
-trap '[ -z "$shipping" ] || kill -- "-$shipping" 2>/dev/null || true; rm -rf "$work"' EXIT
+loops=()  # background loops that keep the cores busy
+trap '[ -z "$shipping" ] || kill -- "-$shipping" 2>/dev/null || true
+    [ -z "${loops[*]}" ] || kill "${loops[@]}" 2>/dev/null || true
+    rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 export VIRTFLEET_SKIPS="$work/skips" VIRTFLEET_DEFERRED="$work/deferred"
 : >"$VIRTFLEET_SKIPS"
@@ -58,10 +70,11 @@ resolver_is_untouched() {
 
 # Runs the selected tests. For each test, appends "tier<TAB>pass|fail<TAB>test<TAB>seconds" to
 # $work/results. A test's tier is the digit after `tier` in its name; without one it is 1.
+programs=(--workspace) # where nextest finds the tests
 suite() { # NEXTEST-SELECTION…
     local status=0 report=target/nextest/default/junit.xml
     rm -f "$report"
-    cargo nextest run --workspace "$@" || status=$?
+    cargo nextest run "${programs[@]}" "$@" || status=$?
     [ ! -f "$report" ] || awk '
         function print_last() {
             if (name != "")
@@ -140,7 +153,11 @@ ship() {
     make --silent static || return
     rm -rf target/deb
     # Without debhelper, the tests of the package are skipped, with a message.
-    ! command -v dh >/dev/null || make --silent deb OUT=target/deb
+    command -v dh >/dev/null || return 0
+    # The man pages come from `build`. Without them, the package's script builds the program that
+    # writes them alone, with other features, and so compiles most dependencies again.
+    until [ -d "$work/manual" ]; do sleep 0.5; done
+    packaging/deb/build.sh target/deb "target/$(uname -m)-unknown-linux-gnu/release/virtfleet-agent" "$work/manual"
 }
 start_shipping() {
     # A process group of its own, so that the exit trap can kill all of it.
@@ -165,6 +182,8 @@ finish_shipping() {
 build() {
     say 'programs and tests'
     nice -n 5 cargo build --workspace --bins --test scenarios --test house --test fuzz || return
+    target/debug/virtfleet-manual "$work/manual.new" || return
+    mv "$work/manual.new" "$work/manual"
     nice -n 5 cargo nextest run --cargo-quiet --workspace --no-run --lib
 }
 
@@ -185,6 +204,74 @@ lints() {
 # much of its time.
 side_by_side() { # NEXTEST-SELECTION…
     suite --test-threads $(($(nproc) + 2)) "$@" || status=$?
+}
+
+# Keeps each core busy, as the whole suite does. Without it, a few selected tests would run on an
+# idle machine, on which most failures do not occur.
+occupy() {
+    local core
+    for ((core = 0; core < $(nproc); core++)); do
+        sh -c 'while kill -0 "$PPID"; do :; done' 2>/dev/null &
+        loops+=("$!")
+    done
+}
+
+# Runs the scenarios again and again with the programs that were built before, whatever is edited
+# meanwhile. After each round, prints its result. Keeps the output of each failed test.
+rounds() {
+    local round rows began failed folder=target/repeat selection=()
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    cargo metadata --format-version 1 >"$work/cargo.json" || return
+    cargo nextest list --cargo-quiet --workspace --test scenarios --list-type binaries-only --message-format json \
+        >"$work/binaries.json" || return
+    programs=(--cargo-metadata "$work/cargo.json" --binaries-metadata "$work/binaries.json")
+    if [ -n "$filter" ]; then
+        selection=(-E "$filter")
+        occupy
+    fi
+    for ((round = 1; round <= repetitions; round++)); do
+        began=$SECONDS rows=$(wc -l <"$work/results")
+        side_by_side "${selection[@]}" >"$work/round" 2>&1
+        tail -n "+$((rows + 1))" "$work/results" >"$work/rows"
+        # No result at all: the filter selects nothing or is wrong, or the runner failed.
+        if [ ! -s "$work/rows" ]; then
+            cat "$work/round" >&2
+            return 1
+        fi
+        # A failed test begins with its state and time. The summary after the second rule repeats it.
+        awk -v folder="$folder" -v round="$round" '
+            /^ *Summary \[/ { exit }
+            /^ *(FAIL|TIMEOUT|ABORT|SIG[A-Z]+|LEAK-FAIL) +\[/ { name = $NF; gsub(/[^A-Za-z0-9_]+/, "-", name); file = folder "/" name "." round ".log" }
+            file != "" { print >file }' "$work/round"
+        failed=$(awk -F '\t' '$2 == "fail" { n++ } END { print n + 0 }' "$work/rows")
+        printf 'round %d of %d: %d of %d tests failed, %d:%02d\n' "$round" "$repetitions" "$failed" "$(wc -l <"$work/rows")" \
+            $(((SECONDS - began) / 60)) $(((SECONDS - began) % 60))
+        awk -F '\t' '$2 == "fail" { print "    " $3 }' "$work/rows"
+    done
+}
+
+# Prints the tests that failed in at least one round. Fails if there is one.
+failures() {
+    sort -u -o "$VIRTFLEET_SKIPS" "$VIRTFLEET_SKIPS"
+    sort -u -o "$VIRTFLEET_DEFERRED" "$VIRTFLEET_DEFERRED"
+    awk -F '\t' '
+        { runs[$3]++; if ($4 > slowest[$3]) slowest[$3] = $4 }
+        $2 == "fail" { failures[$3]++ }
+        END { for (name in failures) printf "%d\t%d\t%.1f\t%s\n", failures[name], runs[name], slowest[name], name }' \
+        "$work/results" | sort -k 1,1nr -k 4,4 >"$work/failures"
+    printf '\n%d tests ran; skipped or deferred in each round: %d\n' "$(cut -f 3 "$work/results" | sort -u | wc -l)" \
+        "$(cat "$VIRTFLEET_SKIPS" "$VIRTFLEET_DEFERRED" | wc -l)"
+    if [ ! -s "$work/failures" ]; then
+        echo 'no test failed'
+        return 0
+    fi
+    say 'tests that failed at least once'
+    awk -F '\t' '
+        BEGIN { printf "%8s %8s %10s  %s\n", "failures", "runs", "slowest", "test" }
+        { printf "%8d %8d %8.1f s  %s\n", $1, $2, $3, $4 }' "$work/failures"
+    printf '\nThe output of failed tests, one file for each test and round: %s/\n' "$PWD/target/repeat"
+    return 1
 }
 
 status=0
@@ -213,8 +300,22 @@ e2e)
     say 'scenarios'
     side_by_side --lib --test scenarios -E 'test(tier)'
     ;;
+repeat)
+    start_shipping
+    begin build
+    build || exit
+    finish_shipping || exit
+    begin tests
+    say "scenarios, $repetitions times"
+    rounds || status=$?
+    ;;
 esac
 resolver_is_untouched || status=1
+if [ "$verb" = repeat ]; then
+    failures || status=1
+    times
+    exit "$status"
+fi
 [ "$verb" = check ] || kubernetes
 table
 times

@@ -17,7 +17,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 if [ -z "$manual" ]; then
     manual=$work/manual
-    cargo run --quiet -p virtfleet-tests --features manual --bin virtfleet-manual -- "$manual"
+    cargo run --quiet -p virtfleet-tests --bin virtfleet-manual -- "$manual"
 fi
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || stat -c %Y Cargo.toml)}
