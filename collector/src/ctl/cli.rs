@@ -346,7 +346,7 @@ pub(super) enum LabelsCommand {
         #[command(flatten)]
         show: OutputOptions,
     },
-    /// OutputOptions the source of a Node's label, and the reason for its state
+    /// Show the source of a Node's label, and the reason for its state
     Why {
         /// The user cluster's Node; with its cluster if several clusters have a Node of that name
         #[arg(value_name = "[CLUSTER/]NODE")]
@@ -425,7 +425,7 @@ pub(super) struct OutputOptions {
     /// Omit the header line
     #[arg(long)]
     pub(super) no_headers: bool,
-    /// OutputOptions changes continuously, until Ctrl-C
+    /// Show changes continuously, until Ctrl-C
     #[arg(short, long)]
     pub(super) watch: bool,
 }
