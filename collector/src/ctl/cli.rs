@@ -426,7 +426,7 @@ pub(super) struct OutputOptions {
     /// Omit the header line
     #[arg(long)]
     pub(super) no_headers: bool,
-    /// OutputOptions changes continuously, until Ctrl-C
+    /// Show changes continuously, until Ctrl-C
     #[arg(short, long)]
     pub(super) watch: bool,
 }
