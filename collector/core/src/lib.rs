@@ -42,6 +42,7 @@ mod node_match;
 pub mod pending;
 pub mod pull_result;
 pub mod report;
+pub mod reported;
 mod selector;
 mod selectors;
 mod small_set;

@@ -100,7 +100,8 @@ pub(crate) fn clusters(
     views.into_values().collect()
 }
 
-fn cluster_status(
+/// The status of a user cluster; see [`clusters`].
+pub(crate) fn cluster_status(
     cluster: &UserCluster,
     statuses: Option<&BTreeMap<ClusterName, ClusterStatus>>,
 ) -> ClusterStatus {
