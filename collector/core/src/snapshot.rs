@@ -44,6 +44,7 @@ fn empty_host(store: &Store, name: &NodeName) -> HostView {
         name: name.clone(),
         known: node.is_some(),
         ready: node.and_then(|node| node.ready),
+        cordoned: node.is_some_and(|node| node.unschedulable),
         region: node.and_then(InfraNode::region).map(str::to_owned),
         zone: node.and_then(InfraNode::zone).map(str::to_owned),
         vms: 0,

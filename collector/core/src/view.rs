@@ -352,6 +352,9 @@ pub struct HostView {
     pub known: bool,
     /// The `Ready` condition; none when unknown.
     pub ready: Option<bool>,
+    /// It takes no other VMs: `spec.unschedulable`.
+    #[serde(default)]
+    pub cordoned: bool,
     /// Its region.
     pub region: Option<String>,
     /// Its zone.

@@ -311,6 +311,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
         name: id(name),
         known: true,
         ready,
+        cordoned: false,
         region: Some("eu".to_owned()),
         zone: Some(zone.to_owned()),
         vms: 2,

@@ -60,15 +60,17 @@ fn up(facts: &HealthFacts<'_>) -> Evaluation {
     let Some(answer) = facts.fresh_answer() else {
         return not_pulled_lately();
     };
-    let is_stranger =
-        |id: &str| [findings::IDENTITY_UUID_MISMATCH, findings::DUPLICATE_CLAIMED_UUID].contains(&id);
-    let stranger = facts.findings.iter();
-    let stranger = stranger
-        .filter(|one| one.severity == Severity::Critical)
-        .find(|one| is_stranger(&one.id));
-    if let Some(finding) = stranger {
-        return Evaluation::critical(HealthCause::Agent, "IdentityDisagrees", finding.message.clone())
-            .next(facts.show());
+    let is_stranger = facts
+        .findings
+        .iter()
+        .any(|one| one.id == findings::IDENTITY_UUID_MISMATCH && one.severity == Severity::Critical);
+    if is_stranger {
+        return Evaluation::critical(
+            HealthCause::Agent,
+            "IdentityDisagrees",
+            "the guest that answers has another SMBIOS UUID than the VMI",
+        )
+        .next(facts.show());
     }
     // Findings of newer agents must not be lost.
     let other = answer.report.findings.iter().find(|one| {

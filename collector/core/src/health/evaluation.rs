@@ -53,6 +53,44 @@ impl HealthCondition {
         Self::SpecInEffect,
     ];
 
+    /// When it holds, for documentation.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Placed => "`status.nodeName` names an infra node of the inventory",
+            Self::Running => {
+                "the VM is `Running`, not paused, and its agent answers or KubeVirt's condition `Ready` is `True`"
+            }
+            Self::HostReady => {
+                "the infra node is `Ready`, without pressure, and virt-handler reports there; a cordon is only named"
+            }
+            Self::AgentReporting => {
+                "the agent answered the last pull, not longer than 5 minutes ago, and reports no other critical problem"
+            }
+            Self::NodeReady => {
+                "the Node in the user cluster is `Ready`, without pressure, not cordoned, and its cluster can be read"
+            }
+            Self::DisksReady => {
+                "all declared disks are ready and without findings, and all DataVolumes are ready"
+            }
+            Self::DnsReady => "the nameservers in use answer, without findings",
+            Self::VirtioTuned => {
+                "no virtio device has failed, and none is set up for fewer vCPUs; only a failed device lowers the verdict"
+            }
+            Self::TimeSynced => {
+                "the guest's clock agrees with the collector's within 5 s, and its kernel does not say that it is unsynchronised"
+            }
+            Self::Migratable => {
+                "KubeVirt says `LiveMigratable`; it lowers the verdict while the VM must leave its infra node, or if a migration takes more than 10 minutes"
+            }
+            Self::SpecInEffect => {
+                "never yet: it is `False` if KubeVirt asks for a restart or cannot apply the specification"
+            }
+            Self::LabelsInSync => {
+                "the labels of the Node have their desired values; of GuestHealth only, and no part of the verdict"
+            }
+        }
+    }
+
     /// The type in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
