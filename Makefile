@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-health bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,7 +38,7 @@ test: ## Run everything: set-up, check, then every tier that this machine suppor
 e2e: ## Run only the tiers that need real servers, devices or root (2 and up)
 	@tests/run.sh e2e
 
-bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
+bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-health bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
 
 bench-agent: static ## Measure the agent beside node_exporter, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -80,6 +80,10 @@ bench-disks: ## Measure secondary disks: from blank to mounted, and a run withou
 bench-index: ## Measure an event while 500 user clusters share a namespace of 10,000 VMs
 	@$(CARGO) build -q $(TOOLS) --bin bench-index
 	@target/tools/bench-index
+
+bench-health: ## Measure the verdict of 10,000 VMs
+	@$(CARGO) build -q $(TOOLS) --bin bench-health
+	@target/tools/bench-health
 
 bench-proof: ## Measure how much of a blank disk the default proof reads, beside dd
 	@$(CARGO) build -q $(TOOLS) --bin bench-proof

@@ -40,4 +40,6 @@ pub(crate) use track::HealthTrack;
 pub use verdict::{HealthCause, HealthConditionStatus, HealthConditionView, HealthVerdict, HealthView};
 
 #[cfg(test)]
+mod evidence_tests;
+#[cfg(test)]
 mod tests;

@@ -189,7 +189,7 @@ fn by_class(facts: &HealthFacts<'_>, failure: &Failure) -> Evaluation {
         FailureClass::NotAllowed => degraded(
             HealthCause::Agent,
             "AddressNotAllowed",
-            "the collector's settings do not allow the VM's address",
+            "the settings of the collector, or of the relay, do not allow the VM's address",
         ),
         FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed => degraded(
             HealthCause::Agent,
