@@ -103,12 +103,12 @@ fn states_that_others_show_as_healthy_are_scripts() {
         .filter_map(|(_, one)| one.elsewhere.clone())
         .collect();
     for issue in [
+        "harvester#466",
+        "harvester#913",
+        "harvester#982",
         "harvester#1446",
-        "harvester#8539",
-        "harvester#705",
-        "harvester#1842",
-        "rancher#11767",
         "rancher#19293",
+        "rancher/dashboard#4608",
     ] {
         assert!(texts.contains(issue), "no script is about {issue}");
     }

@@ -1,4 +1,9 @@
 //! Property: a VM is healthy only by positive evidence for every required condition.
+#![expect(
+    clippy::option_option,
+    clippy::struct_excessive_bools,
+    reason = "that a value is missing is a flaw, too"
+)]
 
 use proptest::prelude::*;
 use virtfleet_wire::{

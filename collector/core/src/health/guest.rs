@@ -48,20 +48,17 @@ fn reason_of(prefix: &str, is_critical: bool) -> &'static str {
 
 /// There is no fresh report, so nothing is known of the guest. `AgentReporting` says why.
 pub(super) fn no_report(facts: &HealthFacts<'_>) -> Evaluation {
-    match facts.agent.answer {
-        Some(_) => Evaluation::unknown(
+    if facts.agent.answer.is_some() {
+        return Evaluation::unknown(
             HealthCause::Agent,
             "ReportTooOld",
             "the agent's last report is older than 5 minutes",
-        ),
-        None => {
-            let unknown =
-                Evaluation::unknown(HealthCause::Agent, "NoReport", "there is no report of the agent");
-            if facts.is_first_pull_pending() {
-                unknown.undecided()
-            } else {
-                unknown
-            }
-        }
+        );
+    }
+    let unknown = Evaluation::unknown(HealthCause::Agent, "NoReport", "there is no report of the agent");
+    if facts.is_first_pull_pending() {
+        unknown.undecided()
+    } else {
+        unknown
     }
 }

@@ -11,6 +11,12 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
         (_, VmState::Succeeded | VmState::Failed) => {
             Evaluation::notice(HealthCause::Vm, "Ended", format!("the VM has {state}"))
         }
+        (None, VmState::Unknown) => Evaluation::unknown(
+            HealthCause::Vm,
+            "NoStatus",
+            "the VMI has no status that names an infra node",
+        )
+        .next(facts.describe()),
         (None, _) => Evaluation::unknown(
             HealthCause::Vm,
             "NotScheduled",
