@@ -10,7 +10,7 @@
 
 use super::{
     evaluation::{Evaluation, HealthCondition},
-    verdict::HealthVerdict,
+    verdict::{HealthConditionStatus, HealthVerdict},
 };
 use crate::pull_result::UnixMs;
 
@@ -133,8 +133,11 @@ impl HeldCondition {
     fn required_ms(&self, direction: Direction, present: &Evaluation) -> u64 {
         // What was unknown or fine cannot recover: there was no problem.
         let has_problem = self.shown.severity > HealthVerdict::Unknown;
+        let is_unknown = |one: &Evaluation| one.status == HealthConditionStatus::Unknown;
         match direction {
             Direction::Worse | Direction::Aside if present.is_immediate => 0,
+            // Evidence is required now and was not before, which is no change of the VM.
+            Direction::Worse if is_unknown(&self.shown) && is_unknown(present) => 0,
             Direction::Worse => self.times.worse_ms,
             Direction::Better | Direction::Aside if has_problem => self.times.better_ms,
             Direction::Better | Direction::Aside => 0,
