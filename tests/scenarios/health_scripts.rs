@@ -1,6 +1,6 @@
-//! Tier 1: scripts of facts over time, each with the verdict that follows. They run through the real
-//! readers of manifests and reports, the fleet index and the verdict. `docs/health.md` is made from
-//! them.
+//! Tier 1: scripts of facts over time, each with the verdict that follows. They run through the
+//! real readers of manifests and reports, the fleet index and the verdict. `docs/health.md` is made
+//! from them.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 mod page;

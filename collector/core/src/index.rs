@@ -12,6 +12,7 @@ mod expected_node;
 mod health;
 mod labels;
 mod pushed;
+mod stale;
 mod touched;
 
 pub use self::{labels::Owners, pushed::NoVmAtAddress};
@@ -26,7 +27,7 @@ use virtfleet_wire::{
     ids::{ClusterName, Uid, VmKey},
 };
 
-use self::{health::StaleInventory, touched::Touched};
+use self::{stale::StaleInventory, touched::Touched};
 use crate::{
     budget::{BudgetOwner, ReportBudget},
     detail,

@@ -14,10 +14,7 @@ use virtfleet_wire::{
     report::{GuestReport, MAX_REPORT_BYTES, ReportError, SectionStatus},
 };
 
-use crate::{
-    findings::{self, guest_text},
-    pull_result::UnixMs,
-};
+use crate::findings::{self, guest_text};
 
 /// Maximum size of a stored report, in bytes after compression. An unmodified agent's report has a
 /// tenth.
@@ -79,8 +76,9 @@ pub struct KeptReport {
     pub(crate) dns: SectionSummary,
     /// The section `virtio`.
     pub(crate) virtio: SectionSummary,
-    /// Time of the guest's wall clock when it made the report; none if it says none.
-    pub(crate) realtime_ms: Option<UnixMs>,
+    /// Time of the guest's wall clock when it made the report, in milliseconds since 1970; none if
+    /// it says none.
+    pub(crate) realtime_ms: Option<u64>,
     /// Only the values that are compared with the VMI.
     pub(crate) identity: Identity,
     /// Only the values that are compared with the placement.

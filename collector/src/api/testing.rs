@@ -210,7 +210,7 @@ fn health(state: VmState, agent: AgentStatus) -> HealthView {
             Some(HealthCause::Agent),
             "AgentStopped",
             "the guest refuses the connection: it runs, and its agent does not",
-            "virtfleetctl vm cluster-a/worker-1",
+            "in the guest: systemctl status virtfleet-agent, then virtfleet-agent doctor",
         ),
         _ => (
             HealthVerdict::Unknown,

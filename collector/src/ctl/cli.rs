@@ -188,8 +188,8 @@ impl ConnectionArgs {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum QueryCommand {
-    /// Show the fleet in ten lines: VMs by verdict and cause, the worst ones, hosts and clusters that
-    /// are not ready; exit code 0 if all VMs are healthy, 5 unknown, 6 degraded, 7 critical
+    /// Show the fleet in ten lines: VMs by verdict and cause, the worst ones, hosts and clusters
+    /// that are not ready; exit code 0 if all VMs are healthy, 5 unknown, 6 degraded, 7 critical
     Status {
         #[command(flatten)]
         show: OutputOptions,

@@ -215,7 +215,9 @@ impl<S: HealthStore> GuestHealthWriter<S> {
         match written {
             Ok(()) => {
                 let event = verdict_events::event(key, detail.vm.uid.as_ref(), &before, &status);
-                event.into_iter().for_each(|event| self.events.record(event));
+                if let Some(event) = event {
+                    self.events.record(event);
+                }
             }
             // Only this VM failed, e.g. because its namespace is being deleted: continue with the
             // others; the next sync retries.

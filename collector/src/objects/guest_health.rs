@@ -76,8 +76,8 @@ pub struct GuestHealthSpec {}
 pub struct GuestHealthStatus {
     /// Healthy: the verdict is Healthy. Ready: Placed, AgentReporting and LabelsTrue are True;
     /// otherwise the reason is that of the first one that is not. Placed: the VM has a known infra
-    /// node. AgentReporting: its agent answers. LabelsTrue: all labels of its Node have their desired
-    /// values. The documentation lists the others.
+    /// node. AgentReporting: its agent answers. LabelsTrue: all labels of its Node have their
+    /// desired values. The documentation lists the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
     pub conditions: Vec<Condition>,

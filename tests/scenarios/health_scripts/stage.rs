@@ -155,7 +155,7 @@ impl Stage {
             "cluster" | "node" => "clusters/blue",
             _ => "infra",
         };
-        let path = format!("{folder}/{name}.yaml");
+        let file = format!("{folder}/{name}.yaml");
         let text = if patch.is_null() {
             self.objects.remove(name);
             None
@@ -167,7 +167,7 @@ impl Stage {
             merge(object, patch);
             Some(object.to_string())
         };
-        for event in self.folder.update(Path::new(&path), text.as_deref()) {
+        for event in self.folder.update(Path::new(&file), text.as_deref()) {
             self.index.apply(event);
         }
         let problems = self.folder.findings();

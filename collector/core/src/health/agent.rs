@@ -1,13 +1,13 @@
 //! `AgentReporting`: the agent answers; if not, why it is silent.
 //!
-//! What explains the silence counts first: a VM that does not run, a host that is down, a migration.
-//! Then the way in which the connection fails tells a stopped agent from a guest that does not
-//! answer at all.
+//! What explains the silence counts first: a VM that does not run, a host that is down, a
+//! migration. Then the way in which the connection fails tells a stopped agent from a guest that
+//! does not answer at all.
 
 use virtfleet_wire::finding::Severity;
 
 use super::{
-    evaluation::Evaluation,
+    evaluation::{Evaluation, Text},
     facts::{HealthFacts, MAX_REPORT_AGE_MS},
     verdict::HealthCause,
 };
@@ -70,7 +70,7 @@ fn up(facts: &HealthFacts<'_>) -> Evaluation {
             "IdentityDisagrees",
             "the guest that answers has another SMBIOS UUID than the VMI",
         )
-        .next(facts.show());
+        .next(facts.list_findings());
     }
     // Findings of newer agents must not be lost.
     let other = answer.report.findings.iter().find(|one| {
@@ -136,7 +136,7 @@ fn silent(facts: &HealthFacts<'_>) -> Evaluation {
         }
         _ => {}
     }
-    by_class(facts, failure).next(facts.show())
+    by_class(facts, failure).next(next_step(facts, failure))
 }
 
 fn is_old(facts: &HealthFacts<'_>) -> bool {
@@ -196,6 +196,37 @@ fn by_class(facts: &HealthFacts<'_>, failure: &Failure) -> Evaluation {
             "AnswerUnusable",
             "the agent answers, and its answer cannot be used",
         ),
+    }
+}
+
+/// What to do about an agent that is silent.
+fn next_step(facts: &HealthFacts<'_>, failure: &Failure) -> Text {
+    let namespace = &facts.key.namespace;
+    match (failure.class, failure.point) {
+        (_, Some(FailurePoint::Relay)) => {
+            "check the relay that spec.relay.address of the UserCluster names, and its log".into()
+        }
+        (FailureClass::Connect, Some(FailurePoint::Refused)) => {
+            "in the guest: systemctl status virtfleet-agent, then virtfleet-agent doctor".into()
+        }
+        (FailureClass::Connect | FailureClass::Timeout, None) => format!(
+            "virtctl -n {namespace} console {}; if the guest lives: kubectl -n {namespace} get networkpolicy",
+            facts.key.name
+        )
+        .into(),
+        (FailureClass::Tls, _) => "in the guest: virtfleet-agent doctor".into(),
+        (FailureClass::NoAddress, _) => {
+            format!("kubectl -n {namespace} get pod -l kubevirt.io=virt-launcher -o wide").into()
+        }
+        (FailureClass::NotAllowed, _) => {
+            "add the VM's network to scrape.allowCIDRs in the collector's settings, or to the relay's".into()
+        }
+        (FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed, _) => {
+            "in the guest: journalctl -u virtfleet-agent".into()
+        }
+        (FailureClass::WrongVm | FailureClass::Enrolment, _) | (_, Some(FailurePoint::Refused)) => {
+            facts.list_findings().into()
+        }
     }
 }
 

@@ -120,9 +120,9 @@ impl<'a> HealthFacts<'a> {
         )
     }
 
-    /// A command that shows all about the VM.
-    pub(super) fn show(&self) -> String {
-        format!("virtfleetctl vm {}", self.key)
+    /// A command that lists the findings about the VMs of its namespace, with their remedies.
+    pub(super) fn list_findings(&self) -> String {
+        format!("virtfleetctl findings -n {}", self.key.namespace)
     }
 
     /// The next time at which the facts alone change their meaning.

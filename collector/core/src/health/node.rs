@@ -25,7 +25,7 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
                 "UserClusterAmbiguous",
                 "several UserClusters select the VM, so its Node is unknown",
             )
-            .next(facts.show());
+            .next(facts.list_findings());
         }
         Tenant::None if facts.is_tenant_pending => {
             return Evaluation::unknown(
@@ -33,7 +33,7 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
                 "UserClusterPending",
                 "the labels of the VM name a user cluster that does not select it, so its Node is unknown",
             )
-            .next(facts.show());
+            .next(facts.list_findings());
         }
         Tenant::None => {
             return Evaluation::not_required("NoUserCluster", "the VM is no Node of a user cluster");
@@ -64,7 +64,7 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
             VmState::Running | VmState::Migrating | VmState::Paused
         ) =>
         {
-            not_joined(facts).next(facts.show())
+            not_joined(facts).next("in the guest: systemctl status kubelet")
         }
         None => Evaluation::not_required("NotRunning", "the VM does not run and has no Node"),
     }

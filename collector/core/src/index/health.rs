@@ -1,51 +1,20 @@
 //! Health of the VMs: collects the facts about one VM, and follows the time.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use virtfleet_wire::{
-    finding::{Finding, Severity},
-    ids::{ClusterName, Namespace, VmKey},
+    finding::Finding,
+    ids::{ClusterName, VmKey},
 };
 
-use super::FleetIndex;
+use super::{FleetIndex, stale::StaleInventory};
 use crate::{
     agent,
-    findings::{self, Gap},
     health::{AgentFacts, HealthFacts, HealthTrack},
     snapshot,
     store::VmEntry,
     view::{ClusterState, VmView},
 };
-
-/// Parts of the inventory that do not follow the infra cluster at present.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct StaleInventory {
-    fleet: bool,
-    namespaces: BTreeSet<Namespace>,
-}
-
-impl StaleInventory {
-    fn of(inventory: &[Finding]) -> Self {
-        let mut stale = Self::default();
-        let fails = |finding: &&Finding| {
-            finding.id == findings::INVENTORY_WATCH_FAILING
-                || finding.id == findings::INVENTORY_FOLDER_UNREADABLE
-                    && finding.severity == Severity::Critical
-        };
-        for finding in inventory.iter().filter(fails) {
-            match findings::gap(finding) {
-                Some(Gap::Fleet) => stale.fleet = true,
-                Some(Gap::Namespace(name)) => drop(stale.namespaces.insert(name)),
-                Some(Gap::Cluster(_)) | None => {}
-            }
-        }
-        stale
-    }
-
-    fn affects(&self, vm: &VmKey) -> bool {
-        self.fleet || self.namespaces.contains(&vm.namespace)
-    }
-}
 
 impl FleetIndex {
     /// Updates the health of every VM for which the time changes something. Call it every few
