@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-health bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,7 +41,7 @@ e2e: ## Run only the tiers that need real servers, devices or root (2 and up)
 repeat: ## Run all scenarios TIMES times on busy cores, and list those that failed at least once: TIMES=10 FILTER='test(/^push/)'
 	@tests/run.sh repeat $(or $(TIMES),10) '$(subst ','\'',$(FILTER))'
 
-bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
+bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-health bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
 
 bench-agent: static ## Measure the agent beside node_exporter, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -83,6 +83,10 @@ bench-disks: ## Measure secondary disks: from blank to mounted, and a run withou
 bench-index: ## Measure an event while 500 user clusters share a namespace of 10,000 VMs
 	@$(CARGO) build -q $(TOOLS) --bin bench-index
 	@target/tools/bench-index
+
+bench-health: ## Measure the verdict of 10,000 VMs
+	@$(CARGO) build -q $(TOOLS) --bin bench-health
+	@target/tools/bench-health
 
 bench-proof: ## Measure how much of a blank disk the default proof reads, beside dd
 	@$(CARGO) build -q $(TOOLS) --bin bench-proof

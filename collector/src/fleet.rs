@@ -111,6 +111,12 @@ impl Fleet {
         self.change(|index| index.set_cluster_statuses(statuses));
     }
 
+    /// Updates the health of the VMs for which the time changes something; see
+    /// [`FleetIndex::settle`].
+    pub fn settle(&self) {
+        self.change(FleetIndex::settle);
+    }
+
     /// The dial target of a VM's agent.
     ///
     /// # Errors
@@ -227,7 +233,9 @@ impl Fleet {
 
     fn change<T>(&self, change: impl FnOnce(&mut FleetIndex) -> T) -> T {
         let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
-        index.set_time(format!("{:.0}", (self.clock)()));
+        let now = (self.clock)();
+        let now_ms = u64::try_from(now.as_millisecond()).unwrap_or_default();
+        index.set_time(format!("{now:.0}"), now_ms);
         let out = change(&mut index);
         let revision = index.revision();
         // Send under the lock, so that revisions never decrease for receivers.

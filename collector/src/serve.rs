@@ -58,6 +58,8 @@ use crate::{
 const MAX_QUEUED_EVENTS: usize = 1024;
 /// Queued batches of changed VMs for the scraper.
 const MAX_QUEUED_BATCHES: usize = 64;
+/// Interval at which changes of health are shown that only the time causes.
+const SETTLE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Maximum time that a running read of the folder may delay the shutdown.
 const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
@@ -162,6 +164,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     }
     parts.spawn(note(Arc::clone(&fleet), findings));
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
+    parts.spawn(settle(Arc::clone(&fleet)));
 
     let state = ApiState {
         access: Arc::new(access),
@@ -308,6 +311,16 @@ async fn apply(
         }
     }
     Ok(())
+}
+
+/// Shows changes of health that have lasted long enough.
+async fn settle(fleet: Arc<Fleet>) -> anyhow::Result<()> {
+    let mut ticks = tokio::time::interval(SETTLE_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        fleet.settle();
+    }
 }
 
 async fn note(fleet: Arc<Fleet>, mut findings: watch::Receiver<Vec<Finding>>) -> anyhow::Result<()> {

@@ -124,6 +124,7 @@ impl Writers {
                 Arc::clone(&statuses),
                 store,
                 write_access.clone(),
+                events.clone(),
                 stop.clone(),
             )));
             let sources = Sources {

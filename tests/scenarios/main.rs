@@ -60,6 +60,7 @@ mod guest_faults;
 mod guest_lifecycle;
 mod guest_nic;
 mod guest_stage;
+mod health_scripts;
 mod hung_mount;
 mod machine;
 mod network_policies;

@@ -36,19 +36,20 @@ pub(crate) fn finding(key: &VmKey, entry: &VmEntry) -> Option<Finding> {
     );
     // Another VM's certificate is never a transient failure, nor is a contradiction.
     let is_due = failing.pulls >= MIN_FAILED_PULLS || texts_of(failure).severity == Severity::Critical;
-    (runs && is_due && is_expected(entry, failure)).then(|| make(key, entry, failure, failing))
+    (runs && is_due && is_expected(entry, Some(failure))).then(|| make(key, entry, failure, failing))
 }
 
 /// Whether this VM should have an agent: a `UserCluster` selects the VM, its agent has answered
 /// before, or a server with a certificate of the fleet or an agent without certificate answers now.
 /// Other VMs of the infra cluster may have no agent.
-fn is_expected(entry: &VmEntry, failure: &Failure) -> bool {
-    let contradicts = failure.enrolment.is_some_and(EnrolmentReason::is_contradiction);
-    let answers = contradicts
-        || matches!(
-            failure.class,
-            FailureClass::WrongVm | FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
-        );
+pub(crate) fn is_expected(entry: &VmEntry, failure: Option<&Failure>) -> bool {
+    let answers = failure.is_some_and(|failure| {
+        failure.enrolment.is_some_and(EnrolmentReason::is_contradiction)
+            || matches!(
+                failure.class,
+                FailureClass::WrongVm | FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed
+            )
+    });
     answers || entry.keys.tenant != Tenant::None || entry.pulls.answer.is_some()
 }
 

@@ -14,6 +14,7 @@ use crate::{
     agent,
     facts::{Labels, Vmi},
     findings::{self, guest_text},
+    health::HealthView,
     identity,
     join::{self, NodeMatch, name_all},
     keys::{Keys, SharedValue},
@@ -130,6 +131,8 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<
         state,
         agent: agent_view(store, vmi, state, entry),
         guest: guest(vmi, &entry.pulls),
+        // The index sets it from the earlier health.
+        health: HealthView::default(),
         findings: found.len() + of_agent.len(),
         severities: SeverityCounts::of(found.iter().chain(of_agent)),
         findings_key: findings_key(found.iter().chain(of_agent)),

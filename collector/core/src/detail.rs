@@ -45,6 +45,11 @@ pub(crate) fn detail(store: &Store, key: &VmKey) -> Option<VmDetail> {
         migration: vmi.and_then(|vmi| vmi.migration.clone()),
         interfaces,
         identity: vmi.map(|vmi| identity::checks(vmi, report)).unwrap_or_default(),
+        conditions: entry
+            .health
+            .as_ref()
+            .map(|track| track.conditions())
+            .unwrap_or_default(),
         findings_list: findings(entry),
         // The records are not in the index.
         enrolment: None,

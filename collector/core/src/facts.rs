@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
 
 pub use crate::label_map::Labels;
-use crate::{host_port::HostPort, labels::policy::LabelPolicy};
+use crate::{host_port::HostPort, labels::policy::LabelPolicy, reported::ReportedConditions};
 
 /// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this
 /// full read, and objects that were known before `Init` and not applied since are removed. A broken
@@ -72,6 +72,17 @@ impl Fact {
         }
     }
 
+    /// Conditions of the kinds that have them.
+    pub(crate) fn conditions_mut(&mut self) -> Option<&mut ReportedConditions> {
+        match self {
+            Self::Vmi(vmi) => Some(&mut vmi.conditions),
+            Self::Vm(vm) => Some(&mut vm.conditions),
+            Self::InfraNode(node) => Some(&mut node.conditions),
+            Self::UserNode(node) => Some(&mut node.conditions),
+            Self::UserCluster(_) | Self::VmiMove(_) | Self::LauncherPod(_) | Self::Policy(_) => None,
+        }
+    }
+
     /// The object's key.
     pub fn key(&self) -> FactKey {
         match self {
@@ -119,6 +130,10 @@ pub struct Vmi {
     pub migration: Option<Migration>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// `status.conditions`.
+    pub conditions: ReportedConditions,
+    /// `status.evacuationNodeName`: the VM must leave this node.
+    pub evacuation_node: Option<NodeName>,
 }
 
 /// `status.phase` of a VMI.
@@ -170,6 +185,12 @@ pub struct Migration {
     pub start: Option<String>,
     /// End, RFC 3339.
     pub end: Option<String>,
+    /// How memory is copied: `PreCopy`, `PostCopy`, `Paused`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Why it has failed, as KubeVirt says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
 }
 
 impl Migration {
@@ -190,6 +211,8 @@ pub struct Vm {
     pub labels: Labels,
     /// `status.printableStatus`, e.g. `Stopped`.
     pub printable_status: Option<String>,
+    /// `status.conditions`.
+    pub conditions: ReportedConditions,
 }
 
 /// A Node of the infra cluster.
@@ -204,6 +227,15 @@ pub struct InfraNode {
     pub labels: Labels,
     /// The `Ready` condition; none when it is absent or `Unknown`.
     pub ready: Option<bool>,
+    /// `status.conditions`.
+    #[serde(skip)]
+    pub conditions: ReportedConditions,
+    /// `spec.unschedulable`: the node is cordoned.
+    #[serde(skip)]
+    pub unschedulable: bool,
+    /// Keys of `spec.taints`.
+    #[serde(skip)]
+    pub taints: Vec<Box<str>>,
 }
 
 impl InfraNode {
@@ -315,6 +347,10 @@ pub struct UserNode {
     pub system_uuid: Option<Uuid>,
     /// The `Ready` condition; none when it is absent or `Unknown`.
     pub ready: Option<bool>,
+    /// `status.conditions`.
+    pub conditions: ReportedConditions,
+    /// `spec.unschedulable`: the Node is cordoned.
+    pub unschedulable: bool,
     /// The text of the annotation `virtfleet.io/owned-labels`.
     pub owned: Option<String>,
     /// Keys of labels that its kubelet wrote last, from `metadata.managedFields`.
@@ -335,6 +371,8 @@ impl UserNode {
             provider_id,
             system_uuid,
             ready,
+            conditions,
+            unschedulable,
             owned,
             kubelet_labels,
             resource_version: _,
@@ -342,6 +380,7 @@ impl UserNode {
         (cluster, name, uid, labels) == (&other.cluster, &other.name, &other.uid, &other.labels)
             && (provider_id, ready, owned) == (&other.provider_id, &other.ready, &other.owned)
             && (system_uuid, kubelet_labels) == (&other.system_uuid, &other.kubelet_labels)
+            && (conditions, unschedulable) == (&other.conditions, &other.unschedulable)
     }
 
     /// The VM's name in `kubevirt://<name>`.

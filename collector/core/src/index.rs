@@ -9,8 +9,10 @@
 
 mod change;
 mod expected_node;
+mod health;
 mod labels;
 mod pushed;
+mod stale;
 mod touched;
 
 pub use self::{labels::Owners, pushed::NoVmAtAddress};
@@ -25,7 +27,7 @@ use virtfleet_wire::{
     ids::{ClusterName, Uid, VmKey},
 };
 
-use self::touched::Touched;
+use self::{stale::StaleInventory, touched::Touched};
 use crate::{
     budget::{BudgetOwner, ReportBudget},
     detail,
@@ -35,7 +37,7 @@ use crate::{
     facts::{FactKey, InfraNode, InventoryEvent, Vmi},
     findings::{self, Gap, keep_since},
     keys::SharedValue,
-    pull_result::{Failure, FailureClass, PullResult},
+    pull_result::{Failure, FailureClass, PullResult, UnixMs},
     snapshot,
     store::{Store, VmEntry},
     view::{ClusterStatus, FleetSnapshot, Gaps, VmDetail, VmState},
@@ -64,8 +66,12 @@ pub struct FleetIndex {
     budget: ReportBudget,
     /// Grows with every change of an infra node.
     infra_generation: u64,
+    /// What the inventory does not follow at present, by `inventory`.
+    stale: StaleInventory,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
+    /// The same time, in milliseconds since 1970.
+    now_ms: UnixMs,
 }
 
 impl FleetIndex {
@@ -77,9 +83,11 @@ impl FleetIndex {
         }
     }
 
-    /// Sets the current time, RFC 3339 in UTC, which new findings get as `since`.
-    pub fn set_time(&mut self, now: String) {
+    /// Sets the current time, RFC 3339 in UTC, which new findings get as `since`, and the same in
+    /// milliseconds since 1970, by which health is held.
+    pub fn set_time(&mut self, now: String, now_ms: UnixMs) {
         self.now = now;
+        self.now_ms = now_ms;
     }
 
     /// Applies one event. Returns the VMs whose view or dial target may have changed, including
@@ -174,6 +182,7 @@ impl FleetIndex {
         if self.inventory != findings {
             self.inventory = findings;
             self.revision += 1;
+            self.update_stale();
         }
     }
 
@@ -199,10 +208,18 @@ impl FleetIndex {
     /// the first call, the inventory is treated as a folder: each `UserCluster` is `Ready`, or
     /// `Suspended`.
     pub fn set_cluster_statuses(&mut self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
-        if self.statuses.as_ref() != Some(&statuses) {
-            self.statuses = Some(statuses);
-            self.revision += 1;
+        if self.statuses.as_ref() == Some(&statuses) {
+            return;
         }
+        let before = self.statuses.replace(statuses);
+        self.revision += 1;
+        let state = |statuses: &Option<BTreeMap<ClusterName, ClusterStatus>>, name: &ClusterName| {
+            statuses
+                .as_ref()
+                .map(|statuses| statuses.get(name).map(|status| status.state).unwrap_or_default())
+        };
+        let after = self.statuses.clone();
+        self.touch_clusters(|name| state(&before, name) != state(&after, name));
     }
 
     /// Grows with every visible change.

@@ -170,6 +170,19 @@ impl StringInterner {
         labels.0 = pairs
             .map(|(key, value)| (self.intern(key), self.intern(value)))
             .collect();
+        self.sweep();
+    }
+
+    /// Replaces `strings` by interned ones.
+    pub(crate) fn share_strings<'a>(&mut self, strings: impl Iterator<Item = &'a mut Arc<str>>) {
+        for string in strings {
+            *string = self.intern(string);
+        }
+        self.sweep();
+    }
+
+    /// Drops unused strings if there are many.
+    fn sweep(&mut self) {
         if self.all.len() > self.sweep_above.max(MIN_SWEEP_SIZE) {
             self.all.retain(|string| Arc::strong_count(string) > 1);
             self.all.shrink_to(self.all.len() * 2);

@@ -7,7 +7,7 @@
 //!                         │      └──▶ access: what a tenant may see of it
 //!                         ├──▶ dial: which address of a VM may be dialled; way: directly or through a relay
 //!                         ├──▶ labels: the desired labels of its Node, and the patch
-//!                         ├──▶ health: the conditions of its GuestHealth
+//!                         ├──▶ health: verdict and conditions of a VM; fleet_status: of all VMs
 //!                         └──▶ enrolment: whether its agent gets a certificate
 //! ```
 //!
@@ -30,6 +30,7 @@ pub mod enrolment;
 pub mod expected;
 pub mod facts;
 pub mod findings;
+pub mod fleet_status;
 pub mod health;
 pub mod identity;
 pub mod index;
@@ -42,6 +43,7 @@ mod node_match;
 pub mod pending;
 pub mod pull_result;
 pub mod report;
+pub mod reported;
 mod selector;
 mod selectors;
 mod small_set;

@@ -88,6 +88,9 @@ pub struct MetricsSummary {
     pub cpus: u64,
     /// The agent's failed collectors (`virtfleet_agent_collector_failed`).
     pub failed_collectors: u64,
+    /// Whether the guest's kernel says that its clock is synchronised (`node_timex_sync_status`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_synchronised: Option<bool>,
     /// Samples of families that only the collector exports.
     #[serde(skip)]
     pub reserved_samples: u64,
@@ -105,6 +108,19 @@ pub struct Failure {
     /// Why the VM got no certificate, with [`FailureClass::Enrolment`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrolment: Option<EnrolmentReason>,
+    /// Where the connection failed, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<FailurePoint>,
+}
+
+/// Point on the way to an agent at which a connection failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FailurePoint {
+    /// The VM's address refused the connection: the guest answers, and no program listens.
+    Refused,
+    /// The relay of the user cluster.
+    Relay,
 }
 
 /// Maximum length of a failure's text, in bytes after escaping. It is in every list of VMs and in
@@ -119,6 +135,16 @@ impl Failure {
             class,
             message: escaped(message, MAX_FAILURE_BYTES),
             enrolment: None,
+            point: None,
+        }
+    }
+
+    /// Sets where the connection failed.
+    #[must_use]
+    pub fn at(self, point: FailurePoint) -> Self {
+        Self {
+            point: Some(point),
+            ..self
         }
     }
 
@@ -127,6 +153,16 @@ impl Failure {
         Self {
             enrolment: Some(reason),
             ..Self::new(FailureClass::Enrolment, message)
+        }
+    }
+
+    /// The failure with another message, treated as in [`Failure::new`]; the reason of a refused
+    /// certificate is left out.
+    #[must_use]
+    pub fn reworded(&self, message: impl fmt::Display) -> Self {
+        Self {
+            point: self.point,
+            ..Self::new(self.class, message)
         }
     }
 

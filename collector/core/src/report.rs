@@ -44,6 +44,19 @@ pub(crate) enum Document {
     OverBudget(usize),
 }
 
+/// What is kept of a section that health depends on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SectionSummary {
+    /// None if the report does not have the section.
+    pub(crate) status: Option<SectionStatus>,
+    /// Number of its items.
+    pub(crate) items: usize,
+    /// Items were left out.
+    pub(crate) is_truncated: bool,
+    /// The `state` of its first item is `off`.
+    pub(crate) is_off: bool,
+}
+
 /// A guest's report as it is stored.
 #[derive(Debug, Clone)]
 pub struct KeptReport {
@@ -57,6 +70,15 @@ pub struct KeptReport {
     pub(crate) disks: Option<usize>,
     /// Network interfaces listed, likewise.
     pub(crate) nics: Option<usize>,
+    /// The section `storage`.
+    pub(crate) storage: SectionSummary,
+    /// The section `dns`.
+    pub(crate) dns: SectionSummary,
+    /// The section `virtio`.
+    pub(crate) virtio: SectionSummary,
+    /// Time of the guest's wall clock when it made the report, in milliseconds since 1970; none if
+    /// it says none.
+    pub(crate) realtime_ms: Option<u64>,
     /// Only the values that are compared with the VMI.
     pub(crate) identity: Identity,
     /// Only the values that are compared with the placement.
@@ -96,6 +118,10 @@ impl KeptReport {
             kernel: system(report, "kernel"),
             disks: items(report, "disks"),
             nics: items(report, "nics"),
+            storage: summary(report, "storage"),
+            dns: summary(report, "dns"),
+            virtio: summary(report, "virtio"),
+            realtime_ms: Some(report.clock.realtime_ns / 1_000_000).filter(|ms| *ms > 0),
             identity: identity(&report.identity),
             claims: claims(&report.claims),
             findings,
@@ -154,6 +180,19 @@ fn system(report: &GuestReport, name: &str) -> Option<Box<str>> {
 fn items(report: &GuestReport, name: &str) -> Option<usize> {
     let section = report.sections.get(name)?;
     (section.status != SectionStatus::Failed && !section.truncated).then_some(section.items.len())
+}
+
+fn summary(report: &GuestReport, name: &str) -> SectionSummary {
+    let Some(section) = report.sections.get(name) else {
+        return SectionSummary::default();
+    };
+    let first = section.items.first().and_then(|item| item.get("state")?.as_str());
+    SectionSummary {
+        status: Some(section.status),
+        items: section.items.len(),
+        is_truncated: section.truncated,
+        is_off: first == Some("off"),
+    }
 }
 
 fn identity(described: &Identity) -> Identity {

@@ -44,6 +44,7 @@ fn empty_host(store: &Store, name: &NodeName) -> HostView {
         name: name.clone(),
         known: node.is_some(),
         ready: node.and_then(|node| node.ready),
+        cordoned: node.is_some_and(|node| node.unschedulable),
         region: node.and_then(InfraNode::region).map(str::to_owned),
         zone: node.and_then(InfraNode::zone).map(str::to_owned),
         vms: 0,
@@ -100,7 +101,8 @@ pub(crate) fn clusters(
     views.into_values().collect()
 }
 
-fn cluster_status(
+/// The status of a user cluster; see [`clusters`].
+pub(crate) fn cluster_status(
     cluster: &UserCluster,
     statuses: Option<&BTreeMap<ClusterName, ClusterStatus>>,
 ) -> ClusterStatus {

@@ -41,6 +41,8 @@ mod tests {
                 failed,
                 start: None,
                 end: end.map(str::to_owned),
+                mode: None,
+                failure_reason: None,
             })
         };
         let case = |change: fn(&mut Vmi)| {

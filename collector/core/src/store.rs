@@ -14,6 +14,7 @@ use virtfleet_wire::{
 use crate::{
     dial::DialRules,
     facts::{InfraNode, Labels, LauncherPod, UserCluster, UserNode, Vm, Vmi, VmiMove},
+    health::HealthTrack,
     keys::{Keys, SharedValues, VmsBy},
     label_map::StringInterner,
     labels::policy::LabelPolicy,
@@ -129,6 +130,8 @@ pub(crate) struct VmEntry {
     pub(crate) view: Option<Arc<VmView>>,
     /// The collector's findings; the agent's findings are in its report.
     pub(crate) findings: Vec<Finding>,
+    /// None only until the end of the event that added the VM.
+    pub(crate) health: Option<Box<HealthTrack>>,
 }
 
 /// Data of the index. Large values are boxed, because the leaves of a B-tree are often only half
@@ -377,7 +380,10 @@ impl Store {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::facts::{Phase, Selector, VmiInterface};
+    use crate::{
+        facts::{Phase, Selector, VmiInterface},
+        reported::ReportedConditions,
+    };
 
     pub(crate) fn key(namespace: &str, name: &str) -> VmKey {
         VmKey {
@@ -414,6 +420,8 @@ pub(crate) mod tests {
             paused: false,
             migration: None,
             deleting: false,
+            conditions: ReportedConditions::default(),
+            evacuation_node: None,
         }
     }
     /// The running pod of the VMI that [`vmi`] makes, on no node.
@@ -436,6 +444,7 @@ pub(crate) mod tests {
             uid: None,
             labels: Labels::new(),
             printable_status: None,
+            conditions: ReportedConditions::default(),
         }
     }
     pub(crate) fn infra_node(name: &str, zone: &str) -> InfraNode {
@@ -447,6 +456,9 @@ pub(crate) mod tests {
                 ("topology.kubernetes.io/region", "r"),
             ]),
             ready: Some(true),
+            conditions: ReportedConditions::default(),
+            unschedulable: false,
+            taints: Vec::new(),
         }
     }
     pub(crate) fn cluster(name: &str, namespace: &str, select: &[(&str, &str)]) -> UserCluster {
@@ -472,6 +484,8 @@ pub(crate) mod tests {
             provider_id: provider.map(str::to_owned),
             system_uuid: None,
             ready: Some(true),
+            conditions: ReportedConditions::default(),
+            unschedulable: false,
             owned: None,
             kubelet_labels: BTreeSet::new(),
             resource_version: None,

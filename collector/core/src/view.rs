@@ -18,6 +18,7 @@ pub use crate::cluster_label::ClusterLabel;
 use crate::{
     enrolment::{EnrolmentState, KeyFingerprint},
     facts::{Labels, Migration},
+    health::{HealthConditionView, HealthView},
     pull_result::{Failure, MetricsSummary, UnixMs},
     way::AgentWay,
 };
@@ -90,6 +91,10 @@ impl VmState {
         Self::Failed,
         Self::Unknown,
     ];
+    /// Whether the VM should leave this state soon.
+    pub fn is_transitional(self) -> bool {
+        matches!(self, Self::Starting | Self::Stopping | Self::Migrating)
+    }
     /// Whether an agent can answer: the guest's CPUs run.
     pub fn can_answer(self) -> bool {
         matches!(self, Self::Running | Self::Migrating | Self::Stopping)
@@ -151,6 +156,9 @@ pub struct VmView {
     pub agent: AgentView,
     /// Data that its guest reports; none before the first answer.
     pub guest: Option<GuestView>,
+    /// Its health: verdict, cause, and what to do.
+    #[serde(default)]
+    pub health: HealthView,
     /// Number of findings about it, including its agent's.
     pub findings: usize,
     /// Number of findings by severity; internal.
@@ -264,6 +272,9 @@ pub struct VmDetail {
     pub interfaces: Vec<InterfaceView>,
     /// Comparison of the guest's identities with the inventory, by name.
     pub identity: BTreeMap<String, IdentityCheck>,
+    /// The conditions from which its health follows.
+    #[serde(default)]
+    pub conditions: Vec<HealthConditionView>,
     /// Findings about the VM.
     pub findings_list: Vec<Finding>,
     /// Its recorded key, if this collector issues certificates.
@@ -341,6 +352,9 @@ pub struct HostView {
     pub known: bool,
     /// The `Ready` condition; none when unknown.
     pub ready: Option<bool>,
+    /// It takes no other VMs: `spec.unschedulable`.
+    #[serde(default)]
+    pub cordoned: bool,
     /// Its region.
     pub region: Option<String>,
     /// Its zone.

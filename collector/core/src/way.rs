@@ -111,10 +111,7 @@ impl AgentWay {
     pub fn explain(&self, failure: Failure) -> Failure {
         match self {
             Self::Direct => failure,
-            Self::Relay(_) => Failure::new(
-                failure.class,
-                format_args!("through the {self}: {}", failure.message()),
-            ),
+            Self::Relay(_) => failure.reworded(format_args!("through the {self}: {}", failure.message())),
             // Why an agent has no certificate does not depend on the way.
             Self::Push { .. } if failure.enrolment.is_some() => failure,
             Self::Push { peer } => Failure::new(

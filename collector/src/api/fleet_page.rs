@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use virtfleet_collector_core::view::{AgentStatus, FleetSnapshot, VmState, VmView};
+use virtfleet_collector_core::{
+    health::HealthCause,
+    view::{AgentStatus, FleetSnapshot, VmState, VmView},
+};
 use virtfleet_wire::{
     exposition::{MetricType::Gauge, Page},
     finding::Severity,
@@ -109,6 +112,17 @@ fn vms(page: &mut Page, fleet: &FleetSnapshot) {
     for vm in fleet.vms.values() {
         let [cluster, namespace, name] = vm_labels(vm);
         family.sample(&[cluster, namespace, name, ("state", vm.state.as_str())], 1.0);
+    }
+    let mut family = page.family(
+        "virtfleet_vm_health",
+        "Verdict on the VM and its cause, as the labels verdict and cause; cause is empty for a healthy VM. Always 1.",
+        Gauge,
+    );
+    for vm in fleet.vms.values() {
+        let [cluster, namespace, name] = vm_labels(vm);
+        let verdict = ("verdict", vm.health.verdict.label());
+        let cause = ("cause", vm.health.cause.map_or("", HealthCause::as_str));
+        family.sample(&[cluster, namespace, name, verdict, cause], 1.0);
     }
     vm_gauge(
         page,

@@ -29,6 +29,7 @@ mod route;
 mod router;
 mod routes;
 mod sd;
+mod status;
 mod tenant_answer;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -90,6 +90,11 @@ pub(super) const VM_FILTERS: &[Param] = &[
         ]),
     },
     Param {
+        name: "health",
+        about: "Only VMs with these verdicts.",
+        rule: ParamRule::OneOf(&["healthy", "unknown", "degraded", "critical"]),
+    },
+    Param {
         name: "agent",
         about: "Only VMs whose agents have these states.",
         rule: ParamRule::OneOf(&["up", "silent", "waiting", "off", "disabled"]),
@@ -195,7 +200,10 @@ pub(super) const WAIT: &[Param] = &[
 
 #[cfg(test)]
 mod tests {
-    use virtfleet_collector_core::view::{AgentStatus, VmState};
+    use virtfleet_collector_core::{
+        health::HealthVerdict,
+        view::{AgentStatus, VmState},
+    };
 
     use super::*;
 
@@ -211,6 +219,8 @@ mod tests {
     fn every_state_can_be_selected() {
         let states: Vec<_> = VmState::ALL.iter().map(|state| state.as_str()).collect();
         assert_eq!(words("state"), states);
+        let verdicts = HealthVerdict::ALL.iter().rev().map(|verdict| verdict.label());
+        assert_eq!(words("health"), verdicts.collect::<Vec<_>>());
         let statuses = [
             AgentStatus::Up,
             AgentStatus::Silent,

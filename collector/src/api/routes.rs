@@ -3,7 +3,10 @@
 
 pub(super) use super::route::{Body, Handler, Route, RouteAccess};
 use schemars::SchemaGenerator;
-use virtfleet_collector_core::view::{ClusterView, HostView, List, VmDetail, VmView};
+use virtfleet_collector_core::{
+    fleet_status::FleetStatus,
+    view::{ClusterView, HostView, List, VmDetail, VmView},
+};
 use virtfleet_wire::exposition;
 
 use crate::{
@@ -27,6 +30,7 @@ use super::{
     },
     reply::PEM_CONTENT_TYPE,
     sd::{self, TargetGroup},
+    status,
     tokens::{self, TokenRevocation},
     vm, vms,
 };
@@ -48,9 +52,20 @@ pub(super) const ROUTES: &[Route] = &[
         answer: Handler::Snapshot(health::index),
     },
     Route {
+        path: "/api/v1/status",
+        id: "getStatus",
+        summary: "Summary of the fleet: VMs by verdict, the worst ones, hosts and clusters that are not ready, findings.",
+        params: &[WAIT],
+        strict: true,
+        body: Body::Json(SchemaGenerator::subschema_for::<FleetStatus>),
+        access: RouteAccess::Fleet,
+        errors: &[],
+        answer: Handler::Snapshot(status::status),
+    },
+    Route {
         path: "/api/v1/vms",
         id: "listVms",
-        summary: "VMs: placement, user cluster and state of the agent.",
+        summary: "VMs: health, placement, user cluster and state of the agent.",
         params: &[VM_FILTERS, PAGING, WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<List<VmView>>),
@@ -61,7 +76,7 @@ pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/vms/{namespace}/{name}",
         id: "getVm",
-        summary: "One VM with all details: identity checks, interfaces, findings and its guest's last report.",
+        summary: "One VM with all details: health and its conditions, identity checks, interfaces, findings and its guest's last report.",
         params: &[WAIT],
         strict: true,
         body: Body::Json(SchemaGenerator::subschema_for::<VmDetail>),

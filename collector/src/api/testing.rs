@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     access::redact::InfraTerms,
     facts::{InfraNode, Labels, Selector},
+    health::{HealthCause, HealthConditionStatus, HealthConditionView, HealthVerdict, HealthView},
     join_token::JoinTokens,
     labels::{
         plan::LabelInput,
@@ -151,6 +152,9 @@ pub(crate) fn label_inputs() -> Vec<LabelInput> {
             uid: None,
             labels: labels(&[("example.com/rack", rack)]),
             ready: Some(true),
+            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            unschedulable: false,
+            taints: Vec::new(),
         }),
         unconfirmed: BTreeSet::new(),
         stood_on: Vec::new(),
@@ -198,6 +202,36 @@ fn join_tokens() -> JoinTokens {
     JoinTokens::read(&stored).unwrap()
 }
 
+/// A health that fits state and agent.
+fn health(state: VmState, agent: AgentStatus) -> HealthView {
+    let (verdict, cause, reason, message, next) = match (state, agent) {
+        (VmState::Running, AgentStatus::Up) => (HealthVerdict::Healthy, None, "Healthy", "all is well", ""),
+        (VmState::Running, _) => (
+            HealthVerdict::Degraded,
+            Some(HealthCause::Agent),
+            "AgentStopped",
+            "the guest refuses the connection: it runs, and its agent does not",
+            "in the guest: systemctl status virtfleet-agent, then virtfleet-agent doctor",
+        ),
+        _ => (
+            HealthVerdict::Unknown,
+            Some(HealthCause::Vm),
+            "NotRunning",
+            "the VM does not run",
+            "",
+        ),
+    };
+    HealthView {
+        verdict,
+        cause,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        next: next.to_owned(),
+        since_ms: NOW - 60_000,
+        ..HealthView::default()
+    }
+}
+
 pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus) -> VmView {
     let placed = !matches!(state, VmState::Stopped | VmState::Starting);
     VmView {
@@ -241,9 +275,11 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
                 boot_time_seconds: Some((NOW / 1000) as f64 - 200_000.0),
                 cpus: 2,
                 failed_collectors: 0,
+                clock_synchronised: Some(true),
                 reserved_samples: 0,
             },
         }),
+        health: health(state, agent),
         findings: usize::from(agent == AgentStatus::Silent),
         severities: SeverityCounts {
             warning: usize::from(agent == AgentStatus::Silent),
@@ -276,6 +312,7 @@ pub(crate) fn fleet() -> FleetSnapshot {
         name: id(name),
         known: true,
         ready,
+        cordoned: false,
         region: Some("eu".to_owned()),
         zone: Some(zone.to_owned()),
         vms: 2,
@@ -356,6 +393,25 @@ fn details(snapshot: &FleetSnapshot) -> BTreeMap<VmKey, VmDetail> {
         .collect()
 }
 
+fn condition(vm: &VmView) -> HealthConditionView {
+    let health = vm.health.clone();
+    HealthConditionView {
+        kind: "AgentReporting".to_owned(),
+        status: match health.verdict {
+            HealthVerdict::Healthy => HealthConditionStatus::True,
+            _ => HealthConditionStatus::False,
+        },
+        reason: health.reason,
+        cause: health.cause,
+        severity: health.verdict,
+        message: health.message,
+        next: health.next,
+        since_ms: health.since_ms,
+        is_undecided: false,
+        is_measured: false,
+    }
+}
+
 fn detail(vm: &VmView) -> VmDetail {
     let uuid = "8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34";
     let check = |verdict, expected: &str, claimed: Option<&str>, source: Option<&str>| IdentityCheck {
@@ -391,6 +447,7 @@ fn detail(vm: &VmView) -> VmDetail {
             addresses: vec!["10.0.0.7".to_owned(), "fe80::1".to_owned()],
             dial: "dialled at 10.0.0.7".to_owned(),
         }],
+        conditions: vec![condition(vm)],
         identity: [
             (
                 "uuid".to_owned(),

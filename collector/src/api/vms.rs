@@ -25,6 +25,7 @@ fn selects(query: &Query, vm: &VmView) -> bool {
         && by("zone", vm.zone.as_deref())
         && by("region", vm.region.as_deref())
         && by("state", Some(vm.state.as_str()))
+        && by("health", Some(vm.health.verdict.label()))
         && by("agent", Some(vm.agent.status.as_str()))
         && query
             .text("q")

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
-use virtfleet_collector_core::view::VmState;
+use virtfleet_collector_core::{health::HealthVerdict, view::VmState};
 use virtfleet_wire::duration::Span;
 
 pub(super) use super::connection_args::{ConnectionArgs, Via};
@@ -108,6 +108,12 @@ pub(super) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum QueryCommand {
+    /// Show the fleet in ten lines: VMs by verdict and cause, the worst ones, hosts and clusters
+    /// that are not ready; exit code 0 if all VMs are healthy, 5 unknown, 6 degraded, 7 critical
+    Status {
+        #[command(flatten)]
+        show: OutputOptions,
+    },
     /// List VMs
     Vms {
         #[command(flatten)]
@@ -405,6 +411,9 @@ pub(super) struct VmFilters {
     /// Only VMs on infra nodes of these regions
     #[arg(long, value_delimiter = ',')]
     pub(super) region: Vec<String>,
+    /// Only VMs with these verdicts
+    #[arg(long, value_delimiter = ',', value_parser = HealthVerdict::ALL.map(HealthVerdict::label))]
+    pub(super) health: Vec<String>,
     /// Only VMs in these states
     #[arg(long, value_delimiter = ',', value_parser = VmState::ALL.map(VmState::as_str))]
     pub(super) state: Vec<String>,

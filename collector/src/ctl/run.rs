@@ -3,6 +3,7 @@
 use std::{ffi::OsString, process::ExitCode, time::Duration};
 
 use clap::Parser as _;
+use virtfleet_runtime::exit::Code;
 
 use super::{
     ca,
@@ -66,12 +67,12 @@ pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
         if let Some(once) = once {
             return report(&Fail::Usage(format!("{once} does not support --watch")), console);
         }
-        watch::until_interrupted(cli, console)
+        watch::until_interrupted(cli, console).map(|()| Code::Ok)
     } else {
         once(cli, console)
     };
     match done {
-        Ok(()) => 0,
+        Ok(code) => code.number(),
         Err(fail) => report(&fail, console),
     }
 }
@@ -89,7 +90,7 @@ fn report(fail: &Fail, console: &mut Console<'_>) -> u8 {
 }
 
 /// Queries and prints once.
-fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
+fn once(cli: &Cli, console: &mut Console<'_>) -> Result<Code, Fail> {
     let client = Client::new(&cli.connection)?;
     let target = Target::of(&cli.command, &client)?;
     let answer = match &cli.command {
@@ -121,5 +122,5 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     if let Some(line) = summary(&client, &target, &answer) {
         console.note(&line);
     }
-    Ok(())
+    Ok(target.exit_code(&answer))
 }

@@ -4,6 +4,7 @@ use virtfleet_collector_core::{
     join_token::JoinTokenId,
     view::{List, VmView},
 };
+use virtfleet_runtime::exit::Code;
 use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
 
 use super::{
@@ -16,6 +17,9 @@ use super::{
     view::{self, ViewOptions},
 };
 
+/// The summary of the fleet.
+const STATUS_PATH: &str = "/api/v1/status";
+
 /// One request to the API.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
@@ -27,9 +31,24 @@ pub(super) struct Target {
 }
 
 impl Target {
+    /// The exit code of a command that succeeded.
+    pub(super) fn exit_code(&self, answer: &ApiResponse) -> Code {
+        if self.path == STATUS_PATH {
+            view::exit_code(answer)
+        } else {
+            Code::Ok
+        }
+    }
+
     /// The request of `command`. A VM without namespace is looked up first.
     pub(super) fn of(command: &QueryCommand, client: &Client) -> Result<Self, Fail> {
         Ok(match command {
+            QueryCommand::Status { .. } => Self {
+                path: STATUS_PATH.to_owned(),
+                query: Vec::new(),
+                view: view::status,
+                list: false,
+            },
             QueryCommand::Vms { filters, .. } => Self::list("/api/v1/vms", vm_query(filters), view::vms),
             QueryCommand::Vm {
                 change: Some(change), ..
@@ -158,7 +177,8 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
             change: Some(change), ..
         }
         | QueryCommand::Enrolment(EnrolmentCommand::Change(change)) => change.show(),
-        QueryCommand::Vms { show, .. }
+        QueryCommand::Status { show }
+        | QueryCommand::Vms { show, .. }
         | QueryCommand::Vm { show, .. }
         | QueryCommand::Hosts { show, .. }
         | QueryCommand::Clusters { show }
@@ -192,6 +212,7 @@ fn vm_query(filters: &VmFilters) -> Vec<(&'static str, String)> {
         ("node", &filters.node),
         ("zone", &filters.zone),
         ("region", &filters.region),
+        ("health", &filters.health),
         ("state", &filters.state),
         ("agent", &filters.agent),
     ]);

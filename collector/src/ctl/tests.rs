@@ -103,6 +103,7 @@ fn snapshots_of_tables() {
         ("vms_none", &["vms", "--zone", "nowhere"]),
         ("vm", &["vm", "cluster-a/worker-0", "-o", "wide"]),
         ("vm_silent", &["vm", "worker-1"]),
+        ("vms_sick", &["vms", "--health", "critical,degraded"]),
         ("hosts_wide", &["hosts", "-o", "wide"]),
         ("clusters_wide", &["clusters", "-o", "wide"]),
         ("findings_wide", &["findings", "-o", "wide"]),
@@ -116,6 +117,17 @@ fn snapshots_of_tables() {
         );
         insta::assert_snapshot!(name, format!("{out}--- stderr\n{err}"));
     }
+}
+
+#[test]
+fn status_is_a_summary_whose_exit_code_is_the_worst_verdict() {
+    let server = Server::new();
+    let (code, out, err) = server.run(&["status"]);
+    assert_eq!(code, 6, "{out}{err}");
+    insta::assert_snapshot!("status", out);
+    let (code, json, _) = server.run(&["status", "-o", "json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((code, &json["verdict"]), (6, &"Degraded".into()));
 }
 
 #[test]

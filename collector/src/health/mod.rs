@@ -13,6 +13,7 @@ mod status;
 mod store;
 #[cfg(test)]
 mod tests;
+mod verdict_events;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,14 +24,14 @@ use std::{
 
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
-    health::SILENCE_THRESHOLD_MS,
     labels::guard,
-    view::{AgentStatus, FleetSnapshot, VmView},
+    view::{FleetSnapshot, VmView},
 };
 use virtfleet_wire::ids::VmKey;
 
 pub use self::store::{HealthStore, KubeHealth, Stored};
 use crate::{
+    events::EventRecorder,
     fleet::{Fleet, FleetRead as _},
     labels::{LabelStatusStore, SendError, TokenBucket},
     leader::WriteAccess,
@@ -54,6 +55,7 @@ pub async fn run<S: HealthStore>(
     statuses: Arc<LabelStatusStore>,
     store: S,
     write_access: WriteAccess,
+    events: EventRecorder,
     stop: CancellationToken,
 ) {
     let mut writer = GuestHealthWriter {
@@ -61,9 +63,9 @@ pub async fn run<S: HealthStore>(
         statuses,
         store,
         write_access,
+        events,
         stored: None,
         digests: BTreeMap::new(),
-        silent_since: BTreeMap::new(),
         absent: BTreeSet::new(),
         ended_at: None,
         rate_limit: TokenBucket::new(MAX_REQUESTS_PER_SECOND, now()),
@@ -100,13 +102,12 @@ struct GuestHealthWriter<S> {
     statuses: Arc<LabelStatusStore>,
     store: S,
     write_access: WriteAccess,
+    events: EventRecorder,
     /// Stored objects as last seen, and the time of the last list; none while another process
     /// leads.
     stored: Option<(Instant, BTreeMap<VmKey, Stored>)>,
     /// The digest of each VM at its last computed status.
     digests: BTreeMap<VmKey, u64>,
-    /// Start of the silence of each silent agent.
-    silent_since: BTreeMap<VmKey, Instant>,
     /// Stored objects of VMs that did not exist in the last sync.
     absent: BTreeSet<VmKey>,
     /// The VM at which the last sync ended early.
@@ -134,14 +135,12 @@ impl<S: HealthStore> GuestHealthWriter<S> {
             self.stored = Some((now(), listed));
             self.digests.clear();
         }
-        self.silent_since.retain(|key, _| fleet.vms.contains_key(key));
         self.digests.retain(|key, _| fleet.vms.contains_key(key));
         let mut due = Vec::new();
         for (key, view) in &fleet.vms {
-            let silent_ms = self.silent_ms(key, view);
-            let digest = digest(view, self.statuses.digest(key), silent_ms >= SILENCE_THRESHOLD_MS);
+            let digest = digest(view, self.statuses.digest(key));
             if self.digests.get(key) != Some(&digest) {
-                due.push((key, digest, silent_ms));
+                due.push((key, digest));
             }
         }
         // The VM at which a sync ended early, by time or by an error, is the last one of the next
@@ -150,8 +149,8 @@ impl<S: HealthStore> GuestHealthWriter<S> {
         due.rotate_left(first);
         self.ended_at = None;
         let started = now();
-        for (key, digest, silent_ms) in due {
-            match self.sync_vm(key, silent_ms).await {
+        for (key, digest) in due {
+            match self.sync_vm(key).await {
                 Ok(SyncResult::Written) => {
                     self.digests.insert(key.clone(), digest);
                 }
@@ -173,17 +172,8 @@ impl<S: HealthStore> GuestHealthWriter<S> {
         Ok(())
     }
 
-    fn silent_ms(&mut self, key: &VmKey, view: &VmView) -> u64 {
-        if view.agent.status != AgentStatus::Silent {
-            self.silent_since.remove(key);
-            return 0;
-        }
-        let since = *self.silent_since.entry(key.clone()).or_insert_with(now);
-        u64::try_from((now() - since).as_millis()).unwrap_or(u64::MAX)
-    }
-
     /// Writes the changes of one VM.
-    async fn sync_vm(&mut self, key: &VmKey, silent_ms: u64) -> Result<SyncResult, SendError> {
+    async fn sync_vm(&mut self, key: &VmKey) -> Result<SyncResult, SendError> {
         let Some(detail) = self.fleet.detail(key) else {
             return Ok(SyncResult::Later);
         };
@@ -200,7 +190,7 @@ impl<S: HealthStore> GuestHealthWriter<S> {
         });
         let uid = kept.and_then(|kept| kept.uid.clone());
         let labels = self.statuses.get(key);
-        let status = status::status(&detail, labels.as_deref(), silent_ms, &before, &stamp());
+        let status = status::status(&detail, labels.as_deref(), &before, &stamp());
         if is_ours && before == status {
             return Ok(SyncResult::Written);
         }
@@ -223,7 +213,12 @@ impl<S: HealthStore> GuestHealthWriter<S> {
             return Ok(SyncResult::NotLeading);
         };
         match written {
-            Ok(()) => {}
+            Ok(()) => {
+                let event = verdict_events::event(key, detail.vm.uid.as_ref(), &before, &status);
+                if let Some(event) = event {
+                    self.events.record(event);
+                }
+            }
             // Only this VM failed, e.g. because its namespace is being deleted: continue with the
             // others; the next sync retries.
             Err(error @ (SendError::Refused(_) | SendError::Conflict | SendError::Gone)) => {
@@ -283,11 +278,13 @@ impl<S: HealthStore> GuestHealthWriter<S> {
 }
 
 /// A digest that changes with the status of a GuestHealth, but not with each answer of an agent.
-fn digest(view: &VmView, labels: Option<u64>, silent: bool) -> u64 {
+fn digest(view: &VmView, labels: Option<u64>) -> u64 {
     let mut hasher = DefaultHasher::new();
     (&view.uid, &view.cluster, &view.user_node, &view.infra_node).hash(&mut hasher);
     (&view.region, &view.zone, view.state, view.agent.status).hash(&mut hasher);
-    (view.findings_key, labels, silent).hash(&mut hasher);
+    let health = &view.health;
+    (health.verdict, health.cause, &health.reason, health.is_undecided).hash(&mut hasher);
+    (health.conditions_key, view.findings_key, labels).hash(&mut hasher);
     hasher.finish()
 }
 

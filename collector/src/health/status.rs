@@ -1,10 +1,13 @@
-//! Converts the conditions and findings of the domain into the status of a `GuestHealth`, starting
-//! from the status published before.
+//! Converts health and findings of the domain into the status of a `GuestHealth`, starting from the
+//! status published before.
 
 use virtfleet_collector_core::{
     findings::is_of_agent,
-    health::{self, ConditionState, LabelPlanStatus, VmCondition},
-    view::{AgentStatus, VmDetail},
+    health::{
+        self, HealthCondition, HealthConditionStatus, HealthConditionView, HealthVerdict, HealthView,
+        LabelPlanStatus, bounded_message,
+    },
+    view::VmDetail,
 };
 
 use crate::{
@@ -12,29 +15,34 @@ use crate::{
     objects::{Condition, ConditionStatus, GuestHealthFinding, GuestHealthStatus, LastMigration, Placement},
 };
 
-/// The status of one VM's GuestHealth. Conditions and findings that did not change are copied from
+/// The status of one VM's GuestHealth. What is undecided, and what did not change, is copied from
 /// `before`.
 pub(super) fn status(
     vm: &VmDetail,
     labels: Option<&LabelStatus>,
-    silent_ms: u64,
     before: &GuestHealthStatus,
     now: &str,
 ) -> GuestHealthStatus {
-    let labelled = labels.map(|labels| LabelPlanStatus {
+    let planned = labels.map(|labels| LabelPlanStatus {
         plan: &labels.plan,
         error: labels.error.as_deref(),
     });
-    let conditions = health::conditions(vm, labelled, silent_ms);
     let text = |id: Option<&str>| id.map(str::to_owned);
     let view = &vm.vm;
-    let conditions: Vec<_> = conditions
-        .into_iter()
+    let labelled = health::labels_in_sync(view.user_node.is_some(), planned);
+    let evaluated = vm.conditions.iter().chain([&labelled]);
+    let conditions: Vec<_> = evaluated
         .map(|one| condition(one, &before.conditions, now))
         .collect();
     let ready = ready(&conditions).at(&before.conditions, now);
-    GuestHealthStatus {
-        conditions: [ready].into_iter().chain(conditions).collect(),
+    let kept = Some(before).filter(|before| view.health.is_undecided && before.verdict.is_some());
+    let known = before.conditions.iter().find(|one| one.kind == HEALTHY);
+    let healthy = kept
+        .and(known)
+        .cloned()
+        .unwrap_or_else(|| healthy(&view.health).at(&before.conditions, now));
+    let status = GuestHealthStatus {
+        conditions: [healthy, ready].into_iter().chain(conditions).collect(),
         placement: Some(Placement {
             cluster: view.cluster.as_ref().map(ToString::to_string),
             user_node: view.user_node.as_ref().map(ToString::to_string),
@@ -50,8 +58,65 @@ pub(super) fn status(
             start: time(one.start.as_deref()),
             end: time(one.end.as_deref()),
         }),
-        findings: findings(vm, silent_ms, &before.findings),
+        findings: findings(vm, &before.findings),
+        ..GuestHealthStatus::default()
+    };
+    match kept {
+        Some(before) => GuestHealthStatus {
+            verdict: before.verdict.clone(),
+            cause: before.cause.clone(),
+            reason: before.reason.clone(),
+            message: before.message.clone(),
+            next: before.next.clone(),
+            ..status
+        },
+        None => with_verdict(status, &view.health, before, is_measured(vm)),
     }
+}
+
+/// The condition that repeats the verdict, for `kubectl wait`.
+const HEALTHY: &str = "Healthy";
+
+fn healthy(health: &HealthView) -> Condition {
+    let status = match health.verdict {
+        HealthVerdict::Healthy => ConditionStatus::True,
+        HealthVerdict::Unknown => ConditionStatus::Unknown,
+        HealthVerdict::Degraded | HealthVerdict::Critical => ConditionStatus::False,
+    };
+    // Its message is that of `status.message`.
+    Condition::new(HEALTHY, status, &health.reason, String::new())
+}
+
+fn with_verdict(
+    status: GuestHealthStatus,
+    health: &HealthView,
+    before: &GuestHealthStatus,
+    is_measured: bool,
+) -> GuestHealthStatus {
+    let some = |text: &str| Some(bounded_message(text)).filter(|text| !text.is_empty());
+    let is_same = before.reason.as_deref() == Some(&health.reason);
+    GuestHealthStatus {
+        verdict: Some(health.verdict.as_str().to_owned()),
+        cause: health.cause.map(|cause| cause.as_str().to_owned()),
+        reason: some(&health.reason),
+        message: before
+            .message
+            .clone()
+            .filter(|_| is_same && is_measured)
+            .or_else(|| some(&health.message)),
+        next: some(&health.next),
+        ..status
+    }
+}
+
+/// Whether the message of the verdict may contain numbers that change.
+fn is_measured(vm: &VmDetail) -> bool {
+    let health = &vm.vm.health;
+    let worst = vm
+        .conditions
+        .iter()
+        .find(|one| one.reason == health.reason && one.severity == health.verdict);
+    worst.is_some_and(|one| one.is_measured)
 }
 
 /// A valid time, or none: the API server rejects the whole status for one malformed time.
@@ -60,16 +125,25 @@ fn time(text: Option<&str>) -> Option<String> {
     text.filter(is_time).map(str::to_owned)
 }
 
-/// The `Ready` condition: `True` if all conditions are, else like the first `False` one, else like
-/// the first `Unknown` one.
+/// Conditions of which `Ready` consists.
+const PARTS_OF_READY: [HealthCondition; 3] = [
+    HealthCondition::Placed,
+    HealthCondition::AgentReporting,
+    HealthCondition::LabelsInSync,
+];
+
+/// The `Ready` condition: `True` if its parts are, else like the first `False` one, else like the
+/// first `Unknown` one.
 fn ready(conditions: &[Condition]) -> Condition {
+    let is_part = |one: &&Condition| PARTS_OF_READY.iter().any(|part| part.as_str() == one.kind);
+    let parts: Vec<&Condition> = conditions.iter().filter(is_part).collect();
     let first = |status| {
-        let mut considered = conditions.iter().filter(|one| one.reason != health::NOT_PULLED);
+        let mut considered = parts.iter().filter(|one| one.reason != health::NOT_PULLED);
         considered.find(|one| one.status == status)
     };
     let decisive = first(ConditionStatus::False).or_else(|| first(ConditionStatus::Unknown));
     let Some(one) = decisive else {
-        let pulled = conditions.iter().all(|one| one.reason != health::NOT_PULLED);
+        let pulled = parts.iter().all(|one| one.reason != health::NOT_PULLED);
         let agent = if pulled {
             "its agent answers"
         } else {
@@ -82,22 +156,30 @@ fn ready(conditions: &[Condition]) -> Condition {
     Condition::new("Ready", one.status, &one.reason, message)
 }
 
-fn condition(new: VmCondition, before: &[Condition], now: &str) -> Condition {
+fn condition(new: &HealthConditionView, before: &[Condition], now: &str) -> Condition {
     let known = before.iter().find(|known| known.kind == new.kind);
-    let status = match (new.state, known) {
-        (ConditionState::True, _) => ConditionStatus::True,
-        (ConditionState::False, _) => ConditionStatus::False,
-        (ConditionState::Unchanged, Some(known)) => return known.clone(),
-        (ConditionState::Unknown | ConditionState::Unchanged, _) => ConditionStatus::Unknown,
+    let status = match new.status {
+        HealthConditionStatus::True => ConditionStatus::True,
+        HealthConditionStatus::False => ConditionStatus::False,
+        HealthConditionStatus::Unknown => ConditionStatus::Unknown,
     };
-    Condition::new(new.kind, status, new.reason, new.message).at(before, now)
+    let is_same = |known: &&Condition| known.status == status && known.reason == new.reason;
+    let kept = if new.is_undecided {
+        known
+    } else {
+        known.filter(|_| new.is_measured).filter(is_same)
+    };
+    kept.cloned().unwrap_or_else(|| {
+        let message = bounded_message(&new.message);
+        Condition::new(&new.kind, status, &new.reason, message).at(before, now)
+    })
 }
 
 /// Findings for the status. A finding that was in `before` keeps its message, because messages may
 /// hold numbers that change with every report. A collector that has just started has not pulled the
 /// agent often enough to report it as failing: until then findings about the agent in `before` are
 /// kept.
-fn findings(vm: &VmDetail, silent_ms: u64, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
+fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
     let worst = health::worst(&vm.findings_list).into_iter();
     let keep = |(id, severity, message): (String, _, String)| {
         let known = before
@@ -111,11 +193,9 @@ fn findings(vm: &VmDetail, silent_ms: u64, before: &[GuestHealthFinding]) -> Vec
         }
     };
     let mut found: Vec<_> = worst.map(keep).collect();
-    let is_undecided = match vm.vm.agent.status {
-        AgentStatus::Waiting => true,
-        AgentStatus::Silent => silent_ms < health::SILENCE_THRESHOLD_MS,
-        AgentStatus::Up | AgentStatus::Off | AgentStatus::Disabled => false,
-    };
+    let reporting = HealthCondition::AgentReporting.as_str();
+    let agent = vm.conditions.iter().find(|one| one.kind == reporting);
+    let is_undecided = agent.is_some_and(|one| one.is_undecided);
     if is_undecided && !found.iter().any(|one| is_of_agent(&one.id)) {
         found.extend(before.iter().filter(|one| is_of_agent(&one.id)).cloned());
         found.sort_by(|a, b| (b.severity, &a.id).cmp(&(a.severity, &b.id)));
@@ -128,22 +208,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ready_follows_the_first_condition_that_is_not_true() {
+    fn ready_follows_the_first_part_that_is_not_true() {
         let one = |kind: &str, status, reason: &str| Condition::new(kind, status, reason, "m".to_owned());
         let good = one("Placed", ConditionStatus::True, "Placed");
-        let silent = one("AgentReporting", ConditionStatus::False, "Silent");
+        let silent = one("AgentReporting", ConditionStatus::False, "AgentStopped");
         let unknown = one("LabelsTrue", ConditionStatus::Unknown, "NoNode");
+        let other = one("NodeReady", ConditionStatus::False, "NodeNotReady");
         let summarize = |all: &[&Condition]| {
             let all: Vec<_> = all.iter().map(|one| (*one).clone()).collect();
             let ready = ready(&all);
             (ready.status, ready.reason, ready.message)
         };
-        assert_eq!(summarize(&[&good]).0, ConditionStatus::True);
+        assert_eq!(summarize(&[&good, &other]).0, ConditionStatus::True);
         assert_eq!(
             summarize(&[&good, &unknown, &silent]),
             (
                 ConditionStatus::False,
-                "Silent".into(),
+                "AgentStopped".into(),
                 "AgentReporting: m".into()
             )
         );

@@ -10,8 +10,13 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::finding::{Finding, Severity};
 
+use tokio::sync::mpsc;
+
 use super::*;
-use crate::objects::{ConditionStatus, GuestHealthStatus};
+use crate::{
+    events::NewEvent,
+    objects::{ConditionStatus, GuestHealthStatus},
+};
 
 #[derive(Clone, Default)]
 struct Fake {
@@ -114,6 +119,8 @@ fn vmi_of(host: &str) -> Vmi {
         paused: false,
         migration: None,
         deleting: false,
+        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        evacuation_node: None,
     }
 }
 
@@ -123,6 +130,7 @@ fn vm() -> InventoryEvent {
         uid: Some("vm-1".parse().unwrap()),
         labels: Labels::new(),
         printable_status: None,
+        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
     }))
 }
 
@@ -132,11 +140,58 @@ fn host(name: &str) -> InventoryEvent {
         uid: None,
         labels: Labels::new(),
         ready: Some(true),
+        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        unschedulable: false,
+        taints: Vec::new(),
     }))
 }
 
+/// A clock that stands still: no change of health is shown that must last.
+fn stopped_clock() -> jiff::Timestamp {
+    jiff::Timestamp::UNIX_EPOCH
+}
+
+/// A clock that follows tokio's.
+fn running_clock() -> jiff::Timestamp {
+    thread_local!(static STARTED: std::cell::OnceCell<Instant> = const { std::cell::OnceCell::new() });
+    let elapsed = STARTED.with(|started| now() - *started.get_or_init(now));
+    jiff::Timestamp::from_second(1_000_000_000).unwrap() + jiff::SignedDuration::try_from(elapsed).unwrap()
+}
+
 fn stage(fake: &Fake, write_access: WriteAccess) -> (Arc<Fleet>, CancellationToken) {
-    let fleet = Arc::new(Fleet::new(DialRules::default(), || jiff::Timestamp::UNIX_EPOCH));
+    stage_with(fake, write_access, stopped_clock).0
+}
+
+/// With a running clock; returns also the Events.
+fn stage_in_time(fake: &Fake) -> (Arc<Fleet>, CancellationToken, mpsc::Receiver<NewEvent>) {
+    let ((fleet, stop), events) = stage_with(fake, WriteAccess::fixed(true), running_clock);
+    fleet.apply(InventoryEvent::Apply(Fact::UserCluster(UserCluster {
+        name: "c".parse().unwrap(),
+        namespace: key().namespace,
+        selector: Selector::default(),
+        labels: Labels::new(),
+        suspend: false,
+        relay: None,
+        node_authorities: None,
+    })));
+    let settled = Arc::clone(&fleet);
+    tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
+        loop {
+            seconds(5).await;
+            settled.settle();
+        }
+    }));
+    (fleet, stop, events)
+}
+
+type Staged = (Arc<Fleet>, CancellationToken);
+
+fn stage_with(
+    fake: &Fake,
+    write_access: WriteAccess,
+    clock: crate::fleet::Clock,
+) -> (Staged, mpsc::Receiver<NewEvent>) {
+    let fleet = Arc::new(Fleet::new(DialRules::default(), clock));
     for event in [
         InventoryEvent::Init,
         host("h1"),
@@ -148,15 +203,17 @@ fn stage(fake: &Fake, write_access: WriteAccess) -> (Arc<Fleet>, CancellationTok
         fleet.apply(event);
     }
     let stop = CancellationToken::new();
+    let (recorder, events) = EventRecorder::channel(None);
     let keeper = run(
         Arc::clone(&fleet),
         Arc::default(),
         fake.clone(),
         write_access,
+        recorder,
         stop.clone(),
     );
     tokio::spawn(keeper);
-    (fleet, stop)
+    ((fleet, stop), events)
 }
 
 async fn seconds(seconds: u64) {
@@ -166,7 +223,7 @@ async fn seconds(seconds: u64) {
 fn silence(fleet: &Fleet, at: u64) {
     fleet.record_pull(PullResult {
         vm: key(),
-        at,
+        at: u64::try_from(running_clock().as_millisecond()).unwrap(),
         address: None,
         pushed: false,
         outcome: Err(Failure::new(FailureClass::Timeout, format_args!("after {at} ms"))),
@@ -201,9 +258,8 @@ async fn objects_are_written_on_change_only_also_after_a_restart() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_is_silent_after_a_threshold_and_numbers_cause_no_write() {
     let fake = Fake::default();
-    let (fleet, _stop) = stage(&fake, WriteAccess::fixed(true));
+    let (fleet, _stop, mut events) = stage_in_time(&fake);
     seconds(6).await;
-    let before = fake.writes();
     for pull in 0..2 {
         silence(&fleet, pull);
         seconds(30).await;
@@ -215,25 +271,33 @@ async fn an_agent_is_silent_after_a_threshold_and_numbers_cause_no_write() {
     }
     assert_eq!(
         fake.condition(&key(), "AgentReporting"),
-        (ConditionStatus::False, "Silent".into())
+        (ConditionStatus::False, "NoAnswer".into())
     );
-    assert_eq!(fake.writes() - before, 1);
+    let verdict = |fake: &Fake| {
+        let status = fake.stored.lock().unwrap()[&key()].status();
+        (status.verdict.unwrap(), status.reason.unwrap())
+    };
+    // The clusters of a folder are ready, and this one never gets a Node for the VM.
+    assert_eq!(verdict(&fake), ("Critical".into(), "NotJoined".into()));
+    assert_eq!(fake.condition(&key(), "Healthy").0, ConditionStatus::False);
+    let mut recorded = Vec::new();
+    while let Ok(event) = events.try_recv() {
+        recorded.push(event.reason);
+    }
+    assert_eq!(recorded, ["VmDegraded", "VmCritical"]);
+    let settled = fake.writes();
+    for pull in 100..200 {
+        silence(&fleet, pull);
+        seconds(30).await;
+    }
+    assert_eq!(fake.writes(), settled, "numbers cause no write");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_keeps_the_status_of_a_failing_agent() {
     let fake = Fake::default();
     let begin = || {
-        let (fleet, stop) = stage(&fake, WriteAccess::fixed(true));
-        fleet.apply(InventoryEvent::Apply(Fact::UserCluster(UserCluster {
-            name: "c".parse().unwrap(),
-            namespace: key().namespace,
-            selector: Selector::default(),
-            labels: Labels::new(),
-            suspend: false,
-            relay: None,
-            node_authorities: None,
-        })));
+        let (fleet, stop, _events) = stage_in_time(&fake);
         (fleet, stop)
     };
     let described = || {

@@ -23,34 +23,47 @@ use super::{Condition, condition::by_type};
     derive = "PartialEq",
     derive = "Default",
     doc = "State of the VM of the same name. The collector writes it and deletes it with the VM.",
+    printcolumn(name = "Verdict", type_ = "string", json_path = ".status.verdict"),
+    printcolumn(name = "Cause", type_ = "string", json_path = ".status.cause"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.reason"),
     printcolumn(name = "Cluster", type_ = "string", json_path = ".status.placement.cluster"),
     printcolumn(name = "Node", type_ = "string", json_path = ".status.placement.userNode"),
     printcolumn(name = "Host", type_ = "string", json_path = ".status.placement.infraNode"),
-    printcolumn(name = "Zone", type_ = "string", json_path = ".status.placement.zone"),
+    printcolumn(
+        name = "Zone",
+        type_ = "string",
+        json_path = ".status.placement.zone",
+        priority = 1
+    ),
     printcolumn(
         name = "Ready",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].status"
-    ),
-    printcolumn(
-        name = "Reason",
-        type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Ready')].reason"
+        json_path = ".status.conditions[?(@.type=='Ready')].status",
+        priority = 1
     ),
     printcolumn(
         name = "Placed",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='Placed')].status"
+        json_path = ".status.conditions[?(@.type=='Placed')].status",
+        priority = 1
     ),
     printcolumn(
         name = "Agent",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='AgentReporting')].status"
+        json_path = ".status.conditions[?(@.type=='AgentReporting')].status",
+        priority = 1
     ),
     printcolumn(
         name = "Labels",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='LabelsTrue')].status"
+        json_path = ".status.conditions[?(@.type=='LabelsTrue')].status",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.message",
+        priority = 1
     ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -61,12 +74,35 @@ pub struct GuestHealthSpec {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestHealthStatus {
-    /// Ready: all other conditions are True; otherwise the reason is that of the first one that is
-    /// not. Placed: the VM runs on a known infra node. AgentReporting: its agent answers.
-    /// LabelsTrue: all labels of its Node have their desired values.
+    /// Healthy: the verdict is Healthy. Ready: Placed, AgentReporting and LabelsTrue are True;
+    /// otherwise the reason is that of the first one that is not. Placed: the VM has a known infra
+    /// node. AgentReporting: its agent answers. LabelsTrue: all labels of its Node have their
+    /// desired values. The documentation lists the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
     pub conditions: Vec<Condition>,
+    /// Whether the VM is well: Healthy, Degraded (it serves, and something is wrong), Critical (it
+    /// does not serve), or Unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("enum" = ["Healthy", "Unknown", "Degraded", "Critical"]))]
+    pub verdict: Option<String>,
+    /// What the problem comes from: host, storage, vm, migration, network, guest, neighbour, agent,
+    /// labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub cause: Option<String>,
+    /// Reason of the verdict, one word in CamelCase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub reason: Option<String>,
+    /// The verdict in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub message: Option<String>,
+    /// Next command to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    pub next: Option<String>,
     /// Placement of the VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,

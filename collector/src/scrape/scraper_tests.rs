@@ -50,6 +50,8 @@ fn scraper() -> Scraper {
         paused: false,
         migration: None,
         deleting: false,
+        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        evacuation_node: None,
     };
     fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi))));
     Scraper {

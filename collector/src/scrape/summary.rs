@@ -63,6 +63,7 @@ impl Summary {
             "node_memory_MemAvailable_bytes" => self.metrics.memory_available_bytes = Some(sample.value),
             "node_load1" => self.metrics.load1 = Some(sample.value),
             "node_boot_time_seconds" => self.metrics.boot_time_seconds = Some(sample.value),
+            "node_timex_sync_status" => self.metrics.clock_synchronised = Some(sample.value > 0.0),
             "virtfleet_agent_collector_failed" => self.metrics.failed_collectors += 1,
             "node_cpu_seconds_total" => {
                 let cpu = sample

@@ -1,6 +1,6 @@
 //! Opens a TCP connection to an agent: directly, or through the relay of its user cluster.
 
-use std::{io, net::SocketAddr};
+use std::{fmt, io, net::SocketAddr};
 
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -9,7 +9,7 @@ use tokio::{
 use virtfleet_collector_core::{
     connect_head::{self, ConnectAnswer, ConnectRequest, MAX_HEAD_BYTES},
     dial::DialTarget,
-    pull_result::{Failure, FailureClass},
+    pull_result::{Failure, FailureClass, FailurePoint},
     way::{AgentWay, RelayWay},
 };
 
@@ -26,7 +26,12 @@ pub(super) async fn connect(target: &DialTarget) -> Result<TcpStream, Failure> {
                 "cannot connect to {address}: {error}; is virtfleet-agent running in the guest, and do network policies allow this \
                  collector to connect?"
             );
-            Failure::new(FailureClass::Connect, message)
+            let failure = Failure::new(FailureClass::Connect, message);
+            if error.kind() == io::ErrorKind::ConnectionRefused {
+                failure.at(FailurePoint::Refused)
+            } else {
+                failure
+            }
         }),
         AgentWay::Relay(relay) => {
             let mut stream = connect_to(relay).await?;
@@ -53,19 +58,19 @@ async fn connect_to(relay: &RelayWay) -> Result<TcpStream, Failure> {
         let message = format_args!(
             "cannot connect to the relay: {error}; is it running, and do network policies allow this collector to connect?"
         );
-        Failure::new(FailureClass::Connect, message)
+        of_relay(message)
     };
     let found = lookup_host((relay.address.host(), relay.address.port()))
         .await
         .map_err(fail)?;
-    let mut last = Failure::new(FailureClass::Connect, "the name of the relay has no address");
+    let mut last = of_relay("the name of the relay has no address");
     for address in found.take(MAX_RELAY_ADDRESSES) {
         if let Err(range) = relay.check(address.ip()) {
             let message = format_args!(
                 "the relay has the address {}, {range}, which only an entry of scrape.allowCIDRs inside that range allows",
                 address.ip()
             );
-            last = Failure::new(FailureClass::NotAllowed, message);
+            last = Failure::new(FailureClass::NotAllowed, message).at(FailurePoint::Relay);
             continue;
         }
         match TcpStream::connect(address).await {
@@ -87,7 +92,7 @@ async fn request(stream: &mut TcpStream, request: &ConnectRequest) -> Result<(),
         let message = format_args!(
             "the relay ended the connection before it answered: {error}; its log has the reason, e.g. too many connections"
         );
-        Failure::new(FailureClass::Connect, message)
+        of_relay(message)
     };
     let head = connect_head::write_request(request);
     stream.write_all(head.as_bytes()).await.map_err(lost)?;
@@ -102,16 +107,21 @@ async fn request(stream: &mut TcpStream, request: &ConnectRequest) -> Result<(),
             let message = format_args!(
                 "the relay sent no valid answer: {error}; does spec.relay.address have the port of `virtfleet-collector relay`?"
             );
-            Failure::new(FailureClass::Connect, message)
+            of_relay(message)
         })?;
         let Some(head) = head else { continue };
         // An agent sends nothing before the client's first TLS record.
         if head.length < received {
             let message = "the relay sent data of its own before TLS began";
-            return Err(Failure::new(FailureClass::Connect, message));
+            return Err(of_relay(message));
         }
         return answered(request.destination, &head.content);
     }
+}
+
+/// A failure of the relay itself.
+fn of_relay(message: impl fmt::Display) -> Failure {
+    Failure::new(FailureClass::Connect, message).at(FailurePoint::Relay)
 }
 
 fn answered(destination: SocketAddr, answer: &ConnectAnswer) -> Result<(), Failure> {

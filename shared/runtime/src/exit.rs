@@ -18,6 +18,12 @@ pub enum Code {
     Refused,
     /// The named object does not exist.
     NotFound,
+    /// `virtfleetctl status`: the health of a VM is unknown.
+    HealthUnknown,
+    /// `virtfleetctl status`: a VM is degraded.
+    HealthDegraded,
+    /// `virtfleetctl status`: the state of a VM is critical.
+    HealthCritical,
     /// Invalid settings: `EX_CONFIG` of sysexits.h, which systemd prints as `CONFIG`.
     Config,
 }
@@ -32,18 +38,24 @@ impl Code {
             Self::Changes => 2,
             Self::Refused => 3,
             Self::NotFound => 4,
+            Self::HealthUnknown => 5,
+            Self::HealthDegraded => 6,
+            Self::HealthCritical => 7,
             Self::Config => 78,
         }
     }
 
     /// All codes.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::Failure,
         Self::Usage,
         Self::Changes,
         Self::Refused,
         Self::NotFound,
+        Self::HealthUnknown,
+        Self::HealthDegraded,
+        Self::HealthCritical,
         Self::Config,
     ];
 
@@ -68,7 +80,7 @@ mod tests {
 
     #[test]
     fn numbers_round_trip() {
-        for number in [0, 1, 2, 3, 4, 78] {
+        for number in [0, 1, 2, 3, 4, 5, 6, 7, 78] {
             assert_eq!(Code::of(number).number(), number);
         }
         assert_eq!(Code::of(101), Code::Failure);

@@ -67,6 +67,8 @@ fn vmi(number: usize, clusters: usize, host: &str) -> Result<Fact> {
         paused: false,
         migration: None,
         deleting: false,
+        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        evacuation_node: None,
     })))
 }
 

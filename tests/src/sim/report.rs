@@ -96,6 +96,12 @@ fn sections(guest: &Guest, model: &Model) -> BTreeMap<String, Section> {
         ),
         ("disks".to_owned(), section(disks)),
         ("nics".to_owned(), section(vec![nic])),
+        ("storage".to_owned(), section(Vec::new())),
+        (
+            "dns".to_owned(),
+            section(vec![serde_json::json!({ "state": "verified" })]),
+        ),
+        ("virtio".to_owned(), section(Vec::new())),
     ])
 }
 

@@ -12,7 +12,7 @@ use crate::{
 };
 
 fn fail(index: &mut FleetIndex, vm: &VmKey, class: FailureClass, now: &str) {
-    index.set_time(now.to_owned());
+    index.set_time(now.to_owned(), 0);
     let mut pull = answer(vm, |_| {});
     pull.outcome = Err(Failure::new(class, format_args!("cannot {}", class.as_str())));
     index.record_pull(pull);
@@ -87,7 +87,7 @@ fn the_certificate_of_another_vm_is_critical_at_once() {
 fn slow_answers_are_a_finding_until_a_fast_answer_or_a_failure() {
     let (mut index, vm) = (small(), key("ns", "w0"));
     let take = |index: &mut FleetIndex, slow: bool, now: &str| {
-        index.set_time(now.to_owned());
+        index.set_time(now.to_owned(), 0);
         let mut pull = answer(&vm, |_| {});
         pull.outcome.as_mut().unwrap().slow = slow;
         index.record_pull(pull);

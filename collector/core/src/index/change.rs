@@ -64,12 +64,16 @@ impl FleetIndex {
         if let Some(labels) = fact.as_mut().and_then(Fact::labels_mut) {
             self.store.strings.share(labels);
         }
+        if let Some(conditions) = fact.as_mut().and_then(Fact::conditions_mut) {
+            self.store.strings.share_strings(conditions.words_mut());
+        }
         let changed = match (key, fact) {
             (FactKey::Vmi(vm), Some(Fact::Vmi(new))) => self.put_vm(vm, touched, |entry| {
                 let changed = entry.vmi.as_ref() != Some(&new);
                 // Another UID is another machine: earlier pulls do not apply to it.
                 if entry.vmi.as_ref().is_some_and(|old| old.uid != new.uid) {
                     entry.pulls = PullHistory::default();
+                    entry.health = None;
                 }
                 entry.vmi = Some(new);
                 changed
@@ -271,14 +275,21 @@ impl FleetIndex {
         let over: Vec<_> = views.iter().flat_map(|vm| self.update_budget(vm)).collect();
         views.extend(over);
         for vm in &views {
+            let Some(entry) = self.store.vms.get_mut(vm) else {
+                continue;
+            };
+            let health = entry.health.take();
             let Some(entry) = self.store.vms.get(vm) else {
                 continue;
             };
-            let (view, mut found) = derive::view(&self.store, vm, entry);
+            let (mut view, mut found) = derive::view(&self.store, vm, entry);
             keep_since(&entry.findings, &mut found, &self.now);
+            let health = self.track_health(vm, health, &view, &found);
+            view.health = health.as_ref().map(|track| track.view()).unwrap_or_default();
             if let Some(entry) = self.store.vms.get_mut(vm) {
                 entry.view = Some(Arc::new(view));
                 entry.findings = found;
+                entry.health = health;
             }
         }
         views.extend(labels);

@@ -101,6 +101,8 @@ fn a_relabelled_host_affects_the_vms_on_it_and_those_that_left_it() {
         failed: false,
         start: None,
         end: None,
+        mode: None,
+        failure_reason: None,
     });
     assert_eq!(touched(&mut index, on(moved, "n2")), ["w0"]);
     let earlier = VmiMove {

@@ -188,9 +188,9 @@ fn a_broken_inventory_is_partial() {
         "R",
         "m",
     );
-    index.set_time("t1".into());
+    index.set_time("t1".into(), 0);
     index.set_inventory_findings(vec![broken.clone()]);
-    index.set_time("t2".into());
+    index.set_time("t2".into(), 0);
     index.set_inventory_findings(vec![broken]);
     assert!(index.snapshot().partial);
     assert_eq!(index.snapshot().findings[0].since, "t1");

@@ -34,6 +34,7 @@ pub(in crate::ctl) fn hosts(answer: &ApiResponse, options: &ViewOptions) -> Resu
     for host in &list.items {
         let ready = match (host.known, host.ready) {
             (false, _) => Cell::toned("missing", Tone::Bad),
+            (true, Some(true)) if host.cordoned => Cell::toned("true,cordoned", Tone::Warn),
             (true, Some(true)) => Cell::toned("true", Tone::Good),
             (true, Some(false)) => Cell::toned("false", Tone::Bad),
             (true, None) => Cell::toned("unknown", Tone::Warn),

@@ -5,6 +5,7 @@ mod enrolment;
 mod labels;
 mod lists;
 mod sheet;
+mod status;
 mod tokens;
 mod vm;
 mod vms;
@@ -13,11 +14,15 @@ pub(super) use ca::ca;
 pub(super) use enrolment::{enrolment, enrolments};
 pub(super) use labels::{label, label_changes, labels};
 pub(super) use lists::{clusters, findings, hosts};
+pub(super) use status::{exit_code, status};
 pub(super) use tokens::{created_token, token, tokens};
 pub(super) use vm::vm;
 pub(super) use vms::vms;
 
-use virtfleet_collector_core::view::{AgentStatus, VmState};
+use virtfleet_collector_core::{
+    health::HealthVerdict,
+    view::{AgentStatus, VmState},
+};
 use virtfleet_wire::finding::Severity;
 
 use super::table::{Table, Tone};
@@ -56,6 +61,14 @@ fn state_tone(state: VmState) -> Tone {
         VmState::Starting | VmState::Migrating | VmState::Paused | VmState::Stopping => Tone::Warn,
         VmState::Failed | VmState::Unknown => Tone::Bad,
         VmState::Stopped | VmState::Succeeded => Tone::Dim,
+    }
+}
+
+fn verdict_tone(verdict: HealthVerdict) -> Tone {
+    match verdict {
+        HealthVerdict::Healthy => Tone::Good,
+        HealthVerdict::Unknown | HealthVerdict::Degraded => Tone::Warn,
+        HealthVerdict::Critical => Tone::Bad,
     }
 }
 

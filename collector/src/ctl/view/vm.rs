@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use virtfleet_collector_core::{
     facts::Migration,
+    health::{HealthConditionStatus, HealthVerdict},
     view::{IdentityVerdict, VmDetail, VmView},
     way::AgentWay,
 };
@@ -13,7 +14,12 @@ use virtfleet_wire::{
     report::{Section, SectionStatus},
 };
 
-use super::{ViewOptions, agent_tone, enrolment, severity_tone, sheet::Sheet, state_tone, vms::memory};
+use super::{
+    ViewOptions, agent_tone, enrolment, severity_tone,
+    sheet::Sheet,
+    state_tone, verdict_tone,
+    vms::{memory, word},
+};
 use crate::{
     api::severity_name,
     ctl::{
@@ -47,6 +53,7 @@ pub(in crate::ctl) fn vm(answer: &ApiResponse, options: &ViewOptions) -> Result<
             .collect();
         sheet.pair("Labels", Some(labels.join(",")));
     }
+    health(&mut sheet, &detail, options.now);
     placement(&mut sheet, &detail);
     agent(&mut sheet, vm, options.now);
     if let Some(enrolment) = &detail.enrolment {
@@ -58,6 +65,40 @@ pub(in crate::ctl) fn vm(answer: &ApiResponse, options: &ViewOptions) -> Result<
     report(&mut sheet, &detail, options.wide);
     findings(&mut sheet, &detail.findings_list, options.colour);
     Ok(sheet.finish())
+}
+
+/// The verdict with its evidence: what is not True first.
+fn health(sheet: &mut Sheet<'_>, detail: &VmDetail, now: u64) {
+    let health = &detail.vm.health;
+    sheet.section("Health");
+    sheet.toned("Verdict", Some(word(health)), verdict_tone(health.verdict));
+    sheet.pair("Since", Some(format!("{} ago", since(now, health.since_ms))));
+    sheet.pair("Reason", Some(&health.reason));
+    sheet.pair("Message", Some(&health.message));
+    if !health.next.is_empty() {
+        sheet.pair("Next", Some(&health.next));
+    }
+    if detail.conditions.is_empty() {
+        return;
+    }
+    let mut table = Table::new(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"]);
+    let mut conditions: Vec<_> = detail.conditions.iter().collect();
+    conditions.sort_by_key(|one| std::cmp::Reverse(one.severity));
+    for one in conditions {
+        let tone = match (one.severity, one.status) {
+            (HealthVerdict::Healthy, HealthConditionStatus::True) => Tone::Good,
+            (HealthVerdict::Healthy, _) => Tone::Dim,
+            (severity, _) => verdict_tone(severity),
+        };
+        table.rows.push(vec![
+            Cell::new(&one.kind),
+            Cell::toned(one.status.as_str(), tone),
+            Cell::new(&one.reason),
+            Cell::new(since(now, one.since_ms)),
+            Cell::new(&one.message),
+        ]);
+    }
+    sheet.table(&table);
 }
 
 fn placement(sheet: &mut Sheet<'_>, detail: &VmDetail) {

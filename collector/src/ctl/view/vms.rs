@@ -1,11 +1,12 @@
 //! `virtfleetctl vms`.
 
 use virtfleet_collector_core::{
+    health::HealthView,
     pull_result::MetricsSummary,
     view::{List, VmView},
 };
 
-use super::{ViewOptions, agent_tone, findings_tone, state_tone};
+use super::{ViewOptions, agent_tone, findings_tone, state_tone, verdict_tone};
 use crate::ctl::{
     client::ApiResponse,
     fail::Fail,
@@ -18,6 +19,7 @@ pub(in crate::ctl) fn vms(answer: &ApiResponse, options: &ViewOptions) -> Result
     let mut headers = vec![
         "NAMESPACE",
         "NAME",
+        "HEALTH",
         "STATE",
         "AGENT",
         "CLUSTER",
@@ -28,6 +30,7 @@ pub(in crate::ctl) fn vms(answer: &ApiResponse, options: &ViewOptions) -> Result
     ];
     if options.wide {
         headers.extend([
+            "REASON",
             "REGION",
             "USER-NODE",
             "ADDRESS",
@@ -51,6 +54,7 @@ fn row(vm: &VmView, options: &ViewOptions) -> Vec<Cell> {
     let mut row = vec![
         Cell::new(vm.namespace.as_str()),
         Cell::new(vm.name.as_str()),
+        Cell::toned(word(&vm.health), verdict_tone(vm.health.verdict)),
         Cell::toned(vm.state.as_str(), state_tone(vm.state)),
         Cell::toned(vm.agent.status.as_str(), agent_tone(vm.agent.status)),
         Cell::maybe(vm.cluster.as_ref()),
@@ -63,6 +67,7 @@ fn row(vm: &VmView, options: &ViewOptions) -> Vec<Cell> {
         let guest = vm.guest.as_ref();
         let metrics = guest.map(|guest| &guest.metrics);
         row.extend([
+            Cell::new(&vm.health.reason),
             Cell::maybe(vm.region.as_ref()),
             Cell::maybe(vm.user_node.as_ref()),
             Cell::maybe(vm.agent.address),
@@ -78,6 +83,14 @@ fn row(vm: &VmView, options: &ViewOptions) -> Vec<Cell> {
         ]);
     }
     row
+}
+
+/// Verdict and cause, e.g. `Critical (host)`.
+pub(super) fn word(health: &HealthView) -> String {
+    match health.cause {
+        Some(cause) => format!("{} ({})", health.verdict.as_str(), cause.as_str()),
+        None => health.verdict.as_str().to_owned(),
+    }
 }
 
 /// `used/total`.

@@ -189,6 +189,8 @@ static OBJECT: FieldMask = Only(&[
             ("nodeName", All),
             ("vmiName", All),
             ("providerID", All),
+            ("unschedulable", All),
+            ("taints", Only(&[("key", All)])),
             ("vmis", All),
             ("kubeconfig", All),
             ("suspend", All),
@@ -209,7 +211,11 @@ static OBJECT: FieldMask = Only(&[
             ("podIPs", Only(&[("ip", All)])),
             ("interfaces", All),
             ("guestOSInfo", Only(&[("prettyName", All)])),
-            ("conditions", Only(&[("type", All), ("status", All)])),
+            (
+                "conditions",
+                Only(&[("type", All), ("status", All), ("reason", All), ("message", All)]),
+            ),
+            ("evacuationNodeName", All),
             (
                 "migrationState",
                 Only(&[
@@ -219,6 +225,8 @@ static OBJECT: FieldMask = Only(&[
                     ("failed", All),
                     ("startTimestamp", All),
                     ("endTimestamp", All),
+                    ("mode", All),
+                    ("failureReason", All),
                 ]),
             ),
             ("printableStatus", All),

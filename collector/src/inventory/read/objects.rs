@@ -42,6 +42,8 @@ pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
         paused: status::condition(&state, "Paused")? == Some(true),
         migration: status::migration(&state)?,
         deleting: metadata.get("deletionTimestamp")?.is_there(),
+        conditions: status::conditions(&state, |_, _| true)?,
+        evacuation_node: state.get("evacuationNodeName")?.parsed()?,
     })
 }
 
@@ -54,17 +56,35 @@ pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
         uid: object.at("metadata.uid")?.parsed()?,
         labels,
         printable_status: object.at("status.printableStatus")?.text()?.map(str::to_owned),
+        conditions: status::conditions(&object.get("status")?, |_, _| true)?,
     })
 }
 
 /// A `Node` of the infra cluster.
 pub(in crate::inventory) fn infra_node(object: &Field<'_>) -> Result<InfraNode, Problem> {
+    let state = object.get("status")?;
     Ok(InfraNode {
         name: object.at("metadata.name")?.required()?,
         uid: object.at("metadata.uid")?.parsed()?,
         labels: object.at("metadata.labels")?.labels()?,
-        ready: status::condition(&object.get("status")?, "Ready")?,
+        ready: status::condition(&state, "Ready")?,
+        conditions: status::node_conditions(&state)?,
+        unschedulable: object.at("spec.unschedulable")?.flag()?,
+        taints: taints(object)?,
     })
+}
+
+/// Maximum taints kept of a node.
+const MAX_TAINTS: usize = 32;
+
+/// The keys of `spec.taints`.
+fn taints(object: &Field<'_>) -> Result<Vec<Box<str>>, Problem> {
+    let taints = object.at("spec.taints")?.items()?;
+    let keys = taints
+        .iter()
+        .take(MAX_TAINTS)
+        .map(|taint| Ok(taint.get("key")?.text()?.map(Box::from)));
+    keys.filter_map(Result::transpose).collect()
 }
 
 /// A `Node` of a user cluster.
@@ -84,6 +104,8 @@ pub(in crate::inventory) fn user_node(
             .text()?
             .and_then(|text| text.parse().ok()),
         ready: status::condition(&object.get("status")?, "Ready")?,
+        conditions: status::node_conditions(&object.get("status")?)?,
+        unschedulable: object.at("spec.unschedulable")?.flag()?,
         owned: owned(object)?,
         kubelet_labels: kubelet_labels(object)?,
         // A manifest's value is outdated; the reader of a live cluster sets the present one.

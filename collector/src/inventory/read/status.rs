@@ -2,9 +2,16 @@
 
 use std::net::IpAddr;
 
-use virtfleet_collector_core::facts::{Migration, Phase, VmiInterface};
+use virtfleet_collector_core::{
+    facts::{Migration, Phase, VmiInterface},
+    reported::{ReportedCondition, ReportedConditions, ReportedStatus},
+};
 
 use super::field::{Field, Problem};
+use crate::bounded::bounded;
+
+/// Maximum characters of a text of a migration.
+const MAX_MIGRATION_TEXT_CHARS: usize = 256;
 
 /// `status.interfaces` of a VMI.
 pub(super) fn interfaces(status: &Field<'_>) -> Result<Vec<VmiInterface>, Problem> {
@@ -73,6 +80,10 @@ pub(super) fn migration(status: &Field<'_>) -> Result<Option<Migration>, Problem
         return Ok(None);
     }
     let time = |name| Ok(state.get(name)?.text()?.map(str::to_owned));
+    let word = |name| {
+        let text = state.get(name)?.text()?;
+        Ok(text.map(|text| bounded(text, MAX_MIGRATION_TEXT_CHARS)))
+    };
     Ok(Some(Migration {
         source: state.get("sourceNode")?.parsed()?,
         target: state.get("targetNode")?.parsed()?,
@@ -80,6 +91,8 @@ pub(super) fn migration(status: &Field<'_>) -> Result<Option<Migration>, Problem
         failed: state.get("failed")?.flag()?,
         start: time("startTimestamp")?,
         end: time("endTimestamp")?,
+        mode: word("mode")?,
+        failure_reason: word("failureReason")?,
     }))
 }
 
@@ -93,6 +106,39 @@ pub(super) fn phase(status: &Field<'_>) -> Result<Phase, Problem> {
         Some("Succeeded") => Phase::Succeeded,
         Some("Failed") => Phase::Failed,
         _ => Phase::Unknown,
+    })
+}
+
+/// `status.conditions`, without their times. `is_kept` decides by type and status whether a message
+/// is kept: those of healthy conditions say nothing.
+pub(super) fn conditions(
+    status: &Field<'_>,
+    is_kept: impl Fn(&str, ReportedStatus) -> bool,
+) -> Result<ReportedConditions, Problem> {
+    let mut found = Vec::new();
+    for condition in status.get("conditions")?.items()? {
+        let kind = condition.get("type")?.text()?.unwrap_or_default();
+        let status = ReportedStatus::of(condition.get("status")?.text()?.unwrap_or_default());
+        let message = condition.get("message")?.text()?;
+        found.push(ReportedCondition::new(
+            kind,
+            status,
+            condition.get("reason")?.text()?,
+            message.filter(|_| is_kept(kind, status)),
+        ));
+    }
+    Ok(ReportedConditions::new(found))
+}
+
+/// `status.conditions` of a Node: `Ready` should be `True`, all others `False`.
+pub(super) fn node_conditions(status: &Field<'_>) -> Result<ReportedConditions, Problem> {
+    conditions(status, |kind, status| {
+        let healthy = if kind == "Ready" {
+            ReportedStatus::True
+        } else {
+            ReportedStatus::False
+        };
+        status != healthy
     })
 }
 

@@ -26,6 +26,9 @@ fn input(host: &str, written_on: Option<&str>) -> LabelInput {
         uid: Some(format!("uid-{host}").parse().unwrap()),
         labels: Labels::new(),
         ready: None,
+        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        unschedulable: false,
+        taints: Vec::new(),
     });
     input
 }

@@ -275,6 +275,9 @@ impl Harness {
             uid: None,
             labels: labels.collect(),
             ready: Some(true),
+            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            unschedulable: false,
+            taints: Vec::new(),
         }))
         .await;
     }
@@ -285,6 +288,9 @@ impl Harness {
             uid: None,
             labels: Labels::new(),
             ready: Some(true),
+            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            unschedulable: false,
+            taints: Vec::new(),
         }))
         .await;
     }
@@ -319,6 +325,8 @@ impl Harness {
             paused: false,
             migration: None,
             deleting: false,
+            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            evacuation_node: None,
         })))
         .await;
     }
@@ -355,6 +363,8 @@ impl Harness {
             uid: fresh.uid,
             labels: fresh.labels,
             ready: Some(true),
+            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            unschedulable: false,
             owned: fresh.owned,
             kubelet_labels: BTreeSet::new(),
             resource_version: fresh.resource_version,

@@ -190,7 +190,7 @@ impl Fleet {
         let silent = |item: &&Value| {
             let conditions = item["status"]["conditions"].as_array();
             let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|one| one["type"] == "AgentReporting" && one["reason"] == "Silent")
+            conditions.any(|one| one["type"] == "AgentReporting" && one["status"] == "False")
         };
         Ok(items.iter().filter(silent).count())
     }

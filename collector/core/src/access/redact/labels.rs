@@ -64,6 +64,9 @@ impl Redactor {
                     uid: None,
                     labels: self.infra_labels(&host.labels),
                     ready: host.ready,
+                    conditions: host.conditions.clone(),
+                    unschedulable: host.unschedulable,
+                    taints: host.taints.clone(),
                 })
             }),
             stood_on: input

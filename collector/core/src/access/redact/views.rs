@@ -15,6 +15,7 @@ use super::{
 use crate::{
     facts::Migration,
     findings::{CLAIM_INFRA_NODE_DIFFERS, CLAIM_REGION_STALE, CLAIM_ZONE_STALE, INFRA_NODE_UNKNOWN},
+    health::HealthConditionView,
     pull_result::Failure,
     view::{ClusterView, FleetSnapshot, HostView, IdentityCheck, InterfaceView, VmDetail, VmView},
 };
@@ -54,6 +55,8 @@ impl Redactor {
         view.infra_node = vm.infra_node.as_ref().and_then(|node| self.node(node));
         view.region = self.place(vm.region.as_ref());
         view.zone = self.place(vm.zone.as_ref());
+        view.health.message = self.text(&view.health.message);
+        view.health.next = self.text(&view.health.next);
         view.agent.failure = view.agent.failure.map(|failure| self.failure(&failure));
         if let Some(guest) = &mut view.guest {
             for text in [&mut guest.os, &mut guest.kernel, &mut guest.hostname] {
@@ -85,7 +88,7 @@ impl Redactor {
 
     /// A failed pull.
     pub fn failure(&self, failure: &Failure) -> Failure {
-        Failure::new(failure.class, self.text(failure.message()))
+        failure.reworded(self.text(failure.message()))
     }
 
     /// A finding of the collector or of a guest.
@@ -130,6 +133,11 @@ impl Redactor {
             dial: self.text(&one.dial),
             ..one
         });
+        let conditions = detail.conditions.into_iter().map(|one| HealthConditionView {
+            message: self.text(&one.message),
+            next: self.text(&one.next),
+            ..one
+        });
         VmDetail {
             vm: self.vm(&detail.vm),
             labels: self.tenant_labels(&detail.labels, &none),
@@ -138,9 +146,11 @@ impl Redactor {
             migration: detail.migration.map(|migration| Migration {
                 source: migration.source.as_ref().and_then(|node| self.node(node)),
                 target: migration.target.as_ref().and_then(|node| self.node(node)),
+                failure_reason: text(migration.failure_reason),
                 ..migration
             }),
             interfaces: interfaces.collect(),
+            conditions: conditions.collect(),
             identity: identity.collect::<BTreeMap<_, _>>(),
             // Names nothing of the infra cluster.
             enrolment: detail.enrolment,

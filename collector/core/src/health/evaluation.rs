@@ -1,0 +1,261 @@
+//! Evaluation of one condition from the present facts, before it is held.
+
+use std::borrow::Cow;
+
+use super::verdict::{HealthCause, HealthConditionStatus, HealthVerdict};
+
+/// Conditions of a VM's health, in the order in which they are shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HealthCondition {
+    /// The VM has a known infra node.
+    Placed,
+    /// The VM runs.
+    Running,
+    /// Its infra node is ready.
+    HostReady,
+    /// Its agent answers.
+    AgentReporting,
+    /// Its Node in the user cluster is ready.
+    NodeReady,
+    /// Its volumes and declared disks can be used.
+    DisksReady,
+    /// The guest resolves names.
+    DnsReady,
+    /// Its virtio devices work and are set up for its vCPUs.
+    VirtioTuned,
+    /// The guest's clock is right.
+    TimeSynced,
+    /// It can leave its infra node.
+    Migratable,
+    /// Its specification is in effect.
+    SpecInEffect,
+    /// The labels of its Node have their desired values.
+    LabelsInSync,
+}
+
+impl HealthCondition {
+    /// Number of conditions that the index evaluates.
+    pub(crate) const COUNT: usize = Self::ALL.len();
+
+    /// Conditions that follow from the facts of the index. [`HealthCondition::LabelsInSync`] needs
+    /// the plan of the leader.
+    pub const ALL: [Self; 11] = [
+        Self::Placed,
+        Self::Running,
+        Self::HostReady,
+        Self::AgentReporting,
+        Self::NodeReady,
+        Self::DisksReady,
+        Self::DnsReady,
+        Self::VirtioTuned,
+        Self::TimeSynced,
+        Self::Migratable,
+        Self::SpecInEffect,
+    ];
+
+    /// When it holds, for documentation.
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Placed => "`status.nodeName` names an infra node of the inventory",
+            Self::Running => {
+                "the VM is `Running`, not paused, and its agent answers or KubeVirt's condition `Ready` is `True`"
+            }
+            Self::HostReady => {
+                "the infra node is `Ready`, without pressure, and virt-handler reports there; a cordon is only named"
+            }
+            Self::AgentReporting => {
+                "the agent answered the last pull, not longer than 5 minutes ago, and reports no other critical problem"
+            }
+            Self::NodeReady => {
+                "the Node in the user cluster is `Ready`, without pressure, not cordoned, and its cluster can be read"
+            }
+            Self::DisksReady => {
+                "all declared disks are ready and without findings, and all DataVolumes are ready"
+            }
+            Self::DnsReady => "the nameservers in use answer, without findings",
+            Self::VirtioTuned => {
+                "no virtio device has failed, and none is set up for fewer vCPUs; only a failed device lowers the verdict"
+            }
+            Self::TimeSynced => {
+                "the guest's clock agrees with the collector's within 5 s, and its kernel does not say that it is unsynchronised"
+            }
+            Self::Migratable => {
+                "KubeVirt says `LiveMigratable`; it lowers the verdict while the VM must leave its infra node, or if a migration takes more than 10 minutes"
+            }
+            Self::SpecInEffect => {
+                "never yet: it is `False` if KubeVirt asks for a restart or cannot apply the specification"
+            }
+            Self::LabelsInSync => {
+                "the labels of the Node have their desired values; of GuestHealth only, and no part of the verdict"
+            }
+        }
+    }
+
+    /// The type in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Placed => "Placed",
+            Self::Running => "Running",
+            Self::HostReady => "HostReady",
+            Self::AgentReporting => "AgentReporting",
+            Self::NodeReady => "NodeReady",
+            Self::DisksReady => "DisksReady",
+            Self::DnsReady => "DNSReady",
+            Self::VirtioTuned => "VirtioTuned",
+            Self::TimeSynced => "TimeSynced",
+            Self::Migratable => "Migratable",
+            Self::SpecInEffect => "SpecInEffect",
+            // Published under this name since decision 0022.
+            Self::LabelsInSync => "LabelsTrue",
+        }
+    }
+}
+
+/// Text of an evaluation: most are fixed.
+pub(super) type Text = Cow<'static, str>;
+
+/// One condition as the present facts show it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Evaluation {
+    pub(crate) status: HealthConditionStatus,
+    /// The verdict of a VM with this condition alone.
+    pub(crate) severity: HealthVerdict,
+    /// None if the condition holds.
+    pub(crate) cause: Option<HealthCause>,
+    pub(crate) reason: &'static str,
+    pub(crate) message: Text,
+    /// Next command to run.
+    pub(crate) next: Text,
+    /// A change to this evaluation is not held back.
+    pub(crate) is_immediate: bool,
+    /// The collector has not had the time to find out.
+    pub(crate) is_undecided: bool,
+    /// The message may contain numbers that change with each report.
+    pub(crate) is_measured: bool,
+}
+
+impl Evaluation {
+    fn new(
+        status: HealthConditionStatus,
+        severity: HealthVerdict,
+        cause: Option<HealthCause>,
+        reason: &'static str,
+        message: impl Into<Text>,
+    ) -> Self {
+        Self {
+            status,
+            severity,
+            cause,
+            reason,
+            message: message.into(),
+            next: Text::Borrowed(""),
+            is_immediate: false,
+            is_undecided: false,
+            is_measured: false,
+        }
+    }
+
+    /// The condition holds.
+    pub(super) fn holds(reason: &'static str, message: impl Into<Text>) -> Self {
+        Self::new(
+            HealthConditionStatus::True,
+            HealthVerdict::Healthy,
+            None,
+            reason,
+            message,
+        )
+    }
+
+    /// There is no evidence for a required condition.
+    pub(super) fn unknown(cause: HealthCause, reason: &'static str, message: impl Into<Text>) -> Self {
+        Self::new(
+            HealthConditionStatus::Unknown,
+            HealthVerdict::Unknown,
+            Some(cause),
+            reason,
+            message,
+        )
+    }
+
+    /// There is no evidence, and none is required.
+    pub(super) fn not_required(reason: &'static str, message: impl Into<Text>) -> Self {
+        Self::new(
+            HealthConditionStatus::Unknown,
+            HealthVerdict::Healthy,
+            None,
+            reason,
+            message,
+        )
+    }
+
+    /// The condition does not hold, and the VM still serves.
+    pub(super) fn degraded(cause: HealthCause, reason: &'static str, message: impl Into<Text>) -> Self {
+        Self::new(
+            HealthConditionStatus::False,
+            HealthVerdict::Degraded,
+            Some(cause),
+            reason,
+            message,
+        )
+    }
+
+    /// The condition does not hold, and the VM does not serve.
+    pub(super) fn critical(cause: HealthCause, reason: &'static str, message: impl Into<Text>) -> Self {
+        Self::new(
+            HealthConditionStatus::False,
+            HealthVerdict::Critical,
+            Some(cause),
+            reason,
+            message,
+        )
+    }
+
+    /// The condition does not hold, which is worth knowing and no illness of the VM.
+    pub(super) fn notice(cause: HealthCause, reason: &'static str, message: impl Into<Text>) -> Self {
+        Self::new(
+            HealthConditionStatus::False,
+            HealthVerdict::Healthy,
+            Some(cause),
+            reason,
+            message,
+        )
+    }
+
+    /// Sets the next command.
+    pub(super) fn next(self, next: impl Into<Text>) -> Self {
+        Self {
+            next: next.into(),
+            ..self
+        }
+    }
+
+    /// Marks it as immediate: the fact is final, and waiting cannot change it.
+    pub(super) fn immediate(self) -> Self {
+        Self {
+            is_immediate: true,
+            ..self
+        }
+    }
+
+    /// Marks its message as one with numbers that change.
+    pub(super) fn measured(self) -> Self {
+        Self {
+            is_measured: true,
+            ..self
+        }
+    }
+
+    /// Marks it as undecided.
+    pub(super) fn undecided(self) -> Self {
+        Self {
+            is_undecided: true,
+            ..self
+        }
+    }
+
+    /// Whether both differ in their texts only.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        (self.status, self.severity, self.cause, self.reason)
+            == (other.status, other.severity, other.cause, other.reason)
+    }
+}

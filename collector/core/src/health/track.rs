@@ -1,0 +1,190 @@
+//! All conditions of one VM, held, and the verdict that follows from them. The caller passes the
+//! time.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+
+use super::{
+    agent, clock, disks, dns,
+    evaluation::{Evaluation, HealthCondition},
+    facts::HealthFacts,
+    hold::{HeldCondition, HoldTimes},
+    host, migratable, node, placed, running, spec,
+    verdict::{HealthCause, HealthConditionStatus, HealthConditionView, HealthVerdict, HealthView},
+    virtio,
+};
+use crate::{pull_result::UnixMs, view::VmState};
+
+/// Health of one VM over time.
+#[derive(Debug, Clone)]
+pub(crate) struct HealthTrack {
+    state: VmState,
+    state_since_ms: UnixMs,
+    conditions: [HeldCondition; HealthCondition::COUNT],
+    /// Verdict and cause, and the time of their last change.
+    verdict: (HealthVerdict, Option<HealthCause>),
+    since_ms: UnixMs,
+    due_ms: Option<UnixMs>,
+}
+
+/// Evaluates one condition.
+fn evaluate(condition: HealthCondition, facts: &HealthFacts<'_>) -> Evaluation {
+    let present = match condition {
+        HealthCondition::Placed => placed::evaluate(facts),
+        HealthCondition::Running => running::evaluate(facts),
+        HealthCondition::HostReady => host::evaluate(facts),
+        HealthCondition::AgentReporting => agent::evaluate(facts),
+        HealthCondition::NodeReady => node::evaluate(facts),
+        HealthCondition::DisksReady => disks::evaluate(facts),
+        HealthCondition::DnsReady => dns::evaluate(facts),
+        HealthCondition::VirtioTuned => virtio::evaluate(facts),
+        HealthCondition::TimeSynced => clock::evaluate(facts),
+        HealthCondition::Migratable => migratable::evaluate(facts),
+        // It follows from the plan of the leader, not from these facts.
+        HealthCondition::SpecInEffect | HealthCondition::LabelsInSync => spec::evaluate(facts),
+    };
+    let is_platform = matches!(
+        condition,
+        HealthCondition::Placed | HealthCondition::Running | HealthCondition::HostReady
+    );
+    if facts.is_inventory_stale && is_platform && present.status == HealthConditionStatus::True {
+        return Evaluation::unknown(
+            HealthCause::Network,
+            "InventoryStale",
+            "the collector does not follow the infra cluster at present, so this may be outdated",
+        )
+        .next("virtfleetctl findings --scope inventory");
+    }
+    present
+}
+
+impl HealthTrack {
+    /// The first evaluation of a VM, shown at once.
+    pub(crate) fn new(facts: &HealthFacts<'_>) -> Self {
+        let conditions = HealthCondition::ALL.map(|condition| {
+            HeldCondition::new(HoldTimes::of(condition), evaluate(condition, facts), facts.now_ms)
+        });
+        let mut track = Self {
+            state: facts.state,
+            state_since_ms: facts.state_since_ms,
+            conditions,
+            verdict: (HealthVerdict::Unknown, None),
+            since_ms: facts.now_ms,
+            due_ms: None,
+        };
+        track.conclude(facts);
+        track
+    }
+
+    /// Since when the VM has the state `state`.
+    pub(crate) fn state_since_ms(&self, state: VmState, now_ms: UnixMs) -> UnixMs {
+        if self.state == state {
+            self.state_since_ms
+        } else {
+            now_ms
+        }
+    }
+
+    /// Takes the present facts; without `hold` they are shown at once.
+    pub(crate) fn observe(&mut self, facts: &HealthFacts<'_>, hold: bool) {
+        self.state = facts.state;
+        self.state_since_ms = facts.state_since_ms;
+        for (condition, held) in HealthCondition::ALL.into_iter().zip(&mut self.conditions) {
+            held.observe(evaluate(condition, facts), hold, facts.now_ms);
+        }
+        self.conclude(facts);
+    }
+
+    fn conclude(&mut self, facts: &HealthFacts<'_>) {
+        let (_, worst) = self.worst();
+        let verdict = (worst.severity, worst.cause);
+        let verdict = if verdict.0 == HealthVerdict::Healthy {
+            (HealthVerdict::Healthy, None)
+        } else {
+            verdict
+        };
+        if self.verdict != verdict {
+            self.verdict = verdict;
+            self.since_ms = facts.now_ms;
+        }
+        let pending = self.conditions.iter().filter_map(HeldCondition::due_ms);
+        self.due_ms = pending.chain(facts.due_ms()).min();
+    }
+
+    /// When the health changes next, if no fact does.
+    pub(crate) fn due_ms(&self) -> Option<UnixMs> {
+        self.due_ms
+    }
+
+    /// The condition that decides: the most severe one; of these, the one whose cause explains the
+    /// others.
+    fn worst(&self) -> (HealthCondition, &Evaluation) {
+        let all = HealthCondition::ALL.into_iter();
+        let shown = all.zip(self.conditions.iter().map(HeldCondition::shown));
+        let rank = |(condition, one): &(HealthCondition, &Evaluation)| {
+            let blame = one.cause.map_or(u8::MAX, |cause| cause as u8);
+            (std::cmp::Reverse(one.severity), blame, *condition)
+        };
+        shown
+            .min_by_key(rank)
+            .unwrap_or((HealthCondition::Placed, self.conditions[0].shown()))
+    }
+
+    /// The health as it is shown.
+    pub(crate) fn view(&self) -> HealthView {
+        let (_, worst) = self.worst();
+        let (verdict, cause) = self.verdict;
+        let required = self.conditions.iter().map(HeldCondition::shown);
+        let common = HealthView {
+            verdict,
+            cause,
+            since_ms: self.since_ms,
+            is_undecided: required.clone().any(|one| one.is_undecided),
+            conditions_key: self.key(),
+            ..HealthView::default()
+        };
+        if verdict == HealthVerdict::Healthy {
+            return HealthView {
+                reason: "Healthy".to_owned(),
+                message: "there is positive evidence for every required condition".to_owned(),
+                ..common
+            };
+        }
+        HealthView {
+            reason: worst.reason.to_owned(),
+            message: worst.message.to_string(),
+            next: worst.next.to_string(),
+            ..common
+        }
+    }
+
+    fn key(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for one in self.conditions.iter().map(HeldCondition::shown) {
+            (one.status, one.severity, one.cause, one.reason, one.is_undecided).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// All conditions as they are shown.
+    pub(crate) fn conditions(&self) -> Vec<HealthConditionView> {
+        let all = HealthCondition::ALL.into_iter().zip(&self.conditions);
+        all.map(|(condition, held)| view(condition, held.shown(), held.since_ms()))
+            .collect()
+    }
+}
+
+/// A condition for people and programs.
+pub(super) fn view(condition: HealthCondition, shown: &Evaluation, since_ms: UnixMs) -> HealthConditionView {
+    HealthConditionView {
+        kind: condition.as_str().to_owned(),
+        status: shown.status,
+        reason: shown.reason.to_owned(),
+        cause: shown.cause,
+        severity: shown.severity,
+        message: shown.message.to_string(),
+        next: shown.next.to_string(),
+        since_ms,
+        is_undecided: shown.is_undecided,
+        is_measured: shown.is_measured,
+    }
+}

@@ -1,0 +1,161 @@
+//! Health of the VMs: collects the facts about one VM, and follows the time.
+
+use std::sync::Arc;
+
+use virtfleet_wire::{
+    finding::Finding,
+    ids::{ClusterName, VmKey},
+};
+
+use super::{FleetIndex, stale::StaleInventory};
+use crate::{
+    agent,
+    health::{AgentFacts, HealthFacts, HealthTrack},
+    snapshot,
+    store::VmEntry,
+    view::{ClusterState, VmView},
+};
+
+impl FleetIndex {
+    /// Updates the health of every VM for which the time changes something. Call it every few
+    /// seconds, after [`FleetIndex::set_time`].
+    pub fn settle(&mut self) {
+        let is_due = |entry: &VmEntry| {
+            let due = entry.health.as_ref().and_then(|track| track.due_ms());
+            due.is_some_and(|due| due <= self.now_ms)
+        };
+        let vms = self.store.vms.iter().filter(|(_, entry)| is_due(entry));
+        let due: Vec<VmKey> = vms.map(|(key, _)| key.clone()).collect();
+        for vm in &due {
+            self.refresh_health(vm);
+        }
+    }
+
+    /// Recomputes the health of all VMs; returns their number. For measurements.
+    pub fn recompute_health(&mut self) -> usize {
+        let all: Vec<VmKey> = self.store.vms.keys().cloned().collect();
+        for vm in &all {
+            self.refresh_health(vm);
+        }
+        all.len()
+    }
+
+    /// Updates the health of one VM; its other facts have not changed.
+    fn refresh_health(&mut self, vm: &VmKey) {
+        let Some(entry) = self.store.vms.get_mut(vm) else {
+            return;
+        };
+        let (Some(view), before) = (entry.view.clone(), entry.health.take()) else {
+            return;
+        };
+        let found = std::mem::take(&mut entry.findings);
+        let track = self.track_health(vm, before, &view, &found);
+        let health = track.as_ref().map(|track| track.view()).unwrap_or_default();
+        let is_changed = view.health != health;
+        if let Some(entry) = self.store.vms.get_mut(vm) {
+            entry.findings = found;
+            entry.health = track;
+            if is_changed {
+                let mut view = VmView::clone(&view);
+                view.health = health;
+                entry.view = Some(Arc::new(view));
+                self.revision += 1;
+            }
+        }
+    }
+
+    /// The health of a VM with this view and these findings of the collector, after `before`.
+    pub(super) fn track_health(
+        &self,
+        vm: &VmKey,
+        before: Option<Box<HealthTrack>>,
+        view: &VmView,
+        found: &[Finding],
+    ) -> Option<Box<HealthTrack>> {
+        let entry = self.store.vms.get(vm)?;
+        let since = before
+            .as_ref()
+            .map(|track| track.state_since_ms(view.state, self.now_ms));
+        let facts = self.health_facts(vm, entry, view, found, since.unwrap_or(self.now_ms));
+        Some(match before {
+            Some(mut track) => {
+                // While the inventory is read for the first time, each object is a change.
+                track.observe(&facts, self.synced);
+                track
+            }
+            None => Box::new(HealthTrack::new(&facts)),
+        })
+    }
+
+    fn health_facts<'a>(
+        &'a self,
+        vm: &'a VmKey,
+        entry: &'a VmEntry,
+        view: &'a VmView,
+        found: &'a [Finding],
+        state_since_ms: u64,
+    ) -> HealthFacts<'a> {
+        let store = &self.store;
+        let cluster = entry.keys.tenant.cluster();
+        let pulls = &entry.pulls;
+        let failure = pulls.last_try.as_ref().and_then(|(_, failure)| failure.as_ref());
+        HealthFacts {
+            key: vm,
+            now_ms: self.now_ms,
+            vmi: entry.vmi.as_deref(),
+            vm: entry.vm.as_ref(),
+            state: view.state,
+            state_since_ms,
+            host: view.infra_node.as_ref(),
+            infra_node: view
+                .infra_node
+                .as_ref()
+                .and_then(|host| store.infra_nodes.get(host)),
+            tenant: &entry.keys.tenant,
+            is_tenant_pending: entry.keys.cluster_label.is_some(),
+            cluster_state: cluster.and_then(|name| self.cluster_state(name)),
+            user_node: cluster
+                .zip(view.user_node.as_ref())
+                .and_then(|(cluster, node)| store.user_node(cluster, node)),
+            agent: AgentFacts {
+                status: view.agent.status,
+                is_expected: agent::is_expected(entry, failure),
+                failure,
+                last_try_ms: pulls.last_try.as_ref().map(|(at, _)| *at),
+                answer: pulls.answer.as_ref().map(|(at, answer)| (*at, &**answer)),
+            },
+            findings: found,
+            is_inventory_stale: self.stale.affects(vm),
+        }
+    }
+
+    fn cluster_state(&self, name: &ClusterName) -> Option<ClusterState> {
+        let cluster = self.store.clusters.get(name)?;
+        Some(snapshot::cluster_status(cluster, self.statuses.as_ref()).state)
+    }
+
+    /// Updates the health of all VMs of the clusters whose state may have changed.
+    pub(super) fn touch_clusters(&mut self, is_affected: impl Fn(&ClusterName) -> bool) {
+        let vms = self.store.vms.iter();
+        let affected = vms.filter(|(_, entry)| entry.keys.tenant.cluster().is_some_and(&is_affected));
+        let affected: Vec<VmKey> = affected.map(|(key, _)| key.clone()).collect();
+        for vm in &affected {
+            self.refresh_health(vm);
+        }
+    }
+
+    /// Updates what is stale after a change of the inventory's findings.
+    pub(super) fn update_stale(&mut self) {
+        let stale = StaleInventory::of(&self.inventory);
+        if self.stale == stale {
+            return;
+        }
+        let before = std::mem::replace(&mut self.stale, stale);
+        let vms = self.store.vms.keys();
+        let affected = vms.filter(|vm| before.affects(vm) != self.stale.affects(vm));
+        let affected: Vec<VmKey> = affected.cloned().collect();
+        for vm in &affected {
+            self.refresh_health(vm);
+        }
+    }
+}

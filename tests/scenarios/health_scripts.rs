@@ -1,0 +1,144 @@
+//! Tier 1: scripts of facts over time, each with the verdict that follows. They run through the
+//! real readers of manifests and reports, the fleet index and the verdict. `docs/health.md` is made
+//! from them.
+#![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
+
+mod page;
+mod script;
+mod stage;
+
+use std::{collections::BTreeSet, fs, path::PathBuf};
+
+use virtfleet_collector_core::health::HealthVerdict;
+
+use self::{
+    script::{Expectation, Script},
+    stage::Stage,
+};
+
+/// Set to rewrite `docs/health.md`.
+const UPDATE: &str = "VIRTFLEET_UPDATE_HEALTH";
+
+/// A path below the top of the tree.
+fn tree(path: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .unwrap()
+        .join(path)
+}
+
+/// All scripts, by file name.
+fn scripts() -> Vec<(String, Script)> {
+    let listed = fs::read_dir(tree("tests/fixtures/health")).unwrap();
+    let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
+    paths.sort();
+    let read = |path: &PathBuf| {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let script = Script::read(&fs::read_to_string(path).unwrap());
+        (
+            name.clone(),
+            script.unwrap_or_else(|error| panic!("{name}: {error}")),
+        )
+    };
+    paths.iter().map(read).collect()
+}
+
+/// What differs from the expectation after a step.
+fn differences(stage: &Stage, expected: &Expectation) -> Vec<String> {
+    let Some(detail) = stage.detail() else {
+        return vec!["the VM does not exist".to_owned()];
+    };
+    let health = &detail.vm.health;
+    let mut found = Vec::new();
+    let mut compare = |what: &str, is: &str, wanted: &str| {
+        if is != wanted {
+            found.push(format!("{what} is {is}, not {wanted}"));
+        }
+    };
+    compare("the verdict", health.verdict.as_str(), expected.verdict.as_str());
+    let cause = health.cause.map_or("", |cause| cause.as_str());
+    if let Some(wanted) = &expected.cause {
+        compare("the cause", cause, wanted);
+    }
+    if let Some(wanted) = &expected.reason {
+        compare("the reason", &health.reason, wanted);
+    }
+    for (kind, wanted) in &expected.conditions {
+        let condition = detail.conditions.iter().find(|one| one.kind == *kind);
+        let is = condition.map(|one| format!("{} {}", one.status.as_str(), one.reason));
+        compare(kind, is.as_deref().unwrap_or("absent"), wanted);
+    }
+    if !found.is_empty() {
+        found.push(format!("conditions: {:#?}", detail.conditions));
+    }
+    found
+}
+
+#[test]
+fn every_script_gives_its_verdicts() {
+    let mut failed = Vec::new();
+    for (name, script) in scripts() {
+        let mut stage = Stage::new(script.starts_empty);
+        if !script.starts_empty {
+            let first = differences(&stage, &Expectation::healthy());
+            assert!(first.is_empty(), "the stage is not healthy: {first:?}");
+        }
+        for step in &script.steps {
+            stage.play(step);
+            for difference in differences(&stage, &step.expect) {
+                failed.push(format!("{name} at {}s: {difference}", step.at_seconds));
+            }
+        }
+    }
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// What other consoles show as healthy and is not.
+#[test]
+fn states_that_others_show_as_healthy_are_scripts() {
+    let scripts = scripts();
+    let texts: String = scripts
+        .iter()
+        .filter_map(|(_, one)| one.elsewhere.clone())
+        .collect();
+    for issue in [
+        "harvester#466",
+        "harvester#913",
+        "harvester#982",
+        "harvester#1446",
+        "rancher#19293",
+        "rancher/dashboard#4608",
+    ] {
+        assert!(texts.contains(issue), "no script is about {issue}");
+    }
+    for (name, script) in &scripts {
+        let last = script.steps.last().unwrap();
+        let is_sick = last.expect.verdict != HealthVerdict::Healthy;
+        assert!(script.elsewhere.is_none() || is_sick, "{name}");
+    }
+}
+
+#[test]
+fn there_are_scripts_for_every_verdict_and_most_causes() {
+    let scripts = scripts();
+    assert!(scripts.len() >= 60, "{} scripts", scripts.len());
+    let steps = || scripts.iter().flat_map(|(_, script)| &script.steps);
+    let verdicts: BTreeSet<_> = steps().map(|step| step.expect.verdict).collect();
+    assert_eq!(verdicts.len(), 4);
+    let causes: BTreeSet<_> = steps().filter_map(|step| step.expect.cause.clone()).collect();
+    let known = ["agent", "guest", "host", "migration", "network", "storage", "vm"];
+    assert_eq!(causes.iter().map(String::as_str).collect::<Vec<_>>(), known);
+}
+
+#[test]
+fn the_page_is_made_of_the_scripts() {
+    let path = tree("docs/health.md");
+    let template = fs::read_to_string(tree("tests/fixtures/health/base/page.md")).unwrap();
+    let now = page::render(&template, &scripts());
+    if std::env::var_os(UPDATE).is_some() {
+        fs::write(&path, &now).unwrap();
+    }
+    let then = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(then, now, "docs/health.md: {UPDATE}=1 rewrites it");
+}
