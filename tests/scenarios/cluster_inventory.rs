@@ -63,6 +63,10 @@ fn said(collector: &Collector) -> Value {
             for about_agents in ["agent", "agentsUp", "agentsSilent"] {
                 item.as_object_mut().unwrap().remove(about_agents);
             }
+            if let Some(health) = item.get_mut("health") {
+                // They were started one after the other.
+                health["sinceMs"].take();
+            }
         }
         all[path] = list["items"].take();
     }

@@ -122,6 +122,32 @@ fn the_life_of_a_vm_tier3() {
     stage
         .until_health("vm-1", "LabelsTrue", "True", "InLine")
         .unwrap();
+    a_failed_vm_is_critical(&stage).unwrap();
+}
+
+/// The verdict changes at once, and an Event is recorded.
+fn a_failed_vm_is_critical(stage: &Stage) -> anyhow::Result<()> {
+    let verdict = &stage.health("vm-1")?["status"]["verdict"];
+    assert_eq!(verdict, "Unknown", "no agent shows the guest");
+    let failed = cluster::vmi(NAMESPACE, "vm-1").phase("Failed").on("host-1");
+    stage.infra.apply(&failed)?;
+    wait::eventually(WAIT_TIMEOUT, "the verdict is Critical", || {
+        let status = &stage.health("vm-1")?["status"];
+        let verdict = (&status["verdict"], &status["cause"], &status["reason"]);
+        ensure!(
+            verdict == (&json!("Critical"), &json!("vm"), &json!("Failed")),
+            "{status:#}"
+        );
+        let events = stage.events(NAMESPACE, "VmCritical")?;
+        ensure!(
+            events
+                .iter()
+                .any(|note| note.starts_with("Critical (Failed, cause vm)")),
+            "{events:?}"
+        );
+        Ok(())
+    })?;
+    stage.until_health("vm-1", "Healthy", "False", "Failed").map(drop)
 }
 
 #[test]

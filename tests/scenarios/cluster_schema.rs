@@ -18,7 +18,7 @@ const NAMESPACE: &str = "vms";
 /// Firmware UUID of every VM: the API shows it only in a finding about VMs with the same one.
 const UUID: &str = "5d307ca9-b3ef-428c-8861-06e72d69f223";
 /// The fields of a `VirtualMachineInstance` that the collector reads.
-const READ_OF_VMI: [&str; 20] = [
+const READ_OF_VMI: [&str; 24] = [
     "/metadata/labels",
     "/metadata/deletionTimestamp",
     "/spec/hostname",
@@ -33,6 +33,10 @@ const READ_OF_VMI: [&str; 20] = [
     "/status/guestOSInfo/prettyName",
     "/status/conditions/0/type",
     "/status/conditions/0/status",
+    "/status/conditions/0/reason",
+    "/status/conditions/0/message",
+    "/status/evacuationNodeName",
+    "/status/migrationState/mode",
     "/status/migrationState/sourceNode",
     "/status/migrationState/targetNode",
     "/status/migrationState/completed",
@@ -101,6 +105,7 @@ fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release
             ),
             ("/status/conditions/0/type", json!("Paused")),
             ("/status/conditions/0/status", json!("True")),
+            ("/status/evacuationNodeName", json!("host-2")),
             ("/status/migrationState/sourceNode", json!("host-1")),
             ("/status/migrationState/targetNode", json!("host-2")),
             ("/status/migrationState/failed", json!(false)),
@@ -129,8 +134,9 @@ fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release
         "interfaces": [{ "name": "nameValue", "mac": mac, "addresses": [address, format!("fd00::{number:x}")] }],
         "migration": {
             "source": "host-1", "target": "host-2", "completed": true, "failed": false,
-            "start": state["startTimestamp"], "end": state["endTimestamp"],
+            "start": state["startTimestamp"], "end": state["endTimestamp"], "mode": state["mode"],
         },
+        "health": { "verdict": "Critical", "cause": "vm", "reason": "Paused" },
     });
     contains(&seen, &expected, release);
 }

@@ -226,7 +226,27 @@ mod tests {
             assert_eq!(failure.class, class, "{failure:?}");
             assert!(!is_verified(&failure), "a relay verifies nothing: {failure:?}");
             assert!(failure.message().contains(part), "{failure:?}");
+            let is_about_the_vm = failure.message().contains("did not connect");
+            let point = (!is_about_the_vm).then_some(FailurePoint::Relay);
+            assert_eq!(failure.point, point, "{failure:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_refused_connection_is_told_from_one_that_is_lost() {
+        // A port that was free a moment ago.
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let direct = DialTarget {
+            address,
+            way: AgentWay::Direct,
+            ..target(address, "127.0.0.0/8")
+        };
+        let failure = connect(&direct).await.unwrap_err();
+        assert_eq!(failure.point, Some(FailurePoint::Refused), "{failure:?}");
+        let failure = connect(&target(address, "127.0.0.0/8")).await.unwrap_err();
+        assert_eq!(failure.point, Some(FailurePoint::Relay), "{failure:?}");
     }
 
     #[tokio::test]

@@ -114,6 +114,15 @@ impl HealthCondition {
 /// Text of an evaluation: most are fixed.
 pub(super) type Text = Cow<'static, str>;
 
+/// Whether a change must last before it is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It must last.
+    Held,
+    /// The fact is final: waiting cannot change it.
+    Immediate,
+}
+
 /// One condition as the present facts show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evaluation {
@@ -126,12 +135,14 @@ pub(crate) struct Evaluation {
     pub(crate) message: Text,
     /// Next command to run.
     pub(crate) next: Text,
-    /// A change to this evaluation is not held back.
-    pub(crate) is_immediate: bool,
+    /// Whether a change to this evaluation is held.
+    pub(crate) urgency: Urgency,
     /// The collector has not had the time to find out.
     pub(crate) is_undecided: bool,
     /// The message may contain numbers that change with each report.
     pub(crate) is_measured: bool,
+    /// It says only that there is no report.
+    pub(crate) is_placeholder: bool,
 }
 
 impl Evaluation {
@@ -149,9 +160,10 @@ impl Evaluation {
             reason,
             message: message.into(),
             next: Text::Borrowed(""),
-            is_immediate: false,
+            urgency: Urgency::Held,
             is_undecided: false,
             is_measured: false,
+            is_placeholder: false,
         }
     }
 
@@ -232,9 +244,28 @@ impl Evaluation {
     /// Marks it as immediate: the fact is final, and waiting cannot change it.
     pub(super) fn immediate(self) -> Self {
         Self {
-            is_immediate: true,
+            urgency: Urgency::Immediate,
             ..self
         }
+    }
+
+    /// Marks it as one that says only that there is no report.
+    pub(super) fn placeholder(self) -> Self {
+        Self {
+            is_placeholder: true,
+            ..self
+        }
+    }
+
+    /// The first report has arrived, and what it says must last before it is shown.
+    pub(super) fn settling() -> Self {
+        Self::unknown(
+            HealthCause::Agent,
+            "Settling",
+            "the first report has arrived; a problem in it is shown once it has lasted",
+        )
+        .undecided()
+        .placeholder()
     }
 
     /// Marks its message as one with numbers that change.

@@ -53,9 +53,11 @@ pub(super) fn no_report(facts: &HealthFacts<'_>) -> Evaluation {
             HealthCause::Agent,
             "ReportTooOld",
             "the agent's last report is older than 5 minutes",
-        );
+        )
+        .placeholder();
     }
-    let unknown = Evaluation::unknown(HealthCause::Agent, "NoReport", "there is no report of the agent");
+    let unknown =
+        Evaluation::unknown(HealthCause::Agent, "NoReport", "there is no report of the agent").placeholder();
     if facts.is_first_pull_pending() {
         unknown.undecided()
     } else {

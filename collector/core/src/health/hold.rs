@@ -9,7 +9,7 @@
 //! directions lies at least the time of the second one, except where a fact is immediate.
 
 use super::{
-    evaluation::{Evaluation, HealthCondition},
+    evaluation::{Evaluation, HealthCondition, Urgency},
     verdict::{HealthConditionStatus, HealthVerdict},
 };
 use crate::pull_result::UnixMs;
@@ -127,6 +127,14 @@ impl HeldCondition {
             self.pending = None;
         } else {
             self.pending = Some(PendingChange { direction, since_ms });
+            let settling = Evaluation {
+                severity: self.shown.severity,
+                ..Evaluation::settling()
+            };
+            if self.shown.is_placeholder && !self.shown.is_same(&settling) {
+                self.shown = settling;
+                self.since_ms = now_ms;
+            }
         }
     }
 
@@ -135,7 +143,7 @@ impl HeldCondition {
         let has_problem = self.shown.severity > HealthVerdict::Unknown;
         let is_unknown = |one: &Evaluation| one.status == HealthConditionStatus::Unknown;
         match direction {
-            Direction::Worse | Direction::Aside if present.is_immediate => 0,
+            Direction::Worse | Direction::Aside if present.urgency == Urgency::Immediate => 0,
             // Evidence is required now and was not before, which is no change of the VM.
             Direction::Worse if is_unknown(&self.shown) && is_unknown(present) => 0,
             Direction::Worse => self.times.worse_ms,

@@ -57,8 +57,10 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
         }
     }
     match facts.user_node {
-        Some(node) => evaluate_node(facts, node)
-            .next(format!("kubectl --context {cluster} describe node {}", node.name)),
+        Some(node) => evaluate_node(facts, node).next(format!(
+            "in the user cluster {cluster}: kubectl describe node {}",
+            node.name
+        )),
         None if matches!(
             facts.state,
             VmState::Running | VmState::Migrating | VmState::Paused

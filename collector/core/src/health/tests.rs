@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{
-    evaluation::{Evaluation, HealthCondition},
+    evaluation::{Evaluation, HealthCondition, Urgency},
     hold::{HeldCondition, HoldTimes},
     verdict::{HealthCause, HealthVerdict},
 };
@@ -81,7 +81,7 @@ proptest! {
         let mut held = HeldCondition::new(HoldTimes::of(condition), history[0].1.clone(), now);
         for (after, present) in history {
             now += after * 1000;
-            let (is_immediate, severity) = (present.is_immediate, present.severity);
+            let (is_immediate, severity) = (present.urgency == Urgency::Immediate, present.severity);
             held.observe(present, true, now);
             prop_assert!(!is_immediate || held.shown().severity >= severity);
         }

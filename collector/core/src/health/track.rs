@@ -133,12 +133,13 @@ impl HealthTrack {
     pub(crate) fn view(&self) -> HealthView {
         let (_, worst) = self.worst();
         let (verdict, cause) = self.verdict;
-        let required = self.conditions.iter().map(HeldCondition::shown);
+        let mut shown = self.conditions.iter().map(HeldCondition::shown);
         let common = HealthView {
             verdict,
             cause,
             since_ms: self.since_ms,
-            is_undecided: required.clone().any(|one| one.is_undecided),
+            // A problem counts, whatever else is not decided yet.
+            is_undecided: verdict <= HealthVerdict::Unknown && shown.any(|one| one.is_undecided),
             conditions_key: self.key(),
             ..HealthView::default()
         };

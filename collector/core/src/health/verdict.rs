@@ -142,8 +142,8 @@ pub struct HealthView {
     pub next: String,
     /// Time of the last change of verdict or cause.
     pub since_ms: UnixMs,
-    /// A condition is not decided yet, e.g. because the agent has not been pulled since the
-    /// collector started; internal.
+    /// There is no problem so far, and a condition is not decided yet, e.g. because the agent has
+    /// not been pulled since the collector started; internal.
     #[serde(skip)]
     pub is_undecided: bool,
     /// Hash of all conditions without their messages; internal.

@@ -34,10 +34,12 @@ fn vmi(name: &str, node: &Value) -> Value {
                 },
                 { "mac": "02:00:00:00:00:02", "ipAddress": "10.9.0.1", "infoSource": "guest-agent" },
             ],
-            "conditions": [{ "type": "Paused", "status": "True", "message": "m" }],
+            "conditions": [{ "type": "Paused", "status": "True", "reason": "PausedByUser", "message": "m" }],
+            "evacuationNodeName": "host-1",
             "migrationState": {
                 "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "failed": true,
                 "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:00:09Z", "migrationUid": "u",
+                "mode": "PreCopy", "failureReason": "timeout",
             },
         },
     })
@@ -47,6 +49,10 @@ fn node(name: &str) -> Value {
     let by_kubelet =
         json!({ "f:metadata": { "f:labels": { ".": {}, "f:a": {} }, "f:annotations": {} }, "f:status": {} });
     let by_kubectl = json!({ "f:metadata": { "f:labels": { "f:topology.kubernetes.io/zone": {} } } });
+    let conditions = json!([
+        { "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "PLEG is not healthy" },
+        { "type": "DiskPressure", "status": "False", "message": "healthy", "lastHeartbeatTime": "2026-01-01T00:00:00Z" },
+    ]);
     json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {
@@ -57,8 +63,11 @@ fn node(name: &str) -> Value {
                 { "manager": "kubectl", "fieldsV1": by_kubectl },
             ],
         },
-        "spec": { "providerID": "kubevirt://vm-1" },
-        "status": { "conditions": [{ "type": "Ready", "status": "True" }], "images": [{ "names": ["x"] }],
+        "spec": {
+            "providerID": "kubevirt://vm-1", "unschedulable": true,
+            "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }],
+        },
+        "status": { "conditions": conditions, "images": [{ "names": ["x"] }],
             "nodeInfo": { "systemUUID": "5d307ca9-b3ef-428c-8861-06e72d69f223", "machineID": "x" } },
     })
 }
@@ -67,7 +76,11 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
     let vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": { "namespace": "vms", "name": "vm-1", "uid": "u", "labels": { "a": "b" } },
-        "spec": { "template": { "metadata": { "labels": { "md": "a" } } } }, "status": { "printableStatus": "Stopped" },
+        "spec": { "template": { "metadata": { "labels": { "md": "a" } } } },
+        "status": {
+            "printableStatus": "Stopped",
+            "conditions": [{ "type": "RestartRequired", "status": "True", "reason": "R", "message": "memory" }],
+        },
     });
     let moved = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
@@ -137,6 +150,36 @@ fn both_readers_give_the_same_fact() {
             assert_eq!(Vec::from_iter(&node.kubelet_labels), ["a"]);
             assert_eq!(node.owned.as_deref(), Some("{}"));
             assert!(node.system_uuid.is_some());
+        }
+        if let Fact::Vmi(vmi) = &live {
+            let paused = vmi.conditions.get("Paused").unwrap();
+            assert_eq!(
+                (paused.reason.as_deref(), paused.text()),
+                (Some("PausedByUser"), "m")
+            );
+            assert!(vmi.evacuation_node.is_some());
+            let migration = vmi.migration.as_ref().unwrap();
+            let texts = (migration.mode.as_deref(), migration.failure_reason.as_deref());
+            assert_eq!(texts, (Some("PreCopy"), Some("timeout")));
+        }
+        if let Fact::Vm(vm) = &live {
+            assert_eq!(vm.conditions.get("RestartRequired").unwrap().text(), "memory");
+        }
+        if let Fact::InfraNode(node) = &live {
+            assert_eq!(
+                node.conditions.get("Ready").unwrap().text(),
+                "PLEG is not healthy"
+            );
+            let pressure = node.conditions.get("DiskPressure").unwrap();
+            assert_eq!(
+                pressure.message, None,
+                "the text of a healthy condition is not kept"
+            );
+            let taints: Vec<&str> = node.taints.iter().map(AsRef::as_ref).collect();
+            assert_eq!(
+                (node.unschedulable, taints),
+                (true, vec!["node.kubernetes.io/unschedulable"])
+            );
         }
         if let Fact::LauncherPod(pod) = &live {
             let described = (
