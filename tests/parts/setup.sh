@@ -14,6 +14,7 @@ git                    command:git
 file                   command:file
 ca-certificates        file:/etc/ssl/certs/ca-certificates.crt
 curl                   command:curl
+wget                   command:wget
 iproute2               command:ip
 dpkg-dev               command:dpkg-source
 debhelper              command:dh
