@@ -15,8 +15,8 @@ use super::{
 use crate::api::ErrorBody;
 
 /// Maximum connections tried until the leader answers a request that only the leader can answer:
-/// behind a Service with two replicas each connection reaches it with a probability of one half, and
-/// `--watch` sends many requests.
+/// behind a Service with two replicas each connection reaches it with a probability of one half,
+/// and `--watch` sends many requests.
 const MAX_LEADER_TRIES: usize = 20;
 /// Maximum times that a request is sent while the server says that there are too many.
 const MAX_LIMITED_TRIES: usize = 5;
