@@ -216,7 +216,7 @@ occupy() {
     done
 }
 
-# Runs the scenarios again and again with the programs that were built before, whatever is edited
+# Runs the scenarios repeatedly with the programs that were built before, whatever is edited
 # meanwhile. After each round, prints its result. Keeps the output of each failed test.
 rounds() {
     local round rows began failed folder=target/repeat selection=()

@@ -45,6 +45,14 @@ const REPORT: &str = r#"{
   }
 }"#;
 
+/// Conditions of a Node that is ready.
+const READY_NODE: [(&str, ReportedStatus); 4] = [
+    ("Ready", ReportedStatus::True),
+    ("MemoryPressure", ReportedStatus::False),
+    ("DiskPressure", ReportedStatus::False),
+    ("PIDPressure", ReportedStatus::False),
+];
+
 /// Conditions as KubeVirt and Kubernetes write them on healthy objects.
 fn conditions(all: &[(&str, ReportedStatus)]) -> ReportedConditions {
     let all = all.iter();
@@ -66,12 +74,7 @@ fn host(number: usize) -> Result<Fact> {
         uid: None,
         labels: Labels::new(),
         ready: Some(true),
-        conditions: conditions(&[
-            ("Ready", ReportedStatus::True),
-            ("MemoryPressure", ReportedStatus::False),
-            ("DiskPressure", ReportedStatus::False),
-            ("PIDPressure", ReportedStatus::False),
-        ]),
+        conditions: conditions(&READY_NODE),
         unschedulable: false,
         taints: Vec::new(),
     }))
@@ -117,12 +120,7 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
         provider_id: None,
         system_uuid: None,
         ready: Some(true),
-        conditions: conditions(&[
-            ("Ready", ReportedStatus::True),
-            ("MemoryPressure", ReportedStatus::False),
-            ("DiskPressure", ReportedStatus::False),
-            ("PIDPressure", ReportedStatus::False),
-        ]),
+        conditions: conditions(&READY_NODE),
         unschedulable: false,
         owned: None,
         kubelet_labels: std::collections::BTreeSet::new(),

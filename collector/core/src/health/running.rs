@@ -153,7 +153,7 @@ fn crash_loop(facts: &HealthFacts<'_>) -> Option<Evaluation> {
         Evaluation::critical(
             HealthCause::Vm,
             "CrashLoopBackOff",
-            "the VM fails again and again, and KubeVirt waits before it starts it once more",
+            "the VM fails repeatedly, and KubeVirt waits before it starts the VM again",
         )
         .next(facts.describe())
         .immediate()
