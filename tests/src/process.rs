@@ -30,7 +30,6 @@ pub struct Launch {
     stdin: Option<String>,
     namespace: Option<String>,
     tied: bool,
-    first: bool,
     nobody: bool,
 }
 
@@ -44,7 +43,6 @@ impl Launch {
             stdin: None,
             namespace: None,
             tied: false,
-            first: false,
             nobody: false,
         }
     }
@@ -92,14 +90,6 @@ impl Launch {
         self
     }
 
-    /// Runs with a higher CPU priority (`nice -n -10`), or with the normal one if that is not
-    /// permitted.
-    #[must_use]
-    pub fn first(mut self) -> Self {
-        self.first = true;
-        self
-    }
-
     /// Runs as the user `nobody`, without groups and capabilities. Requires root; the program and
     /// its files must be readable by all users.
     #[must_use]
@@ -116,9 +106,6 @@ impl Launch {
         // Each wrapper program executes the next one in its place, so the process id stays the
         // same.
         let mut words: Vec<OsString> = Vec::new();
-        if self.first {
-            words.extend(["nice", "-n", "-10"].map(OsString::from));
-        }
         if let Some(namespace) = &self.namespace {
             words.extend([
                 "nsenter".into(),

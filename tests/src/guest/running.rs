@@ -164,9 +164,6 @@ impl Guest {
         let tpm = vm.tpm.then(|| tpm::start(places)).transpose()?;
         let mut launch = Launch::new("qemu-system-x86_64")
             .args(layout::machine(vm, places, self.0.accel))
-            // Guest tests take the longest of all tests and are limited by the guest's CPU, so QEMU
-            // gets priority.
-            .first()
             .tied();
         if let Some(namespace) = &self.0.namespace {
             launch = launch.in_namespace(namespace);
