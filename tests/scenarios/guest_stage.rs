@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use virtfleet_tests::{
-    guest::{self, Disk, Guest, Io, MIB, Network, Scene, Seed, Start, Suite, UUID, Vm},
+    guest::{self, Disk, Golden, Guest, Image, Io, MIB, Network, Scene, Seed, Start, Suite, UUID, Vm},
     ports,
     process::Launch,
     skip, wait,
@@ -55,6 +55,30 @@ fn tier4_a_restored_guest_is_a_kubevirt_vm_that_answers() {
         firmware(&guest)?;
         disks(&guest)?;
         networks(&guest, from, mirror)
+    });
+}
+
+/// As after a power cut of this machine.
+#[test]
+fn tier4_a_snapshot_that_does_not_restore_is_made_again() {
+    let test = "tier4_a_snapshot_that_does_not_restore_is_made_again";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
+    guest::play(test, |scene| {
+        drop(scene.start(&Vm::new("first"), Start::Booted)?);
+        let image = Image::find(Suite::Trixie)?;
+        // The most recently used one.
+        let newest = guest::goldens(&image)?.first().map(Golden::name).unwrap();
+        let state = image.goldens().join(newest).join("state");
+        fs::write(&state, "not the memory of a guest")?;
+        let second = scene.start(&Vm::new("second"), Start::Booted)?;
+        ensure!(second.run("echo here")? == "here");
+        ensure!(
+            fs::metadata(&state)?.len() > MIB,
+            "the snapshot was not made again"
+        );
+        Ok(())
     });
 }
 

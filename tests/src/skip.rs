@@ -2,7 +2,13 @@
 //! `CI=true` this is a failure. A test is deferred if it takes minutes; another command runs it.
 //! Neither counts as passed.
 
-use std::{env, fs::OpenOptions, io::Write as _, path::PathBuf};
+use std::{
+    env,
+    fs::OpenOptions,
+    io::Write as _,
+    path::PathBuf,
+    time::{SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{Context as _, Result};
 
@@ -43,6 +49,31 @@ pub fn deferred(tier: u8, test: &str, soak: &str) -> bool {
         panic!("{error:#}");
     }
     true
+}
+
+/// The time, in seconds since 1970, after which no test with a guest starts any more; `make test` sets
+/// it with `CI=true`, because CI ends a run that takes too long, and then reports nothing.
+pub const NO_GUEST_AFTER: &str = "VIRTFLEET_NO_GUEST_AFTER";
+
+/// Whether `test`, which has a real guest, is deferred because the run has taken too long. If so,
+/// records it as [`deferred`] does, and the test must return.
+///
+/// # Panics
+///
+/// If it cannot be recorded, or if the variable is not a number.
+pub fn too_late(tier: u8, test: &str) -> bool {
+    let Some(limit) = env::var_os(NO_GUEST_AFTER) else {
+        return false;
+    };
+    let Some(limit) = limit.to_str().and_then(|text| text.parse().ok()) else {
+        panic!(
+            "{NO_GUEST_AFTER} is {}; it must be a number of seconds",
+            limit.display()
+        );
+    };
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.is_ok_and(|now| now.as_secs() >= limit)
+        && deferred(tier, test, &format!("make repeat TIMES=1 FILTER='test(={test})'"))
 }
 
 /// Appends a line to the file that the environment variable names, if it is set.

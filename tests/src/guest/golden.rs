@@ -7,7 +7,7 @@
 
 use std::{
     collections::hash_map::DefaultHasher,
-    fs,
+    fmt, fs,
     hash::{Hash as _, Hasher as _},
     io::Write as _,
     os::unix::net::UnixStream,
@@ -54,6 +54,16 @@ pub struct Prepared<'a> {
     pub inputs: String,
     /// The preparation. It must leave no disk plugged in.
     pub steps: &'a dyn Fn(&Guest) -> Result<()>,
+}
+
+/// A snapshot from which no guest could be resumed; its name.
+#[derive(Debug)]
+pub(super) struct NotRestored(String);
+
+impl fmt::Display for NotRestored {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the snapshot {} does not restore and was removed", self.0)
+    }
 }
 
 /// An existing snapshot.
@@ -247,12 +257,22 @@ impl Golden {
     }
 
     /// Resumes `guest`, whose root disk is a layer over the snapshot's, from the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// [`NotRestored`], after the snapshot is removed, so that the next start makes it again.
     pub(super) fn restore(&self, guest: &Guest, start: Start) -> Result<()> {
+        let Err(error) = self.resume(guest, start) else {
+            return Ok(());
+        };
+        self.clone().remove()?;
+        Err(error.context(NotRestored(self.name())))
+    }
+
+    fn resume(&self, guest: &Guest, start: Start) -> Result<()> {
         guest.launch(guest.vm(), true, true)?;
         let restored = guest.state().qmp()?.restore(&self.state());
-        restored
-            .with_context(|| format!("from {}; without it, it is made anew", self.folder.display()))
-            .map_err(|error| error.context(guest.tail()))?;
+        restored.map_err(|error| error.context(guest.tail()))?;
         let parts = std::mem::take(&mut guest.state().parts);
         if start == Start::BeforeCloudInit {
             for part in &parts {

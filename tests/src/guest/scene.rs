@@ -18,7 +18,7 @@ use super::{
     accel::{Accel, qemu_version},
     content,
     disk::Bus,
-    golden::{self, Golden, Prepared, Start},
+    golden::{self, Golden, NotRestored, Prepared, Start},
     image::Image,
     netns::{self, Namespace},
     part,
@@ -45,7 +45,7 @@ pub fn needs(suite: Suite) -> Result<()> {
 }
 
 /// Runs a test's body in a new scene. If the machine has no QEMU or no image of Debian 13, the test
-/// is skipped as described at [`skip::need`].
+/// is skipped as described at [`skip::need`], and late in a long run it is [deferred](skip::too_late).
 ///
 /// # Panics
 ///
@@ -55,7 +55,7 @@ pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
         Ok(there) => there,
         Err(error) => panic!("{error:#}"),
     };
-    if there.is_none() {
+    if there.is_none() || skip::too_late(TIER, test) {
         return;
     }
     let scene = match Scene::open(test) {
@@ -134,11 +134,13 @@ impl Scene {
         let begun = Instant::now();
         let image = Image::find(vm.suite)?;
         let accel = Accel::of_this_machine(&image)?;
-        let golden = match start {
-            Start::Cold => None,
-            _ => Some(self.golden(&image, vm, accel, start)?),
-        };
-        self.start_from(vm, &image, accel, golden.as_ref(), start, begun)
+        if start == Start::Cold {
+            return self.start_from(vm, &image, accel, None, start, begun);
+        }
+        self.restored(
+            || self.golden(&image, vm, accel, start),
+            |golden| self.start_from(vm, &image, accel, Some(golden), start, begun),
+        )
     }
 
     /// Starts a guest that is booted and prepared. The preparation is made once for VMs of a shape,
@@ -147,18 +149,38 @@ impl Scene {
         let begun = Instant::now();
         let image = Image::find(vm.suite)?;
         let accel = Accel::of_this_machine(&image)?;
-        let base = self.golden(&image, vm, accel, Start::Booted)?;
-        let (folder, text, found) = base.find_prepared(&image, prepared)?;
-        let golden = match found {
-            Some(golden) => golden,
-            None => self.make(&image, vm, accel, &folder, |plain, new| {
+        let find = || {
+            let base = self.golden(&image, vm, accel, Start::Booted)?;
+            let (folder, text, found) = base.find_prepared(&image, prepared)?;
+            if let Some(golden) = found {
+                return Ok(golden);
+            }
+            self.make(&image, vm, accel, &folder, |plain, new| {
                 golden::prepare_over(&base, plain, new)?;
                 let guest = self.in_the_making(&image, plain, accel, new)?;
                 let made = base.make_prepared(&image, &guest, prepared, new, (folder.clone(), text));
                 Ok((guest, made?))
-            })?,
+            })
         };
-        self.start_from(vm, &image, accel, Some(&golden), Start::Booted, begun)
+        self.restored(find, |golden| {
+            self.start_from(vm, &image, accel, Some(golden), Start::Booted, begun)
+        })
+    }
+
+    /// Starts a guest from a snapshot that `find` finds or makes. A snapshot that does not restore is
+    /// removed and made once more: a machine that lost its power may have left it incomplete.
+    fn restored(
+        &self,
+        find: impl Fn() -> Result<Golden>,
+        start: impl Fn(&Golden) -> Result<Guest>,
+    ) -> Result<Guest> {
+        match start(&find()?) {
+            Err(error) if error.is::<NotRestored>() => {
+                say(&format!("making it again: {error:#}"));
+                start(&find()?)
+            }
+            outcome => outcome,
+        }
     }
 
     /// Boots a VM on a copy of the root disk of `other`, which must be off: a cloned VM.
@@ -201,7 +223,13 @@ impl Scene {
         }
         let guest = self.guest(vm, accel, places)?;
         match golden {
-            Some(golden) => golden.restore(&guest, start)?,
+            Some(golden) => {
+                if let Err(error) = golden.restore(&guest, start) {
+                    guest.cut_power();
+                    self.forget(&guest)?;
+                    return Err(error);
+                }
+            }
             None => guest.launch(vm, false, false)?,
         }
         let how = match start {
@@ -257,14 +285,20 @@ impl Scene {
         plain.mirrors.clear();
         "golden".clone_into(&mut plain.name);
         let (guest, made) = run(&plain, &image.goldens().join("new"))?;
+        self.forget(&guest)?;
+        Ok(made)
+    }
+
+    /// Removes a guest that is off, with its files and devices.
+    fn forget(&self, guest: &Guest) -> Result<()> {
         self.guests
             .borrow_mut()
             .retain(|other| other.folder() != guest.folder());
         for tap in &guest.places().taps {
             self.namespace()?.remove_tap(tap)?;
         }
-        fs::remove_dir_all(guest.folder()).context("remove the snapshot's own scene")?;
-        Ok(made)
+        let folder = guest.folder();
+        fs::remove_dir_all(folder).with_context(|| format!("remove {}", folder.display()))
     }
 
     /// A guest whose root disk and seed are in `new`.
