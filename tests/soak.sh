@@ -55,6 +55,10 @@ generate)
     ;;
 esac
 
+# Property tests try other values in each soak.
+export PROPTEST_RNG_SEED=${PROPTEST_RNG_SEED:-$(date +%s)}
+echo "soak: PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
+
 runner=$(tests/parts/nextest.sh fetch)
 export PATH="$runner:$PATH"
 # Run the tests that `make test` defers.

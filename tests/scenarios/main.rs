@@ -75,6 +75,7 @@ mod push;
 mod push_agent;
 mod real_guest;
 mod relay;
+mod run_script;
 mod service;
 mod simulator;
 mod sockets;
