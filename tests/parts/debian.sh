@@ -38,7 +38,8 @@ install_packages() { # PACKAGE…
     local policy=/usr/sbin/policy-rc.d ours=no status=0 package
     if [ ! -e "$policy" ]; then
         # deb-systemd-invoke and invoke-rc.d call it; 101 means "forbidden".
-        printf '#!/bin/sh\nexit 101\n' >"$policy"
+        # leftovers.sh removes it if this process is killed.
+        printf '#!/bin/sh\n# virtfleet, process %s\nexit 101\n' "$$" >"$policy"
         chmod 755 "$policy"
         ours=yes
     fi

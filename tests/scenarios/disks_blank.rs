@@ -24,7 +24,7 @@ use virtfleet_agent_host::{
 use virtfleet_tests::{
     loops::{self, Loop, blankness, disks, intent},
     process::Launch,
-    skip,
+    scratch, skip,
 };
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 
@@ -64,7 +64,7 @@ fn run(test: &str, work: impl FnOnce() -> Result<()>) -> Result<()> {
 #[test]
 fn tier2_a_blank_disk_is_blank_at_every_size() {
     run("tier2_a_blank_disk_is_blank_at_every_size", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let sampled = |size: u64| (size, ProofKind::Sampled);
         let cases = [
             sampled(64 * MIB),
@@ -150,7 +150,7 @@ fn tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again() {
     run(
         "tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again",
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let roots = Roots::default();
             let size = 400 * MIB;
             for filesystem in ALL {
@@ -192,7 +192,7 @@ fn tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again() {
 #[test]
 fn tier2_an_intent_for_something_else_is_refused() {
     run("tier2_an_intent_for_something_else_is_refused", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let roots = Roots::default();
         let device = Loop::blank(folder.path(), "disk", 70 * MIB)?;
         let seen = device.device()?;
@@ -252,7 +252,7 @@ fn tier2_an_intent_for_something_else_is_refused() {
 #[test]
 fn tier2_a_device_in_use_is_never_blank() {
     run("tier2_a_device_in_use_is_never_blank", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let roots = Roots::default();
         let device = Loop::blank(folder.path(), "disk", 70 * MIB)?;
         let seen = device.device()?;
@@ -319,7 +319,7 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
     run(
         "tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is",
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let roots = Roots::default();
             let disks = disks(&roots);
             for filesystem in [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs] {

@@ -12,7 +12,7 @@ use virtfleet_agent_host::{
 use virtfleet_tests::{
     loops::{self, Loop, disks},
     process::{AtEnd, Launch},
-    skip,
+    scratch, skip,
 };
 use virtfleet_wire::settings::ProofKind;
 
@@ -43,7 +43,7 @@ fn tier2_the_disk_below_the_root_carries_the_system_and_loops_are_no_disks() {
     run(
         "tier2_the_disk_below_the_root_carries_the_system_and_loops_are_no_disks",
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let device = Loop::blank(folder.path(), "disk", 64 * MIB)?;
             let roots = Roots::default();
             let real = Disks {
@@ -81,7 +81,7 @@ fn tier2_partitions_swap_and_mounts_of_other_namespaces_are_uses() {
     run(
         "tier2_partitions_swap_and_mounts_of_other_namespaces_are_uses",
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let roots = Roots::default();
             let device = Loop::blank(folder.path(), "disk", 64 * MIB)?;
             ensure!(device.device()?.uses.is_empty());

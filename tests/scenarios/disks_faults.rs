@@ -16,7 +16,7 @@ use virtfleet_agent_host::{
 use virtfleet_tests::{
     loops::{self, Loop, blankness, disks, intent},
     process::{AtEnd, Launch, Process},
-    skip, wait,
+    scratch, skip, wait,
 };
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 
@@ -98,7 +98,7 @@ fn doubt(probe: Probe) -> Result<Doubt> {
 #[test]
 fn tier2_a_disk_with_read_errors_is_unknown() {
     run("tier2_a_disk_with_read_errors_is_unknown", needs_nbd(), || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let switch = folder.path().join("fail");
         let file = format!("error-pread-file={}", switch.display());
         let served = Faulty::start(folder.path(), &["--filter=error", "error-pread-rate=100%", &file])?;
@@ -131,7 +131,7 @@ fn tier2_a_read_error_in_one_of_many_reads_is_unknown() {
         "tier2_a_read_error_in_one_of_many_reads_is_unknown",
         needs_nbd(),
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let mut unknown = 0;
             // The kernel reads ahead and asks once more for what failed then: an error is met when
             // both fail.
@@ -170,7 +170,7 @@ fn tier2_a_disk_that_answers_slowly_or_never_is_unknown_in_time() {
                 ("never", "rdelay=20", LIMITS.read),
                 ("slow", "rdelay=150ms", LIMITS.read),
             ] {
-                let folder = tempfile::tempdir()?;
+                let folder = scratch::marked()?;
                 let served = Faulty::start(folder.path(), &["--filter=delay", delay])?;
                 let device = Loop::attach(&served.image)?;
                 let (probe, took) = look(&device)?;
@@ -197,7 +197,7 @@ fn tier2_a_disk_that_goes_away_in_between_is_unknown() {
         "tier2_a_disk_that_goes_away_in_between_is_unknown",
         needs_nbd(),
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let mut served = Some(Faulty::start(folder.path(), &["--filter=delay", "rdelay=20ms"])?);
             let image = served
                 .as_ref()
@@ -234,7 +234,7 @@ fn tier2_a_disk_that_ends_before_it_should_is_unknown() {
         "tier2_a_disk_that_ends_before_it_should_is_unknown",
         loops::needs(),
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let device = Loop::blank(folder.path(), "disk", 300 * MIB)?;
             let seen = device.device()?;
             let image = OpenOptions::new().write(true).open(folder.path().join("disk"))?;
@@ -265,7 +265,7 @@ fn tier2_a_disk_that_another_process_has_locked_is_unknown_in_time() {
         "tier2_a_disk_that_another_process_has_locked_is_unknown_in_time",
         loops::needs(),
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             let device = Loop::blank(folder.path(), "disk", 70 * MIB)?;
             let ready = folder.path().join("ready");
             let mut rival = Launch::new("flock")

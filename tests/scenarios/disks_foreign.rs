@@ -11,7 +11,7 @@ use virtfleet_agent_host::Roots;
 use virtfleet_tests::{
     loops::{self, Loop, disks},
     process::Launch,
-    skip,
+    scratch, skip,
 };
 use virtfleet_wire::settings::ProofKind;
 
@@ -96,7 +96,7 @@ fn judge(foreign: &Foreign, content: &Content) -> Result<()> {
 
 /// Every kind on a disk of that size.
 fn all(size: u64) -> Result<()> {
-    let folder = tempfile::tempdir()?;
+    let folder = scratch::marked()?;
     table::furnish(folder.path())?;
     let begun = Instant::now();
     let (mut count, mut failed) = (0, Vec::new());
@@ -174,7 +174,7 @@ fn single(device: &Loop, offset: u64, proof: ProofKind) -> Result<()> {
 #[test]
 fn tier2_one_byte_at_the_edges_of_what_is_promised_is_seen() {
     run("tier2_one_byte_at_the_edges_of_what_is_promised_is_seen", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         for size in [300 * MIB, 3072 * MIB + 512] {
             let device = Loop::blank(folder.path(), "disk", size)?;
             let parts = regions::regions(size, ProofKind::Sampled);
@@ -195,7 +195,7 @@ fn tier2_one_byte_at_the_edges_of_what_is_promised_is_seen() {
 #[test]
 fn tier2_one_byte_anywhere_is_seen_by_the_full_proof() {
     run("tier2_one_byte_anywhere_is_seen_by_the_full_proof", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let size = 700 * MIB;
         let device = Loop::blank(folder.path(), "disk", size)?;
         let mut random = fastrand::Rng::with_seed(5);

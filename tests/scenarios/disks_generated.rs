@@ -20,7 +20,7 @@ use virtfleet_tests::{
     disks::{Stage, needs},
     loops::Loop,
     process::Launch,
-    skip,
+    scratch, skip,
 };
 use virtfleet_wire::settings::{DiskFilesystem, DiskMatch, DiskSettings};
 
@@ -391,7 +391,7 @@ fn tier2_no_generated_disk_with_foreign_bytes_is_formatted_unannounced() {
     if skip::need(TIER, test, needs).unwrap().is_none() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch::marked().unwrap();
     let templates = Templates::new(folder.path()).unwrap();
     let many = number("VIRTFLEET_DISK_GENERATED", FEW);
     let first = number("VIRTFLEET_DISK_SEED", 1);

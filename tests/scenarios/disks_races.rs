@@ -20,7 +20,7 @@ use virtfleet_agent_host::{
 use virtfleet_tests::{
     loops::{self, Loop, blankness, disks, intent},
     process::Launch,
-    skip,
+    scratch, skip,
 };
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 
@@ -156,7 +156,7 @@ fn tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first()
     run(
         "tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first",
         || {
-            let folder = tempfile::tempdir()?;
+            let folder = scratch::marked()?;
             // Durations without a concurrent formatter.
             let (mut claim, mut whole) = (Duration::MAX, Duration::MAX);
             for _ in 0..4 {
@@ -186,7 +186,7 @@ fn tier2_a_formatter_without_manners_is_never_formatted_over_when_it_was_first()
 #[test]
 fn tier2_what_is_written_between_claim_and_format_is_seen() {
     run("tier2_what_is_written_between_claim_and_format_is_seen", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let roots = Roots::default();
         // The ends are read again; a write anywhere else is counted.
         for place in [0, MIB - 1, 200 * MIB + 4096, 399 * MIB, 400 * MIB - 1] {
@@ -225,7 +225,7 @@ fn tier2_what_is_written_between_claim_and_format_is_seen() {
 #[test]
 fn tier2_of_two_claims_at_once_one_gets_it() {
     run("tier2_of_two_claims_at_once_one_gets_it", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let device = Loop::blank(folder.path(), "disk", 64 * MIB)?;
         let seen = device.device()?;
         let blank = blankness(&seen, ProofKind::Sampled)?;
@@ -279,7 +279,7 @@ fn tier2_of_two_claims_at_once_one_gets_it() {
 #[test]
 fn tier2_a_device_that_was_attached_anew_is_another_one() {
     run("tier2_a_device_that_was_attached_anew_is_another_one", || {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let roots = Roots::default();
         let other = folder.path().join("other");
         File::create(&other)?.set_len(64 * MIB)?;

@@ -62,6 +62,7 @@ mod guest_nic;
 mod guest_stage;
 mod health_scripts;
 mod hung_mount;
+mod leftovers;
 mod machine;
 mod network_policies;
 mod nic_calls;

@@ -16,7 +16,7 @@ use virtfleet_tests::{
     parts,
     process::{AtEnd, Launch},
     roots::{self, Shape},
-    skip,
+    scratch, skip,
 };
 
 const TIER: u8 = 3;
@@ -125,7 +125,7 @@ fn tier3_parity_on_btrfs() {
     if !need(test) || skip::need(TIER, test, needed).unwrap().is_none() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
+    let folder = scratch::marked().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let disks = ["one", "two"].map(|name| Loop::blank(folder.path(), name, 256 << 20).unwrap());
     let nodes = disks.each_ref().map(Loop::node);

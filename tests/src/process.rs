@@ -19,7 +19,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{ports, wait::eventually};
+use crate::{ports, scratch, wait::eventually};
 
 /// A process to start.
 #[derive(Debug)]
@@ -165,7 +165,7 @@ impl Launch {
     /// Runs the process to completion, for at most `deadline`, and returns its output; any exit
     /// status is accepted.
     pub fn output(self, deadline: Duration) -> Result<Output> {
-        let folder = tempfile::tempdir().context("a folder for output")?;
+        let folder = scratch::marked().context("a folder for output")?;
         let (out, err) = (folder.path().join("out"), folder.path().join("err"));
         let create = |path: &Path| File::create(path).with_context(|| format!("create {}", path.display()));
         let mut command = self.command();

@@ -1,6 +1,7 @@
-//! Folders for files that a test syncs or removes repeatedly, if no test depends on the storage.
+//! Temporary folders whose names contain the process id of the test, and folders in memory for
+//! files that a test syncs or removes repeatedly, if no test depends on the storage.
 
-use std::path::Path;
+use std::{env, io, path::Path, process};
 
 use anyhow::{Context as _, Result};
 use nix::sys::statvfs::statvfs;
@@ -10,17 +11,33 @@ const MEMORY: &str = "/dev/shm";
 /// Minimum free space there in bytes, several times what a test writes.
 const ENOUGH: u64 = 4 << 30;
 
-/// Creates a folder, in memory if enough is free. There a sync costs nothing and does not wait for
-/// writes of other tests, and a removal does not wait for a disk to discard the freed blocks.
+/// Creates a temporary folder with a name that contains this process's id. If this process is
+/// killed, `tests/parts/leftovers.sh` recognises and removes the folder, and what uses its files.
+///
+/// # Errors
+/// The folder cannot be created.
+pub fn marked() -> io::Result<tempfile::TempDir> {
+    marked_in(&env::temp_dir())
+}
+
+fn marked_in(parent: &Path) -> io::Result<tempfile::TempDir> {
+    tempfile::Builder::new()
+        .prefix(&format!("virtfleet-test-{}-", process::id()))
+        .tempdir_in(parent)
+}
+
+/// Creates a folder as [`marked`] does, in memory if enough is free. There a sync costs nothing and
+/// does not wait for writes of other tests, and a removal does not wait for a disk to discard the
+/// freed blocks.
 ///
 /// # Errors
 /// The folder cannot be created.
 pub fn folder() -> Result<tempfile::TempDir> {
     let memory = Path::new(MEMORY);
     let folder = if has_space(memory) && has_memory() {
-        tempfile::tempdir_in(memory)
+        marked_in(memory)
     } else {
-        tempfile::tempdir()
+        marked()
     };
     folder.context("a folder for a test")
 }

@@ -19,6 +19,7 @@ use crate::{
     ports,
     process::{Launch, Process},
     scrape::Client,
+    scratch,
     sim::{self, Fleet, Guest, Options, Plan, enrol::AgentHost},
     wait,
 };
@@ -73,7 +74,7 @@ impl Stage {
     /// Creates certificates, manifests and simulated guests; `options.port` is replaced by a free
     /// one.
     pub fn new(mut options: Options) -> Result<Self> {
-        let folder = tempfile::tempdir().context("a folder for the stage")?;
+        let folder = scratch::marked().context("a folder for the stage")?;
         options.port = ports::free()?.port();
         let plan = Plan::new(&options)?;
         let authority = Authority::new("virtfleet test authority")?;
@@ -103,7 +104,7 @@ impl Stage {
     /// Creates manifests only: the collector issues certificates with this lifetime, and the test
     /// runs the agents on [`Stage::agent_host`].
     pub fn enrolling(mut options: Options, lifetime: &'static str) -> Result<Self> {
-        let folder = tempfile::tempdir().context("a folder for the stage")?;
+        let folder = scratch::marked().context("a folder for the stage")?;
         options.port = ports::free()?.port();
         let plan = Plan::new(&options)?;
         sim::write_folder(&folder.path().join("fleet"), &plan)?;

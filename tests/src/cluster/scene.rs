@@ -16,7 +16,7 @@ use super::{
     live::{self, Collector, WAIT_TIMEOUT},
     user_node, vmi,
 };
-use crate::wait;
+use crate::{scratch, wait};
 
 /// User name of the collectors on user clusters, and so in their audit logs.
 pub const COLLECTOR: &str = "virtfleet";
@@ -53,7 +53,7 @@ pub struct Tenant {
 impl Scene {
     /// Starts the API servers, without hosts, VMs and policies.
     pub fn new(tenants: &[&str]) -> Result<Self> {
-        let folder = tempfile::tempdir()?;
+        let folder = scratch::marked()?;
         let root = folder.path();
         let (infra, tenants) = thread::scope(|scope| {
             let started: Vec<_> = tenants

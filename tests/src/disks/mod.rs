@@ -5,7 +5,8 @@
 //!           └ LoopDisk (losetup)
 //! ```
 //! Nothing leaks: mounts end with the namespace, processes with its first process, loop devices
-//! with their last user. The next stage removes swap and folders of a test that was killed.
+//! with their last user. The next stage removes swap and folders of a test that was killed;
+//! `tests/parts/leftovers.sh` also removes loop devices that are still in use.
 
 mod folder;
 mod loops;

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, ensure};
 use super::NetNs;
 use crate::{
     process::{Launch, Process},
+    scratch,
     wait::eventually,
 };
 
@@ -50,7 +51,7 @@ pub struct Guest {
 impl Guest {
     /// Boots the guest in the namespace, with these programs in `/opt` under these names.
     pub fn new(namespace: &NetNs, programs: &[(&str, PathBuf)]) -> Result<Self> {
-        let folder = tempfile::tempdir().context("a folder for the guest")?;
+        let folder = scratch::marked().context("a folder for the guest")?;
         let root = folder.path().join("root");
         for path in [
             "etc/dhcp/dhclient-enter-hooks.d",

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     dns::NetNs,
     process::{AtEnd, Launch, Process},
+    scratch,
     wait::{eventually, until},
 };
 
@@ -73,7 +74,7 @@ impl Machine {
         } else {
             options
         };
-        let folder = tempfile::tempdir().context("a folder for the machine")?.keep();
+        let folder = scratch::marked().context("a folder for the machine")?.keep();
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let group = format!("virtfleet-{}-machine{number}", process::id());
         let folder_text = folder.display().to_string();
