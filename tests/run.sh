@@ -26,7 +26,7 @@ case $repetitions in
 esac
 # A fresh clone builds each crate once. Incremental builds would write 12 GB that no build reads.
 [ "${CI:-}" != true ] || export CARGO_INCREMENTAL=0
-work=$(mktemp -d)
+work=$(mktemp -d "${TMPDIR:-/tmp}/virtfleet-run-$$-XXXXXX")
 shipping= # process group of the background build
 job=      # process group of the command that runs beside it
 loops=()  # background loops that keep the cores busy
@@ -94,6 +94,7 @@ if [ "$verb" != check ]; then
     begin set-up
     tests/parts/setup.sh
 fi
+tests/parts/crates.sh restore
 
 # The same test runner on every machine. It is built into the cache if it is not installed.
 runner=$(tests/parts/nextest.sh fetch)
@@ -228,7 +229,7 @@ kubernetes() {
 # the build use one core, so it runs at the same time as the checks and the build of the tests, with
 # a higher priority (they run with nice).
 ship() {
-    make --silent static || return
+    tests/parts/agent.sh restore || make --silent static || return
     rm -rf target/deb
     # Without debhelper, the tests of the package are skipped, with a message.
     command -v dh >/dev/null || return 0
@@ -279,6 +280,7 @@ finish_shipping() {
         shipping=
     fi
     cat "$work/ship"
+    [ "$shipped" != 0 ] || { tests/parts/crates.sh save && tests/parts/agent.sh save; }
     return "$shipped"
 }
 

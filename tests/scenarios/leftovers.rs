@@ -133,28 +133,28 @@ fn tier2_only_devices_and_namespaces_of_dead_tests_are_removed() {
     let below = place.mounted_loop(&dead, &format!("{dead}/below"));
     // For the cleanup, if the script fails.
     symlink(&below.point, place.path("below")).unwrap();
-    let live = place.mounted_loop(&format!("virtfleet-test-{own}-live"), "live");
+    let ours = place.mounted_loop(&format!("virtfleet-test-{own}-live"), "live");
     let foreign = place.mounted_loop("other", "foreign");
     let networks = namespaces.each_ref().map(|name| add_namespace(name));
 
-    let listed = place.leftovers("list");
+    let leftovers = place.leftovers("list");
     let line = format!(
         "loop device /dev/{} (deleted file {})",
         outside.name,
         outside.file.display()
     );
     // A run that begins in another checkout may have removed it.
-    assert!(listed.contains(&line) || !outside.is_attached(), "{listed}");
+    assert!(leftovers.contains(&line) || !outside.is_attached(), "{leftovers}");
     assert!(
-        listed.contains(&format!("folder {}", place.path(&dead).display())),
-        "{listed}"
+        leftovers.contains(&format!("folder {}", place.path(&dead).display())),
+        "{leftovers}"
     );
 
     let said = place.leftovers("remove");
     for gone in [&outside, &below] {
         assert!(!gone.is_mounted() && !gone.is_attached(), "{}: {said}", gone.name);
     }
-    for stays in [&live, &foreign] {
+    for stays in [&ours, &foreign] {
         assert!(
             stays.is_mounted() && stays.is_attached(),
             "{}: {said}",
@@ -210,8 +210,8 @@ fn tier2_only_folders_and_cache_entries_of_dead_processes_are_removed() {
         let top = place.folder.path().to_string_lossy().into_owned();
         text.lines().filter(|line| line.contains(&top)).count()
     };
-    let listed = place.leftovers("list");
-    assert_eq!(lines(&listed), left.len(), "{listed}");
+    let leftovers = place.leftovers("list");
+    assert_eq!(lines(&leftovers), left.len(), "{leftovers}");
     for name in left.iter().chain(&others) {
         assert!(place.path(name).exists(), "{name}");
     }

@@ -23,6 +23,7 @@ mod cluster_scheduler;
 mod cluster_schema;
 mod cluster_services;
 mod cluster_volumes;
+mod compiled_crates;
 mod dashboards;
 mod delivery;
 mod disks_apply;

@@ -51,8 +51,8 @@ pub fn deferred(tier: u8, test: &str, soak: &str) -> bool {
     true
 }
 
-/// The time, in seconds since 1970, after which no test with a guest starts any more; `make test` sets
-/// it with `CI=true`, because CI ends a run that takes too long, and then reports nothing.
+/// The time, in seconds since 1970, after which no test with a guest starts any more. `make test`
+/// sets it with `CI=true`, because CI ends a run that takes too long, and then reports nothing.
 pub const NO_GUEST_AFTER: &str = "VIRTFLEET_NO_GUEST_AFTER";
 
 /// Whether `test`, which has a real guest, is deferred because the run has taken too long. If so,

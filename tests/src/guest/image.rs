@@ -53,7 +53,7 @@ impl Image {
             .context("an image at the top of a filesystem")
     }
     /// The folder of its snapshots.
-    pub(super) fn goldens(&self) -> PathBuf {
+    pub fn goldens(&self) -> PathBuf {
         self.folder.join("golden")
     }
 }

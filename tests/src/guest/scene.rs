@@ -45,7 +45,8 @@ pub fn needs(suite: Suite) -> Result<()> {
 }
 
 /// Runs a test's body in a new scene. If the machine has no QEMU or no image of Debian 13, the test
-/// is skipped as described at [`skip::need`], and late in a long run it is [deferred](skip::too_late).
+/// is skipped as described at [`skip::need`]. Late in a long run it is
+/// [deferred](skip::too_late).
 ///
 /// # Panics
 ///
@@ -137,7 +138,7 @@ impl Scene {
         if start == Start::Cold {
             return self.start_from(vm, &image, accel, None, start, begun);
         }
-        self.restored(
+        Self::restored(
             || self.golden(&image, vm, accel, start),
             |golden| self.start_from(vm, &image, accel, Some(golden), start, begun),
         )
@@ -162,15 +163,14 @@ impl Scene {
                 Ok((guest, made?))
             })
         };
-        self.restored(find, |golden| {
+        Self::restored(find, |golden| {
             self.start_from(vm, &image, accel, Some(golden), Start::Booted, begun)
         })
     }
 
-    /// Starts a guest from a snapshot that `find` finds or makes. A snapshot that does not restore is
-    /// removed and made once more: a machine that lost its power may have left it incomplete.
+    /// Starts a guest from a snapshot that `find` finds or makes. A snapshot that does not restore
+    /// is removed and made once more: a machine that lost its power may have left it incomplete.
     fn restored(
-        &self,
         find: impl Fn() -> Result<Golden>,
         start: impl Fn(&Golden) -> Result<Guest>,
     ) -> Result<Guest> {
