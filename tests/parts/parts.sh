@@ -1,26 +1,29 @@
 #!/usr/bin/env bash
-# Real servers for the tests, as single packages of Debian. They are unpacked into a cache, and never
-# installed.
+# Real servers for the tests, as single packages of Debian. They are unpacked into a cache, and
+# never installed.
 #
-#   parts.sh fetch [--refresh] PART…   download each PART unless it is in the cache, and print its folder
-#   parts.sh path PART…                print the folder of each PART; fail if one is missing; no network
-#   parts.sh versions [PART…]          print the version of each PART in the cache; report those that
-#                                      are not pinned; no network
-#   parts.sh pin                       print the rows for the file `pins` of what the archive has now
+#   parts.sh fetch [--refresh] PART…   download each PART unless it is in the cache; print its folder
+#   parts.sh path PART…                print the folder of each PART; fail if one is missing;
+#                                      no network
+#   parts.sh versions [PART…]          print the version of each PART in the cache, and a message
+#                                      for each that is not pinned; no network
+#   parts.sh pin                       print the rows of `pins` for what the archive has now
 #   parts.sh list                      print the names of all parts
 #
 # The file `pins` has the version and the SHA-256 of each part, for one or more suites. The first
 # suite that still has its pinned version is used, if the program runs on this machine. If no suite
 # has its pinned version, the newest one is used, with a message.
 #
-# A part in the cache is used as it is, without network, unless its rows in `pins` have changed since
-# it was fetched. --refresh downloads it again. The script uses apt with its own source list, package
-# lists and state, so the machine's apt is not changed. apt verifies the suite's signature with
-# Debian's keyring, and each package's hash with the signed list.
+# A part in the cache is used as it is, without network, unless its rows in `pins` have changed
+# since it was fetched. --refresh downloads it again. The script uses apt with its own source list,
+# package lists and state, so the machine's apt is not changed. apt verifies the suite's signature
+# with Debian's keyring, and each package's hash with the signed list.
 #
 #   VIRTFLEET_PARTS          the cache; default ${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet/parts
 #   VIRTFLEET_PINS           the file of pinned versions; default: `pins` beside this script
 #   VIRTFLEET_DEBIAN_MIRROR  Debian's archive; default: the one of this machine's apt
+#   VIRTFLEET_FETCH_AGAIN    if not empty, the caller tries again: if an archive cannot be read, the
+#                            script fails, and uses no other suite and no other version
 set -euo pipefail
 . "$(dirname "$0")/debian.sh"
 . "$(dirname "$0")/own-apt.sh"
@@ -70,8 +73,8 @@ pinned() { # PART
 
 pins_hash() { pinned "$1" | sha256sum | cut -c1-12; }
 
-# Prints what is known about the part in the cache: version, suite, `pinned` or `newest`, and the
-# hash of the pins under which it was accepted. Parts that earlier checkouts fetched have no record.
+# Prints what is known about the part in the cache: version, suite, and the hash of the pins under
+# which it was accepted. Parts that earlier checkouts fetched have no record.
 record() { # PART
     cat "$(readlink -f "$cache/$1/current").record" 2>/dev/null
 }
@@ -79,7 +82,7 @@ record() { # PART
 # Whether the part in the cache was accepted under the pins of this checkout.
 up_to_date() { # PART
     local of
-    cached "$1" >/dev/null && read -r _ _ _ of < <(record "$1") && [ "$of" = "$(pins_hash "$1")" ]
+    cached "$1" >/dev/null && read -r _ _ of < <(record "$1") && [ "$of" = "$(pins_hash "$1")" ]
 }
 
 # Whether a part runs on this machine. It may be built for a newer libc or kernel.
@@ -98,7 +101,7 @@ runs() { # PART FOLDER FILE
 # Makes a complete folder of a part the one that is used.
 use() { # PART KEY VERSION SUITE [pinned]
     local part=$1 key=$2 state=${5:-newest}
-    printf '%s %s %s %s\n' "$3" "$4" "$state" "$(pins_hash "$part")" >"$cache/$part/.record.$$"
+    printf '%s %s %s\n' "$3" "$4" "$(pins_hash "$part")" >"$cache/$part/.record.$$"
     mv -T "$cache/$part/.record.$$" "$cache/$part/$key.record"
     ln -sfn "$key" "$cache/$part/.current.$$"
     mv -T "$cache/$part/.current.$$" "$cache/$part/current"
@@ -115,7 +118,10 @@ not_pinned() { # PART VERSION SUITE
 install_from() { # SUITE PART PACKAGE FILE [VERSION SHA256]
     local work="$cache/.new/$2.$$" status=0
     provide_archive
-    refresh_list "$1" || return 1
+    refresh_list "$1" || {
+        unreadable=yes
+        return 1
+    }
     rm -rf "$work"
     mkdir -p "$work"
     download_and_use "$@" || status=1
@@ -127,6 +133,8 @@ download_and_use() { # as install_from, with the folder $work
     local suite=$1 part=$2 package=$3 file=$4 version=${5:-} pin=${6:-} deb sum folder
     say "fetching $package ${version:-(newest)} of Debian $suite"
     if ! (cd "$work" && own_apt "$suite" apt-get -q download "$package${version:+=$version}" >download.log 2>&1); then
+        # Without the version, another suite is used at once. All else may be the network.
+        grep -q '^E: \(Version .* was not found\|Unable to locate package\)' "$work/download.log" || unreadable=yes
         say "cannot download it: $(grep -m1 '^E:' "$work/download.log" || tail -n1 "$work/download.log")"
         return 1
     fi
@@ -162,6 +170,8 @@ install() { # PART REFRESH
     # Whether a package had another hash than its pin. Then the newest version is not used either,
     # because it may be this package.
     rejected=no
+    # Whether the archive could not be read.
+    unreadable=no
     while read -r suite version pin; do
         [ -n "$suite" ] || continue
         key=${pin:0:16}
@@ -170,6 +180,7 @@ install() { # PART REFRESH
             return
         fi
         ! install_from "$suite" "$part" "$package" "$file" "$version" "$pin" || return 0
+        [ "$unreadable" = no ] || [ -z "${VIRTFLEET_FETCH_AGAIN:-}" ] || return 1
     done <<<"$(pinned "$part")"
     if [ "$rejected" = yes ]; then
         say "no newest version of $part is used, because a package does not have its pinned SHA-256"
@@ -210,7 +221,7 @@ fetch() {
     for part in "$@"; do
         if [ "$refresh" = yes ] || ! up_to_date "$part"; then
             if ! install "$part" "$refresh"; then
-                if ! cached "$part" >/dev/null; then
+                if [ -n "${VIRTFLEET_FETCH_AGAIN:-}" ] || ! cached "$part" >/dev/null; then
                     failed+=("$part")
                     continue
                 fi
@@ -233,17 +244,19 @@ path() {
 }
 
 versions() {
-    local part version suite state
+    local part version suite key all=()
     [ $# -gt 0 ] || mapfile -t all < <(list)
     for part in "${@:-${all[@]}}"; do
         lookup "$part" >/dev/null
         if ! cached "$part" >/dev/null; then
             printf '%s: missing\n' "$part"
-        elif ! read -r version suite state _ < <(record "$part"); then
+        elif ! read -r version suite _ < <(record "$part"); then
             printf '%s: unknown version, fetched by an earlier checkout\n' "$part"
+        elif key=$(basename "$(cached "$part")") && [[ "$(pinned "$part")" == *" $key"* ]]; then
+            printf '%s %s (%s, pinned)\n' "$part" "$version" "$suite"
         else
-            printf '%s %s (%s, %s)\n' "$part" "$version" "$suite" "${state/newest/not pinned}"
-            [ "$state" = pinned ] || not_pinned "$part" "$version" "$suite"
+            printf '%s %s (%s, not pinned)\n' "$part" "$version" "$suite"
+            not_pinned "$part" "$version" "$suite"
         fi
     done
 }
