@@ -58,7 +58,7 @@ udftools               command:mkudffs
 dnsmasq-base           command:dnsmasq
 isc-dhcp-client        command:dhclient
 unbound                command:unbound
-util-linux             command:mkfs.cramfs
+util-linux-extra       command:mkfs.cramfs
 '
 
 # A full disk fails tests with errors that do not name it, so it is checked first. Measured from
@@ -79,14 +79,60 @@ needed=18
 space "$build" "$needed" 'a run of the tests'
 [ -e "$cache/guests" ] || space "$cache" 7 'the cache of servers and images'
 
+# In CI, ends the set-up; elsewhere, only reports.
+short_of() { # MESSAGE
+    say "$1"
+    [ "${CI:-}" != true ] || exit 1
+}
+
+# Runs one step of the set-up and shows its progress. A step that fails runs again after a pause,
+# because most failures are network failures. After the last attempt, prints its last lines and the
+# consequence, and fails in CI.
+pauses=(5 30) failures=()
+step() { # CONSEQUENCE COMMAND…
+    local consequence=$1 attempt status
+    shift
+    for ((attempt = 0; attempt <= ${#pauses[@]}; attempt++)); do
+        if [ "$attempt" -gt 0 ]; then
+            say "failed with exit code $status: $*; trying again in ${pauses[attempt - 1]} seconds"
+            sleep "${pauses[attempt - 1]}"
+        fi
+        # parts.sh uses another suite only in the last attempt.
+        VIRTFLEET_FETCH_AGAIN=yes
+        [ "$attempt" -lt ${#pauses[@]} ] || VIRTFLEET_FETCH_AGAIN=
+        export VIRTFLEET_FETCH_AGAIN
+        status=0
+        : >"$log"
+        "$@" 2>&1 >/dev/null | tee -a "$log" >&2 || status=$?
+        [ "$status" != 0 ] || return 0
+    done
+    say "failed $attempt times, now with exit code $status: $*; its last lines:"
+    tail -n 20 "$log" | sed 's/^/setup:   /'
+    say "$consequence"
+    failures+=("$consequence")
+    [ "${CI:-}" != true ] || {
+        say "with CI=true, a failed step ends the set-up"
+        exit 1
+    }
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
 mapfile -t missing < <(missing_packages "$packages")
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing ${missing[*]}"
-        install_packages "${missing[@]}"
+        step "Debian packages are missing, and tests that need them are skipped" install_packages "${missing[@]}"
+        # apt-get can succeed without the file or command that tests use.
+        mapfile -t absent < <(missing_proofs "$packages")
+        if [ ${#absent[@]} -gt 0 ]; then
+            short_of "still missing after the installation: $(printf '%s, ' "${absent[@]}")which tests need"
+            failures+=("missing: ${absent[*]}")
+        fi
     else
         say "missing: ${missing[*]}; as root: apt-get install ${missing[*]}"
+        failures+=("missing: ${missing[*]}")
         [ "${CI:-}" != true ] || exit 1
     fi
 fi
@@ -96,25 +142,10 @@ command -v cargo >/dev/null || {
     exit 1
 }
 
-# Runs one step of the set-up and shows its progress. A failed step runs once more, because most
-# failures are network failures. If it fails again, prints its last lines and the consequence.
-step() { # CONSEQUENCE COMMAND…
-    local consequence=$1 attempt status
-    shift
-    for attempt in 1 2; do
-        : >"$log"
-        status=0
-        "$@" 2>&1 >/dev/null | tee -a "$log" >&2 || status=$?
-        [ "$status" != 0 ] || return 0
-        [ "$attempt" = 2 ] || say "failed with exit code $status: $*; trying once more"
-    done
-    say "failed twice, now with exit code $status: $*; its last lines:"
-    tail -n 20 "$log" | sed 's/^/setup:   /'
-    say "$consequence"
-    [ "${CI:-}" != true ] || exit 1
-}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# Otherwise a failure to fetch crates would look like a failed lint or build. If all crates are
+# there, the network is not used. tests/fuzz has its own lock file, but only `make fuzz` builds it.
+cargo fetch --locked --offline >/dev/null 2>&1 ||
+    step 'the crates could not be fetched: nothing can be built' cargo fetch --locked
 
 # The test runner. Every test needs it.
 step 'no test can run without the test runner' tests/parts/nextest.sh fetch
@@ -140,4 +171,10 @@ for suite in trixie bookworm; do
     step "tests with containers of $suite are skipped" tests/parts/machine-root.sh "$suite"
 done
 step 'tests with other owners of resolv.conf are skipped' tests/parts/owners-root.sh trixie
-say "ready"
+
+if [ ${#failures[@]} -gt 0 ]; then
+    say "ready, except:"
+    printf 'setup:   %s\n' "${failures[@]}"
+else
+    say "ready"
+fi
