@@ -154,10 +154,14 @@ step 'no test can run without the test runner' tests/parts/nextest.sh fetch
 for part in prometheus promtool node-exporter vmagent cloud-init etcd; do
     step "tests that need $part are skipped" tests/parts/parts.sh fetch "$part"
 done
-step 'tests with a real API server run on Kubernetes 1.20, and those with a scheduler or controller manager are skipped' \
-    tests/parts/kubernetes.sh fetch
-tests/parts/kubernetes.sh path >/dev/null 2>&1 ||
-    step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
+if [ "${CI:-}" = true ]; then
+    step 'the current Kubernetes is missing; in CI, 1.20 does not replace it' tests/parts/kubernetes.sh fetch
+else
+    step 'tests with a real API server run on Kubernetes 1.20 if it can be built, and those with a scheduler or controller manager are skipped' \
+        tests/parts/kubernetes.sh fetch
+    tests/parts/kubernetes.sh path >/dev/null 2>&1 ||
+        step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
+fi
 step "tests with KubeVirt's own objects are skipped" tests/parts/kubevirt.sh fetch
 
 # Real guests for tier 4.
