@@ -61,29 +61,63 @@ unbound                command:unbound
 util-linux-extra       command:mkfs.cramfs
 '
 
-# A full disk fails tests with errors that do not name it, so it is checked first. Measured from
-# empty folders: 3 GB of build files (15 GB with incremental builds, which are off in CI), 2 GB of
-# guests' disks while tests run, and 6 GB of servers and images in the cache.
-space() { # FOLDER NEEDED-GB PURPOSE
-    local folder=$1 needed=$2 purpose=$3 free
-    while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
-    free=$(($(df --output=avail --block-size=GB "$folder" | tail -n 1 | tr -dc 0-9)))
-    [ "$free" -lt "$needed" ] || return 0
-    say "$folder has $free GB left, and $purpose needs $needed GB: remove what you do not need there, and run this again"
-    [ "${CI:-}" != true ] || exit 1
-}
-build=target cache=${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet
-needed=18
-[ "${CI:-}" != true ] || needed=6
-[ ! -e "$build/debug" ] || needed=3
-space "$build" "$needed" 'a run of the tests'
-[ -e "$cache/guests" ] || space "$cache" 7 'the cache of servers and images'
-
-# In CI, ends the set-up; elsewhere, only reports.
+# A full disk or missing memory fails tests with errors that do not name it, so both are checked
+# first. What is not enough ends the set-up in CI; elsewhere it is only reported.
 short_of() { # MESSAGE
     say "$1"
     [ "${CI:-}" != true ] || exit 1
 }
+
+# Adds to what is needed on the filesystem of a folder. Several folders may share one filesystem.
+declare -A needed_on=() purpose_on=() folder_on=()
+need() { # FOLDER NEEDED-GB PURPOSE
+    local folder=$1 device
+    while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
+    device=$(stat -c %d "$folder")
+    needed_on[$device]=$((${needed_on[$device]:-0} + $2))
+    purpose_on[$device]+="${purpose_on[$device]:+, }$2 GB for $3 in $1"
+    folder_on[$device]=$folder
+}
+
+check_space() {
+    local device free
+    for device in "${!needed_on[@]}"; do
+        free=$(df --output=avail --block-size=GB "${folder_on[$device]}" | tail -n 1 | tr -dc 0-9)
+        [ "${free:-0}" -ge "${needed_on[$device]}" ] ||
+            short_of "the filesystem of ${folder_on[$device]} has ${free:-0} GB left, and a run needs ${needed_on[$device]} GB (${purpose_on[$device]}): remove what you do not need there, and run this again"
+    done
+}
+
+# A guest has 1 GiB, and a test of clusters up to three API servers of 480 MiB. The rest is for
+# compilers, linkers and the other tests.
+check_memory() {
+    local needed=6 available limit
+    available=$(awk '$1 == "MemAvailable:" { printf "%d", $2 * 1024 / 1e9 }' /proc/meminfo)
+    # The limit of a container, if there is one.
+    limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || true)
+    case $limit in
+    '' | *[!0-9]*) ;;
+    *) [ "$((limit / 1000000000))" -ge "$available" ] || available=$((limit / 1000000000)) ;;
+    esac
+    [ "$available" -ge "$needed" ] ||
+        short_of "$available GB of memory are available, and a run needs $needed GB: end what you do not need, and run this again"
+}
+
+# Measured from empty folders: 3 GB of build files (15 GB with incremental builds, which are off in
+# CI) and 6 GB of servers and images in the cache. A filled cache gets new images when their scripts
+# change. Guests' disks and the images of loop devices take 2 GB while tests run; they are sparse
+# files, and their use of space differs from run to run.
+build=${CARGO_TARGET_DIR:-$PWD/target} cache=${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet
+needed=16
+[ "${CI:-}" != true ] || needed=4
+[ ! -e "$build/debug" ] || needed=3
+need "$build" "$needed" 'build files'
+needed=7
+if [ -e "$cache/guests" ] && tests/parts/kubernetes.sh path >/dev/null 2>&1; then needed=3; fi
+need "$cache" "$needed" 'servers and images'
+need "${TMPDIR:-/tmp}" 6 "guests' disks and loop devices"
+check_space
+check_memory
 
 # Runs one step of the set-up and shows its progress. A step that fails runs again after a pause,
 # because most failures are network failures. After the last attempt, prints its last lines and the
