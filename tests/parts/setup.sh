@@ -184,8 +184,12 @@ cargo fetch --locked --offline >/dev/null 2>&1 ||
 # The test runner. Every test needs it.
 step 'no test can run without the test runner' tests/parts/nextest.sh fetch
 
+# Tools for real guests of tier 4. cloud-init of the parts needs its Python packages.
+step 'tests with real guests are skipped' tests/guests/host.sh
+
 # Real servers for tier 3.
-for part in prometheus promtool node-exporter vmagent cloud-init etcd; do
+mapfile -t parts < <(tests/parts/parts.sh list)
+for part in "${parts[@]}"; do
     step "tests that need $part are skipped" tests/parts/parts.sh fetch "$part"
 done
 if [ "${CI:-}" = true ]; then
@@ -199,7 +203,6 @@ fi
 step "tests with KubeVirt's own objects are skipped" tests/parts/kubevirt.sh fetch
 
 # Real guests for tier 4.
-step 'tests with real guests are skipped' tests/guests/host.sh
 for suite in trixie bookworm; do
     step "tests with guests of $suite are skipped" tests/guests/image.sh "$suite"
 done
@@ -210,6 +213,28 @@ for suite in trixie bookworm; do
 done
 step 'tests with other owners of resolv.conf are skipped' tests/parts/owners-root.sh trixie
 
+# Prints the version of each part, so that two runs can be compared.
+versions() {
+    local found suite
+    rustc --version || true
+    if found=$(tests/parts/nextest.sh path 2>/dev/null); then "$found/cargo-nextest" nextest --version | sed -n 1p; fi
+    if found=$(tests/parts/kubernetes.sh path 2>/dev/null); then
+        found=${found##*/}
+        printf 'kubernetes %s (recipe %s)\n' "${found%-*}" "${found##*-}"
+    elif found=$(tests/parts/kube-apiserver.sh path 2>/dev/null); then
+        found=${found##*/}
+        printf 'kube-apiserver %s (recipe %s)\n' "${found%-*}" "${found##*-}"
+    fi
+    if found=$(tests/parts/kubevirt.sh path 2>/dev/null); then printf 'kubevirt (recipe %s)\n' "${found##*/}"; fi
+    if command -v qemu-system-x86_64 >/dev/null; then qemu-system-x86_64 --version | sed -n 1p; fi
+    for suite in trixie bookworm; do
+        found=$(tests/guests/image.sh --path "$suite" 2>/dev/null) || continue
+        printf 'guest of %s: %s\n' "$suite" "$(sed -n 's/^KERNEL=/kernel /p; s/^CLOUD_INIT=/cloud-init /p' "$found/facts" | paste -sd ' ')"
+    done
+    # Last, with those that are not pinned on standard error.
+    tests/parts/parts.sh versions
+}
+versions | sed 's/^/setup: /'
 if [ ${#failures[@]} -gt 0 ]; then
     say "ready, except:"
     printf 'setup:   %s\n' "${failures[@]}"
