@@ -9,7 +9,8 @@ set -euo pipefail
 cd "$(dirname "$0")"
 . ../parts/debian.sh
 
-say() { printf 'setup: %s\n' "$*"; }
+# To standard error, which the set-up shows.
+say() { printf 'setup: %s\n' "$*" >&2; }
 
 # Debian package → a command or file that shows that it is installed.
 packages='
@@ -55,11 +56,14 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     exit 1
 fi
 export DEBIAN_FRONTEND=noninteractive
-# Waits if another installation is running.
-patient=(-o DPkg::Lock::Timeout=300)
 if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"
     install_packages "${missing[@]}"
+    mapfile -t absent < <(missing_proofs "$packages")
+    if [ ${#absent[@]} -gt 0 ]; then
+        say "still missing after the installation: ${absent[*]}"
+        exit 1
+    fi
 fi
 if [ "$qemu" = missing ]; then
     # bookworm's own QEMU is too old; its backports have a newer one. The machine's apt sources are
@@ -78,11 +82,11 @@ if [ "$qemu" = missing ]; then
     } >"$work/sources.list"
     [ "$suite" != bookworm ] || target=bookworm-backports
     mkdir -p "$work/lists/partial"
-    own_sources=("${patient[@]}" -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=-
-        -o "Dir::State::lists=$work/lists" -o APT::Sandbox::User= -o Acquire::Languages=none -o Acquire::Retries=3)
+    own_sources=("${patient_apt[@]}" -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=-
+        -o "Dir::State::lists=$work/lists" -o APT::Sandbox::User= -o Acquire::Languages=none)
     say "installing QEMU of $target"
-    apt-get -qq "${own_sources[@]}" update
-    apt-get -qq "${own_sources[@]}" install -y --no-install-recommends -t "$target" \
+    apt-get "${own_sources[@]}" update
+    apt-get "${own_sources[@]}" install -y --no-install-recommends -t "$target" \
         qemu-system-x86 qemu-system-common qemu-system-data qemu-utils seabios >/dev/null
     qemu_is_new_enough || {
         say "Debian $target has no QEMU 8.2 or newer; install one by hand"

@@ -46,8 +46,8 @@ fi
 mkdir -p "$cache"
 exec 9>"$cache/.lock"
 flock -n 9 || {
-    say "waiting for another checkout that makes images"
-    flock 9
+    say "waiting for another process that makes images or roots"
+    flock -w 1200 9 || die "another process has held $cache/.lock for 20 minutes"
 }
 if [ -e "$folder/facts" ]; then
     printf '%s\n' "$folder"

@@ -8,8 +8,8 @@
 #   kubevirt.sh fetch   fetch them unless they are in the cache (25 MB)
 #   kubevirt.sh path    print where they are, and fail if they are not there; no network
 #
-# Go's checksum database verifies the modules. For VIRTFLEET_PARTS, VIRTFLEET_DEBIAN_MIRROR and
-# GOPROXY see kubernetes.sh.
+# The file `pins` has the versions of the modules and their sums. For VIRTFLEET_PARTS,
+# VIRTFLEET_DEBIAN_MIRROR and GOPROXY see kubernetes.sh.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/debian.sh"
@@ -21,11 +21,6 @@ folder="$cache/kubevirt"
 # Not local to a function: the trap that removes it runs outside of functions.
 work="$cache/.new/kubevirt.$$"
 
-# Each module has the examples of its own release (HEAD). Some also have those of earlier releases
-# (release-1.N).
-releases='1.4 1.5 1.6 1.7 1.8 1.9'
-# The schemas of the oldest and the newest supported release.
-with_schemas='1.2 1.9'
 kinds='VirtualMachine VirtualMachineInstance VirtualMachineInstanceMigration'
 
 say() { printf 'kubevirt: %s\n' "$*" >&2; }
@@ -34,20 +29,39 @@ die() {
     exit 1
 }
 
-key() { sha256sum "$0" | cut -c1-12; }
+# Prints the rows of the modules: module, version, sum.
+pinned() { awk '$1 == "kubevirt" { print $3, $4, $6 }' "$here/pins"; }
+
+# Prints the pinned versions of a module.
+versions() { # MODULE
+    pinned | awk -v module="$1" '$1 == module { print $2 }'
+}
+
+key() { { cat "$0" && pinned; } | sha256sum | cut -c1-12; }
 
 current() { # prints the folder in the cache if it is there
     [ -d "$folder/current/schemas" ] || return 1
     readlink -f "$folder/current"
 }
 
-# Prints the folder of a module's files.
+release_of() { # VERSION: v1.9.0 is of release 1.9
+    local version=${1#v}
+    printf '%s\n' "${version%.*}"
+}
+
+# Prints the folder of a module's files, if their sum is the pinned one.
 module() { # MODULE@VERSION
-    local answer
+    local answer sum pin
     answer=$(cd "$work" && go mod download -json "$1" 2>&1) || {
         say "cannot download $1: $(sed -n 's/^\s*"Error": "\(.*\)".*/\1/p' <<<"$answer")"
         return 1
     }
+    sum=$(sed -n 's/^\s*"Sum": "\(.*\)".*/\1/p' <<<"$answer")
+    pin=$(pinned | awk -v module="${1%@*}" -v version="${1#*@}" '$1 == module && $2 == version { print $3 }')
+    if [ "$sum" != "$pin" ]; then
+        say "$1 has the sum $sum, but tests/parts/pins has ${pin:-none}; it is not used"
+        return 1
+    fi
     sed -n 's/^\s*"Dir": "\(.*\)".*/\1/p' <<<"$answer"
 }
 
@@ -74,26 +88,31 @@ schema() { # FILE KIND
 }
 
 build() {
-    local name release kind source new="$work/new"
+    local name version release kind source new="$work/new"
     name=$(key)
     if [ ! -d "$folder/$name" ]; then
         mkdir -p "$new" "$folder"
         trap 'chmod -R u+w "$work" 2>/dev/null; rm -rf "$work"' EXIT
         provide_go || return 1
         export GOPATH="$work/gopath" GOMODCACHE="$work/gopath/pkg/mod" GOCACHE="$work/gocache" GOFLAGS=-modcacherw GOWORK=off
-        for release in $releases; do
+        # Each module has the examples of its own release (HEAD). Some also have those of earlier
+        # releases (release-1.N).
+        for version in $(versions kubevirt.io/api); do
+            release=$(release_of "$version")
             say "fetching the examples of KubeVirt $release"
-            source=$(module "kubevirt.io/api@v$release.0") || return 1
+            source=$(module "kubevirt.io/api@$version") || return 1
             examples "$source" "$release" "$new/examples" || return 1
         done
-        for release in $with_schemas; do
+        # The oldest and the newest supported release.
+        for version in $(versions kubevirt.io/kubevirt); do
+            release=$(release_of "$version")
             say "fetching the schemas of KubeVirt $release"
-            source=$(module "kubevirt.io/kubevirt@v$release.0") || return 1
+            source=$(module "kubevirt.io/kubevirt@$version") || return 1
             mkdir -p "$new/schemas/$release"
             for kind in $kinds; do
                 schema "$source/pkg/virt-operator/resource/generate/components/validations_generated.go" "$kind" >"$new/schemas/$release/$kind.yaml"
                 grep -q '^openAPIV3Schema:' "$new/schemas/$release/$kind.yaml" || {
-                    say "kubevirt.io/kubevirt v$release.0 has no schema of $kind"
+                    say "kubevirt.io/kubevirt $version has no schema of $kind"
                     return 1
                 }
             done

@@ -58,35 +58,115 @@ udftools               command:mkudffs
 dnsmasq-base           command:dnsmasq
 isc-dhcp-client        command:dhclient
 unbound                command:unbound
-util-linux             command:mkfs.cramfs
+util-linux-extra       command:mkfs.cramfs
 '
 
-# A full disk fails tests with errors that do not name it, so it is checked first. Measured from
-# empty folders: 3 GB of build files (15 GB with incremental builds, which are off in CI), 2 GB of
-# guests' disks while tests run, and 6 GB of servers and images in the cache.
-space() { # FOLDER NEEDED-GB PURPOSE
-    local folder=$1 needed=$2 purpose=$3 free
-    while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
-    free=$(($(df --output=avail --block-size=GB "$folder" | tail -n 1 | tr -dc 0-9)))
-    [ "$free" -lt "$needed" ] || return 0
-    say "$folder has $free GB left, and $purpose needs $needed GB: remove what you do not need there, and run this again"
+# A full disk or missing memory fails tests with errors that do not name it, so both are checked
+# first. What is not enough ends the set-up in CI; elsewhere it is only reported.
+short_of() { # MESSAGE
+    say "$1"
     [ "${CI:-}" != true ] || exit 1
 }
-build=target cache=${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet
-needed=18
-[ "${CI:-}" != true ] || needed=6
+
+# Adds to what is needed on the filesystem of a folder. Several folders may share one filesystem.
+declare -A needed_on=() purpose_on=() folder_on=()
+need() { # FOLDER NEEDED-GB PURPOSE
+    local folder=$1 device
+    while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
+    device=$(stat -c %d "$folder")
+    needed_on[$device]=$((${needed_on[$device]:-0} + $2))
+    purpose_on[$device]+="${purpose_on[$device]:+, }$2 GB for $3 in $1"
+    folder_on[$device]=$folder
+}
+
+check_space() {
+    local device free
+    for device in "${!needed_on[@]}"; do
+        free=$(df --output=avail --block-size=GB "${folder_on[$device]}" | tail -n 1 | tr -dc 0-9)
+        [ "${free:-0}" -ge "${needed_on[$device]}" ] ||
+            short_of "the filesystem of ${folder_on[$device]} has ${free:-0} GB left, and a run needs ${needed_on[$device]} GB (${purpose_on[$device]}): remove what you do not need there, and run this again"
+    done
+}
+
+# A guest has 1 GiB, and a test of clusters up to three API servers of 480 MiB. The rest is for
+# compilers, linkers and the other tests.
+check_memory() {
+    local needed=6 available limit
+    available=$(awk '$1 == "MemAvailable:" { printf "%d", $2 * 1024 / 1e9 }' /proc/meminfo)
+    # The limit of a container, if there is one.
+    limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || true)
+    case $limit in
+    '' | *[!0-9]*) ;;
+    *) [ "$((limit / 1000000000))" -ge "$available" ] || available=$((limit / 1000000000)) ;;
+    esac
+    [ "$available" -ge "$needed" ] ||
+        short_of "$available GB of memory are available, and a run needs $needed GB: end what you do not need, and run this again"
+}
+
+# Measured from empty folders: 3 GB of build files (15 GB with incremental builds, which are off in
+# CI) and 6 GB of servers and images in the cache. A filled cache gets new images when their scripts
+# change. Guests' disks and the images of loop devices take 2 GB while tests run; they are sparse
+# files, and their use of space differs from run to run.
+build=${CARGO_TARGET_DIR:-$PWD/target} cache=${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet
+needed=16
+[ "${CI:-}" != true ] || needed=4
 [ ! -e "$build/debug" ] || needed=3
-space "$build" "$needed" 'a run of the tests'
-[ -e "$cache/guests" ] || space "$cache" 7 'the cache of servers and images'
+need "$build" "$needed" 'build files'
+needed=7
+if [ -e "$cache/guests" ] && tests/parts/kubernetes.sh path >/dev/null 2>&1; then needed=3; fi
+need "$cache" "$needed" 'servers and images'
+need "${TMPDIR:-/tmp}" 6 "guests' disks and loop devices"
+check_space
+check_memory
+
+# Runs one step of the set-up and shows its progress. A step that fails runs again after a pause,
+# because most failures are network failures. After the last attempt, prints its last lines and the
+# consequence, and fails in CI.
+pauses=(5 30) failures=()
+step() { # CONSEQUENCE COMMAND…
+    local consequence=$1 attempt status
+    shift
+    for ((attempt = 0; attempt <= ${#pauses[@]}; attempt++)); do
+        if [ "$attempt" -gt 0 ]; then
+            say "failed with exit code $status: $*; trying again in ${pauses[attempt - 1]} seconds"
+            sleep "${pauses[attempt - 1]}"
+        fi
+        # parts.sh uses another suite only in the last attempt.
+        VIRTFLEET_FETCH_AGAIN=yes
+        [ "$attempt" -lt ${#pauses[@]} ] || VIRTFLEET_FETCH_AGAIN=
+        export VIRTFLEET_FETCH_AGAIN
+        status=0
+        : >"$log"
+        "$@" 2>&1 >/dev/null | tee -a "$log" >&2 || status=$?
+        [ "$status" != 0 ] || return 0
+    done
+    say "failed $attempt times, now with exit code $status: $*; its last lines:"
+    tail -n 20 "$log" | sed 's/^/setup:   /'
+    say "$consequence"
+    failures+=("$consequence")
+    [ "${CI:-}" != true ] || {
+        say "with CI=true, a failed step ends the set-up"
+        exit 1
+    }
+}
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
 mapfile -t missing < <(missing_packages "$packages")
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
         say "installing ${missing[*]}"
-        install_packages "${missing[@]}"
+        step "Debian packages are missing, and tests that need them are skipped" install_packages "${missing[@]}"
+        # apt-get can succeed without the file or command that tests use.
+        mapfile -t absent < <(missing_proofs "$packages")
+        if [ ${#absent[@]} -gt 0 ]; then
+            short_of "still missing after the installation: $(printf '%s, ' "${absent[@]}")which tests need"
+            failures+=("missing: ${absent[*]}")
+        fi
     else
         say "missing: ${missing[*]}; as root: apt-get install ${missing[*]}"
+        failures+=("missing: ${missing[*]}")
         [ "${CI:-}" != true ] || exit 1
     fi
 fi
@@ -96,41 +176,33 @@ command -v cargo >/dev/null || {
     exit 1
 }
 
-# Runs one step of the set-up and shows its progress. A failed step runs once more, because most
-# failures are network failures. If it fails again, prints its last lines and the consequence.
-step() { # CONSEQUENCE COMMAND…
-    local consequence=$1 attempt status
-    shift
-    for attempt in 1 2; do
-        : >"$log"
-        status=0
-        "$@" 2>&1 >/dev/null | tee -a "$log" >&2 || status=$?
-        [ "$status" != 0 ] || return 0
-        [ "$attempt" = 2 ] || say "failed with exit code $status: $*; trying once more"
-    done
-    say "failed twice, now with exit code $status: $*; its last lines:"
-    tail -n 20 "$log" | sed 's/^/setup:   /'
-    say "$consequence"
-    [ "${CI:-}" != true ] || exit 1
-}
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+# Otherwise a failure to fetch crates would look like a failed lint or build. If all crates are
+# there, the network is not used. tests/fuzz has its own lock file, but only `make fuzz` builds it.
+cargo fetch --locked --offline >/dev/null 2>&1 ||
+    step 'the crates could not be fetched: nothing can be built' cargo fetch --locked
 
 # The test runner. Every test needs it.
 step 'no test can run without the test runner' tests/parts/nextest.sh fetch
 
+# Tools for real guests of tier 4. cloud-init of the parts needs its Python packages.
+step 'tests with real guests are skipped' tests/guests/host.sh
+
 # Real servers for tier 3.
-for part in prometheus promtool node-exporter vmagent cloud-init etcd; do
+mapfile -t parts < <(tests/parts/parts.sh list)
+for part in "${parts[@]}"; do
     step "tests that need $part are skipped" tests/parts/parts.sh fetch "$part"
 done
-step 'tests with a real API server run on Kubernetes 1.20, and those with a scheduler or controller manager are skipped' \
-    tests/parts/kubernetes.sh fetch
-tests/parts/kubernetes.sh path >/dev/null 2>&1 ||
-    step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
+if [ "${CI:-}" = true ]; then
+    step 'the current Kubernetes is missing; in CI, 1.20 does not replace it' tests/parts/kubernetes.sh fetch
+else
+    step 'tests with a real API server run on Kubernetes 1.20 if it can be built, and those with a scheduler or controller manager are skipped' \
+        tests/parts/kubernetes.sh fetch
+    tests/parts/kubernetes.sh path >/dev/null 2>&1 ||
+        step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
+fi
 step "tests with KubeVirt's own objects are skipped" tests/parts/kubevirt.sh fetch
 
 # Real guests for tier 4.
-step 'tests with real guests are skipped' tests/guests/host.sh
 for suite in trixie bookworm; do
     step "tests with guests of $suite are skipped" tests/guests/image.sh "$suite"
 done
@@ -140,4 +212,32 @@ for suite in trixie bookworm; do
     step "tests with containers of $suite are skipped" tests/parts/machine-root.sh "$suite"
 done
 step 'tests with other owners of resolv.conf are skipped' tests/parts/owners-root.sh trixie
-say "ready"
+
+# Prints the version of each part, so that two runs can be compared.
+versions() {
+    local found suite
+    rustc --version || true
+    if found=$(tests/parts/nextest.sh path 2>/dev/null); then "$found/cargo-nextest" nextest --version | sed -n 1p; fi
+    if found=$(tests/parts/kubernetes.sh path 2>/dev/null); then
+        found=${found##*/}
+        printf 'kubernetes %s (recipe %s)\n' "${found%-*}" "${found##*-}"
+    elif found=$(tests/parts/kube-apiserver.sh path 2>/dev/null); then
+        found=${found##*/}
+        printf 'kube-apiserver %s (recipe %s)\n' "${found%-*}" "${found##*-}"
+    fi
+    if found=$(tests/parts/kubevirt.sh path 2>/dev/null); then printf 'kubevirt (recipe %s)\n' "${found##*/}"; fi
+    if command -v qemu-system-x86_64 >/dev/null; then qemu-system-x86_64 --version | sed -n 1p; fi
+    for suite in trixie bookworm; do
+        found=$(tests/guests/image.sh --path "$suite" 2>/dev/null) || continue
+        printf 'guest of %s: %s\n' "$suite" "$(sed -n 's/^KERNEL=/kernel /p; s/^CLOUD_INIT=/cloud-init /p' "$found/facts" | paste -sd ' ')"
+    done
+    # Last, with those that are not pinned on standard error.
+    tests/parts/parts.sh versions
+}
+versions | sed 's/^/setup: /'
+if [ ${#failures[@]} -gt 0 ]; then
+    say "ready, except:"
+    printf 'setup:   %s\n' "${failures[@]}"
+else
+    say "ready"
+fi

@@ -52,7 +52,10 @@ unpacked_root() { # PREFIX WHAT-IT-HAS SCRIPT MAKERS -- [--cached] SUITE
     mkdir -p "$cache"
     # The lock of image.sh.
     exec 9>"$cache/.lock"
-    flock 9
+    flock -n 9 || {
+        printf 'machines: waiting for another process that makes images or roots\n' >&2
+        flock -w 1200 9 || die "another process has held $cache/.lock for 20 minutes"
+    }
     [ ! -d "$tree" ] || found "$tree"
     work=$(mktemp -d "$cache/.new.XXXXXX")
     trap 'rm -rf "$work"' EXIT

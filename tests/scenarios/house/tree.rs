@@ -143,6 +143,59 @@ fn programs_have_no_unit_tests() {
     );
 }
 
+/// `tests/parts/parts.sh` downloads the packages of its table in the versions of `tests/parts/pins`,
+/// and refuses other contents.
+#[test]
+fn every_downloaded_server_is_pinned() {
+    let read = |name: &str| fs::read_to_string(root().join("tests/parts").join(name)).unwrap();
+    let (pins, script) = (read("pins"), read("parts.sh"));
+    let rows: Vec<Vec<&str>> = pins
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let is_complete = |row: &Vec<&str>| match row[..] {
+        [_, "sid" | "trixie" | "cargo", _, _, _, hash] => hash.len() == 64 && hash.bytes().all(is_hex),
+        // A SHA-256 in base64, as in go.sum.
+        [_, "go", _, _, _, hash] => hash.len() == 47 && hash.starts_with("h1:") && hash.ends_with('='),
+        _ => false,
+    };
+    let wrong: Vec<_> = rows.iter().filter(|row| !is_complete(row)).collect();
+    assert!(
+        wrong.is_empty(),
+        "tests/parts/pins: not part, suite, package, version, architecture and hash: {wrong:?}"
+    );
+    // Several releases of a Go module are used.
+    let packages: Vec<_> = rows
+        .iter()
+        .filter(|row| row[1] != "go")
+        .map(|row| (&row[..3], row[4]))
+        .collect();
+    let distinct: BTreeSet<_> = packages.iter().collect();
+    assert_eq!(
+        distinct.len(),
+        packages.len(),
+        "tests/parts/pins has two versions of a package"
+    );
+
+    let table = script.split("\ntable='\n").nth(1).unwrap();
+    let table = table.split("\n'\n").next().unwrap();
+    let mut parts = 0;
+    for line in table.lines() {
+        let mut words = line.split_whitespace();
+        let (part, package) = (words.next().unwrap(), words.next().unwrap());
+        for suite in ["sid", "trixie"] {
+            assert!(
+                rows.iter().any(|row| row[..3] == [part, suite, package]),
+                "tests/parts/pins has no {package} of {suite} for {part}; tests/parts/parts.sh pin prints the row"
+            );
+        }
+        parts += 1;
+    }
+    assert!(parts >= 6, "{parts} parts in the table of tests/parts/parts.sh");
+}
+
 #[test]
 fn no_file_names_a_machine_it_was_made_on() {
     // Put together here, so that this file does not hold what it looks for.
