@@ -51,6 +51,7 @@ if [ "$verb" != check ]; then
     begin set-up
     tests/parts/setup.sh
 fi
+tests/parts/crates.sh restore
 
 # The same test runner on every machine. It is built into the cache if it is not installed.
 runner=$(tests/parts/nextest.sh fetch)
@@ -150,7 +151,7 @@ kubernetes() {
 # the build use one core, so it runs at the same time as the checks and the build of the tests, with
 # a higher priority (they run with nice).
 ship() {
-    make --silent static || return
+    tests/parts/agent.sh restore || make --silent static || return
     rm -rf target/deb
     # Without debhelper, the tests of the package are skipped, with a message.
     command -v dh >/dev/null || return 0
@@ -173,6 +174,7 @@ finish_shipping() {
     wait "$shipping" || status=$?
     shipping=
     cat "$work/ship"
+    [ "$status" != 0 ] || { tests/parts/crates.sh save && tests/parts/agent.sh save; }
     return "$status"
 }
 

@@ -19,6 +19,8 @@ iproute2               command:ip
 dpkg-dev               command:dpkg-source
 debhelper              command:dh
 lintian                command:lintian
+rpm                    command:rpm
+rpmlint                command:rpmlint
 systemd                command:systemd-analyze
 systemd-container      command:systemd-nspawn
 udev                   command:udevadm
@@ -52,18 +54,24 @@ ocfs2-tools            command:mkfs.ocfs2
 reiser4progs           command:mkfs.reiser4
 reiserfsprogs          command:mkfs.reiserfs
 sqlite3                command:sqlite3
+tmux                   command:tmux
 strace                 command:strace
 squashfs-tools         command:mksquashfs
+runc                   command:runc
 udftools               command:mkudffs
 dnsmasq-base           command:dnsmasq
 isc-dhcp-client        command:dhclient
 unbound                command:unbound
+chromium               command:chromium
+nginx-light            file:/usr/sbin/nginx
+nodejs                 command:node
+npm                    command:npm
 util-linux             command:mkfs.cramfs
 '
 
 # A full disk fails tests with errors that do not name it, so it is checked first. Measured from
 # empty folders: 3 GB of build files (15 GB with incremental builds, which are off in CI), 2 GB of
-# guests' disks while tests run, and 6 GB of servers and images in the cache.
+# guests' disks while tests run, and in the cache 6 GB of servers and images and 3 GB of crates.
 space() { # FOLDER NEEDED-GB PURPOSE
     local folder=$1 needed=$2 purpose=$3 free
     while [ ! -e "$folder" ]; do folder=$(dirname "$folder"); done
@@ -77,7 +85,7 @@ needed=18
 [ "${CI:-}" != true ] || needed=6
 [ ! -e "$build/debug" ] || needed=3
 space "$build" "$needed" 'a run of the tests'
-[ -e "$cache/guests" ] || space "$cache" 7 'the cache of servers and images'
+[ -e "$cache/guests" ] || space "$cache" 10 'the cache of servers, images and compiled crates'
 
 mapfile -t missing < <(missing_packages "$packages")
 
@@ -128,6 +136,11 @@ step 'tests with a real API server run on Kubernetes 1.20, and those with a sche
 tests/parts/kubernetes.sh path >/dev/null 2>&1 ||
     step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
 step "tests with KubeVirt's own objects are skipped" tests/parts/kubevirt.sh fetch
+step "tests with prometheus-operator's kinds are skipped" tests/parts/prometheus-operator.sh fetch
+step 'tests of the chart and of kustomize are skipped' tests/parts/helm.sh fetch
+step 'manifests are not checked against the schemas of the API server' tests/parts/kubeconform.sh fetch
+
+step 'tests of the web page in a browser are skipped' tests/parts/web.sh fetch
 
 # Real guests for tier 4.
 step 'tests with real guests are skipped' tests/guests/host.sh

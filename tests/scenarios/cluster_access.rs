@@ -62,18 +62,20 @@ fn a_token_reads_what_rbac_grants_tier3() {
     // A removed binding counts within the time for which rights are remembered.
     stage.unbind("team-a", "reader").unwrap();
     let removed = Instant::now();
+    let mut last_allowed = removed;
     wait::eventually(WAIT_TIMEOUT, "the binding is gone", || {
+        let sent = Instant::now();
         let (status, said) = api.text(Some(&reader), "/api/v1/vms")?;
+        if status == 200 {
+            last_allowed = sent;
+        }
         ensure!(status == 403, "{status}: {said}");
         Ok(())
     })
     .unwrap();
-    // The API server needs a moment itself.
-    assert!(
-        removed.elapsed() < CACHE + Duration::from_secs(5),
-        "{:?}",
-        removed.elapsed()
-    );
+    // The API server needs a moment itself. A slow answer does not count.
+    let counted = last_allowed.duration_since(removed);
+    assert!(counted < CACHE + Duration::from_secs(5), "{counted:?}");
 
     // Cluster-wide: everything, and a line in the audit log.
     let admin = stage.token("team-a", "admin", &[AUDIENCE]).unwrap();
@@ -120,7 +122,7 @@ fn a_token_that_is_not_for_the_collector_is_refused_tier3() {
         return;
     };
     let mut stage = AccessStage::new("").unwrap();
-    let status = |stage: &AccessStage, token: &str| stage.api.text(Some(token), "/").unwrap().0;
+    let status = |stage: &AccessStage, token: &str| stage.api.text(Some(token), "/api").unwrap().0;
     let good = stage.token("team-a", "reader", &[AUDIENCE]).unwrap();
     assert_eq!(status(&stage, &good), 200);
     let of_cluster = stage.token("team-a", "reader", &[]).unwrap();
@@ -154,7 +156,7 @@ fn a_token_that_is_not_for_the_collector_is_refused_tier3() {
     assert_eq!(status(&stage, &gone), 200);
     stage.infra.delete_service_account("team-a", "gone").unwrap();
     wait::eventually(WAIT_TIMEOUT, "its token is refused", || {
-        let (status, said) = stage.api.text(Some(&gone), "/")?;
+        let (status, said) = stage.api.text(Some(&gone), "/api")?;
         ensure!(status == 401, "{status}: {said}");
         Ok(())
     })

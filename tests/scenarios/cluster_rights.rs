@@ -5,33 +5,32 @@
     reason = "what fails here fails the test, with its message"
 )]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_collector_core::labels::guard;
 use virtfleet_tests::{
-    cluster::{self, ApiServer, Client, MERGE_PATCH, User, live, streamed_list},
+    cluster::{self, ApiServer, Client, MERGE_PATCH, STRATEGIC_PATCH, User, live, streamed_list},
+    install::shipped,
     parts, skip, wait,
 };
-use virtfleet_wire::layered::parse_yaml;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The objects of a shipped manifest.
-fn shipped(path: &str) -> Vec<Value> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/collector/kubernetes");
-    let text = fs::read_to_string(top.join(path)).unwrap();
-    let documents = parse_yaml(&text).unwrap();
-    documents
-        .iter()
-        .map(virtfleet_wire::layered::Node::to_json)
-        .collect()
+fn apply(server: &ApiServer, path: &str) {
+    for object in shipped(path).unwrap() {
+        server.apply(&object).unwrap();
+    }
 }
 
-fn apply(server: &ApiServer, path: &str) {
-    for object in shipped(path) {
-        server.apply(&object).unwrap();
+/// Applies the shipped rights on both sides, and waits until they are effective.
+fn grant_rights(infra: &ApiServer, tenant: &ApiServer) {
+    apply(infra, "infra/namespace.yaml");
+    apply(infra, "infra/rbac.yaml");
+    apply(tenant, "user-cluster/rbac.yaml");
+    for server in [infra, tenant] {
+        server.until_rights_apply().unwrap();
     }
 }
 
@@ -206,6 +205,70 @@ fn is_confined(tenant: &ApiServer, collector: &Client) {
         .unwrap()
         .ok()
         .unwrap();
+    conditions_are_confined(tenant, collector);
+}
+
+/// With the optional right, the collector can change conditions of its own and nothing else of a
+/// Node's status.
+fn conditions_are_confined(tenant: &ApiServer, collector: &Client) {
+    let status = format!("{NODE}/status");
+    let condition = |kind: &str| json!({ "type": kind, "status": "False", "reason": "r", "message": "m" });
+    let ours = json!({ "status": { "conditions": [condition("virtfleet.io/DisksReady")] } });
+    let patch = |body: &Value| collector.patch(&status, STRATEGIC_PATCH, body).unwrap();
+    assert_eq!(patch(&ours).code, 403, "the right is optional");
+    apply(tenant, "user-cluster/node-conditions.yaml");
+    wait::eventually(live::WAIT_TIMEOUT, "the right is effective", || {
+        let answer = collector.patch(&status, STRATEGIC_PATCH, &ours)?;
+        ensure!(answer.code == 200, "{}", answer.body);
+        Ok(())
+    })
+    .unwrap();
+    let address = json!({ "type": "InternalIP", "address": "10.9.9.9" });
+    let delete = |kind: &str| json!({ "$patch": "delete", "type": kind });
+    let denied = [
+        (
+            "no part of a Node's status",
+            json!({ "status": { "conditions": [condition("Ready")] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "conditions": [condition("example.com/X")] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "conditions": [delete("Ready")] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "addresses": [address] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "capacity": { "cpu": "64" } } }),
+        ),
+        (
+            "labels that Kubernetes reserves",
+            json!({ "metadata": { "labels": { "node-role.kubernetes.io/x": "" } } }),
+        ),
+        (
+            "no annotation but",
+            json!({ "metadata": { "annotations": { "other": "x" } } }),
+        ),
+    ];
+    for (why, body) in denied {
+        let answer = patch(&body);
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        assert_eq!(answer.code, 422, "{body}: {message}");
+        assert!(message.contains(why), "{body}: {message}");
+    }
+    let removed = json!({ "status": { "conditions": [delete("virtfleet.io/DisksReady")] } });
+    assert_eq!(patch(&removed).code, 200);
+    let node = tenant.admin().get(NODE).unwrap().ok().unwrap();
+    let conditions = node["status"]["conditions"].to_string();
+    assert!(
+        !conditions.contains("virtfleet.io/") && conditions.contains("Ready"),
+        "{conditions}"
+    );
 }
 
 /// Waits until an object of the infra cluster is as it should be.
@@ -218,7 +281,7 @@ fn kept(infra: &ApiServer, path: &str, ready: &dyn Fn(&Value) -> bool) -> Result
 }
 
 /// On the infra cluster no Secret but kubeconfigs, and those only as a list; no other Lease, no
-/// other address.
+/// other address, no list of volumes.
 fn reads_nothing_else(infra: &ApiServer, account: &User) {
     let on_infra = infra.client(account).unwrap();
     for path in [
@@ -226,6 +289,10 @@ fn reads_nothing_else(infra: &ApiServer, account: &User) {
         "/api/v1/namespaces/virtfleet-kubeconfigs/secrets/kubeconfig-blue",
         "/apis/coordination.k8s.io/v1/namespaces/virtfleet/leases/another",
         "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        // Volumes are read by name, never listed.
+        "/api/v1/persistentvolumeclaims",
+        "/api/v1/namespaces/tenant/persistentvolumeclaims",
+        "/apis/cdi.kubevirt.io/v1beta1/namespaces/tenant/datavolumes",
     ] {
         assert_eq!(on_infra.get(path).unwrap().code, 403, "{path}");
     }
@@ -241,9 +308,7 @@ fn shipped_rights_are_enough_tier3() {
     let root = folder.path();
     let (infra, tenant) = (live::infra(root).unwrap(), ApiServer::start(root).unwrap());
     infra.namespace("tenant").unwrap();
-    apply(&infra, "infra/namespace.yaml");
-    apply(&infra, "infra/rbac.yaml");
-    apply(&tenant, "user-cluster/rbac.yaml");
+    grant_rights(&infra, &tenant);
     let account = infra.service_account("virtfleet", "virtfleet-collector").unwrap();
     let theirs = tenant
         .service_account("virtfleet", "virtfleet-collector")
@@ -264,7 +329,7 @@ fn shipped_rights_are_enough_tier3() {
     let mut secret = live::secret("blue", &tenant.kubeconfig(&theirs));
     secret["metadata"]["namespace"] = "virtfleet-kubeconfigs".into();
     infra.apply(&secret).unwrap();
-    for policy in shipped("examples/labelpropagation.yaml") {
+    for policy in shipped("examples/labelpropagation.yaml").unwrap() {
         infra.apply(&policy).unwrap();
     }
 
@@ -300,7 +365,7 @@ fn shipped_rights_are_enough_tier3() {
         &format!("{ours}/namespaces/tenant/guesthealths/vm-1"),
         &|now| {
             let conditions = now["status"]["conditions"].to_string();
-            conditions.contains("LabelsTrue") && now["status"]["placement"]["infraNode"] == "host-2"
+            conditions.contains("LabelsInSync") && now["status"]["placement"]["infraNode"] == "host-2"
         },
     )
     .unwrap();
