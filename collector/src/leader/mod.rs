@@ -145,32 +145,53 @@ impl WriteAccess {
         self.leadership.clone()
     }
 
+    /// Waits until this process leads. False if it never will: there is no election any more.
+    ///
+    /// Not [`watch::Receiver::wait_for`] with [`WriteAccess::leads`]: that would lock the channel a
+    /// second time under the lock that `wait_for` holds, and an update between both blocks all
+    /// threads for good.
+    pub async fn until_leads(&self) -> bool {
+        let mut leadership = self.changes();
+        loop {
+            let held = *leadership.borrow_and_update();
+            if held.holds(now(), Duration::ZERO) {
+                return true;
+            }
+            if leadership.changed().await.is_err() {
+                return false;
+            }
+        }
+    }
+
+    /// Waits until this process does not lead any more, also if its term ends without a renewal.
+    pub async fn until_lost(&self) {
+        let mut leadership = self.changes();
+        loop {
+            let held = *leadership.borrow_and_update();
+            match held {
+                Leadership::Standby => return,
+                Leadership::Leader { until: None } => {
+                    if leadership.changed().await.is_err() {
+                        std::future::pending::<()>().await;
+                    }
+                }
+                // A renewal extends the term.
+                Leadership::Leader { until: Some(until) } => tokio::select! {
+                    biased;
+                    () = tokio::time::sleep_until(until.into()) => return,
+                    reported = leadership.changed() => if reported.is_err() { return },
+                },
+            }
+        }
+    }
+
     /// Runs `request` while this process leads, if it leads for at least `margin`. None if the
     /// request was not started or was cancelled.
     pub async fn within<T>(&self, margin: Duration, request: impl Future<Output = T>) -> Option<T> {
         let permit = self.permit(margin)?;
-        let mut leadership = self.changes();
-        // A renewal extends the term; only the loss of leadership cancels the request.
-        let lost = async {
-            loop {
-                let held = *leadership.borrow_and_update();
-                match held {
-                    Leadership::Standby => return,
-                    Leadership::Leader { until: None } => {
-                        if leadership.changed().await.is_err() {
-                            std::future::pending::<()>().await;
-                        }
-                    }
-                    Leadership::Leader { until: Some(until) } => tokio::select! {
-                        () = tokio::time::sleep_until(until.into()) => return,
-                        reported = leadership.changed() => if reported.is_err() { return },
-                    },
-                }
-            }
-        };
         let out = tokio::select! {
             biased;
-            () = lost => None,
+            () = self.until_lost() => None,
             out = request => Some(out),
         };
         drop(permit);
@@ -249,6 +270,7 @@ impl<S: LeaseStore> Candidate<S> {
                 pause = pause.min(until);
             }
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep_until(pause.into()) => self.publish(),
             }

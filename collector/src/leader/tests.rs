@@ -150,3 +150,61 @@ async fn the_lease_is_not_released_while_a_request_is_in_flight() {
 fn without_election_write_access_is_constant() {
     assert!(WriteAccess::fixed(true).leads() && !WriteAccess::fixed(false).leads());
 }
+
+#[tokio::test(start_paused = true)]
+async fn waits_end_with_the_lead_and_with_its_loss() {
+    let lease = SharedLease::default();
+    let (first, stop, _task) = start_candidate(&lease, "a");
+    assert!(first.until_leads().await);
+    let (second, ..) = start_candidate(&lease.another_connection(), "b");
+    let (began, waiting) = (now(), first.clone());
+    let lost = tokio::spawn(async move { waiting.until_lost().await });
+    seconds(60).await;
+    assert!(!lost.is_finished(), "renewals are no loss");
+    stop.cancel();
+    lost.await.unwrap();
+    assert!(second.until_leads().await && now() - began < Duration::from_secs(70));
+    assert!(!WriteAccess::fixed(false).until_leads().await);
+}
+
+/// Changes of the lead come at any moment, and each of them wakes all who wait for one. Eight tasks
+/// wait on two threads while a third one sends; a lock that is taken twice stops all of them at one
+/// of these changes.
+#[test]
+fn who_waits_for_the_lead_never_blocks_the_election() {
+    const CHANGES: usize = 20_000;
+    let (tell, leadership) = watch::channel(Leadership::Standby);
+    let write_access = WriteAccess {
+        leadership,
+        ..WriteAccess::fixed(false)
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap();
+    for _ in 0..8 {
+        let write_access = write_access.clone();
+        runtime.spawn(async move {
+            while write_access.until_leads().await {
+                write_access.until_lost().await;
+            }
+        });
+    }
+    let (done, ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for change in 0..CHANGES {
+            tell.send_replace(if change % 2 == 0 {
+                Leadership::Leader { until: None }
+            } else {
+                Leadership::Standby
+            });
+            std::thread::yield_now();
+        }
+        done.send(()).unwrap();
+    });
+    let ended = ended.recv_timeout(Duration::from_mins(1));
+    // Blocked threads would also block the end of the runtime.
+    runtime.shutdown_background();
+    assert!(ended.is_ok(), "the election is blocked");
+}

@@ -87,11 +87,7 @@ impl StatusPublisher {
         } = &self.sources;
         let (mut reached, mut revisions, mut labels) =
             (tenants.changes(), fleet.revisions(), statuses.changes());
-        let mut leadership = self.write_access.changes();
-        loop {
-            if leadership.wait_for(|_| self.write_access.leads()).await.is_err() {
-                return;
-            }
+        while self.write_access.until_leads().await {
             let published = tokio::try_join!(
                 published::<UserCluster, _>(&self.client),
                 published::<LabelPropagation, _>(&self.client)
@@ -129,8 +125,7 @@ impl StatusPublisher {
                     Ok(()) = revisions.changed() => {}
                     Ok(()) = labels.changed() => {}
                     // Renewals of the Lease cause no work; its loss does.
-                    Ok(_) = leadership.wait_for(|_| !self.write_access.leads()) => {}
-                    else => return,
+                    () = self.write_access.until_lost() => {}
                 }
             }
         }

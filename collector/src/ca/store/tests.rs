@@ -225,12 +225,22 @@ async fn updates_are_stored_and_followed() {
         .update(NOW, |now| now.rotate(RootKind::Clients, NOW))
         .await
         .unwrap();
-    soon(seen.wait_for(|now| now.is_same(&rotated))).await;
+    soon(seen_as(&mut seen, |now| now.is_same(&rotated))).await;
     // What an admin edits by hand.
     std::fs::write(root.path().join("ca/deny"), "0a1b # worker-3\n").unwrap();
-    soon(seen.wait_for(|now| now.denied() == 1)).await;
+    soon(seen_as(&mut seen, |now| now.denied() == 1)).await;
     stop.cancel();
     task.await.unwrap();
+}
+
+async fn seen_as(
+    seen: &mut watch::Receiver<Arc<Authorities>>,
+    is_so: impl Fn(&Authorities) -> bool,
+) -> Result<(), watch::error::RecvError> {
+    while !is_so(&seen.borrow_and_update()) {
+        seen.changed().await?;
+    }
+    Ok(())
 }
 
 async fn soon<T, E: std::fmt::Debug>(future: impl Future<Output = Result<T, E>>) -> T {

@@ -65,7 +65,11 @@ impl Followed {
     }
 
     async fn until_problems(&mut self, what: &str, are_so: impl Fn(&[Finding]) -> bool) {
-        let wait = self.problems.wait_for(|found| are_so(found));
+        let wait = async {
+            while !are_so(&self.problems.borrow_and_update()) {
+                self.problems.changed().await.unwrap();
+            }
+        };
         let waited = tokio::time::timeout(Duration::from_secs(10), wait).await.is_ok();
         assert!(waited, "not within 10 s: {what}: {:?}", self.problems.borrow());
     }
