@@ -13,6 +13,8 @@ mod docs;
 mod graph;
 #[path = "house/licence.rs"]
 mod licence;
+#[path = "house/links.rs"]
+mod links;
 #[path = "house/modules.rs"]
 mod modules;
 #[path = "house/rules.rs"]

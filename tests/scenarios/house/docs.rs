@@ -23,7 +23,7 @@ struct Code {
 }
 
 /// README.md and the pages below docs/.
-fn pages() -> Vec<(String, String)> {
+pub(crate) fn pages() -> Vec<(String, String)> {
     let markdown = tree::files().into_iter().filter(|path| {
         path == "README.md"
             || path.starts_with("docs/") && Path::new(path).extension().is_some_and(|end| end == "md")
