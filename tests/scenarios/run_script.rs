@@ -120,6 +120,7 @@ impl Project {
             .arg("test")
             .env("STANDIN", own.join("standin"))
             .env("XDG_CACHE_HOME", own.join("cache"))
+            .env("TMPDIR", own)
             .env("PATH", format!("{}:{path}", own.join("standin/bin").display())))
     }
 
