@@ -211,6 +211,13 @@ fn audit_has_lines(guarded: &Guarded) {
     );
 }
 
+/// Replaces the file of tokens in one step: an empty one would revoke all.
+fn write_tokens(guarded: &Guarded, text: &str) {
+    let new = guarded.folder.join("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, guarded.folder.join("tokens")).unwrap();
+}
+
 #[test]
 fn credentials_of_each_kind_are_checked() {
     let guarded = Guarded::new("certificates: [{ name: tenant.test, scope: [\"namespace:cluster-a\"] }]");
@@ -265,14 +272,14 @@ fn credentials_of_each_kind_are_checked() {
         ctl(&["vm", &format!("cluster-b/{}", guarded.stage.plan.guests[1].name)]).0,
         4
     );
-    fs::write(folder.join("tokens"), access::token_line(ADMIN, "admin,all")).unwrap();
+    write_tokens(&guarded, &access::token_line(ADMIN, "admin,all"));
     wait::eventually(STAGE_TIMEOUT, "the token is revoked", || {
         let (code, said) = ctl(&["vms"]);
         ensure!(code == 1 && said.contains("the token is unknown"), "{said}");
         Ok(())
     })
     .unwrap();
-    fs::write(folder.join("tokens"), "not a line of the file\n").unwrap();
+    write_tokens(&guarded, "not a line of the file\n");
     wait::eventually(STAGE_TIMEOUT, "the broken file is reported", || {
         api.text(Some(ADMIN), "/api/v1/vms")?;
         ensure!(

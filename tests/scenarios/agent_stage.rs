@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{
+    cell::Cell,
     fs,
     net::{TcpListener, TcpStream},
     path::PathBuf,
@@ -39,6 +40,8 @@ pub(crate) struct AgentStage {
     pub(crate) home: AgentHome,
     /// Where a collector would accept connections of agents.
     pub(crate) ingest: TcpListener,
+    /// Number of connections of the agent that were taken.
+    taken: Cell<u64>,
 }
 
 impl AgentStage {
@@ -50,6 +53,7 @@ impl AgentStage {
             agents: Authority::new("agents").unwrap(),
             home: AgentHome::new(folder.path(), ports::free().unwrap(), UUID).unwrap(),
             ingest: TcpListener::bind("127.0.0.1:0").unwrap(),
+            taken: Cell::new(0),
             folder,
         };
         stage.ingest.set_nonblocking(true).unwrap();
@@ -135,8 +139,19 @@ impl AgentStage {
 
     /// The next connection of the agent.
     pub(crate) fn accept(&self) -> TcpStream {
-        let accept = || Ok(self.ingest.accept()?.0);
-        wait::eventually(SOON, "a connection of the agent", accept).unwrap()
+        wait::eventually(SOON, "a connection of the agent", || self.take()).unwrap()
+    }
+
+    /// A connection of the agent that is there.
+    fn take(&self) -> Result<TcpStream> {
+        let (stream, _) = self.ingest.accept()?;
+        self.taken.set(self.taken.get() + 1);
+        Ok(stream)
+    }
+
+    /// How many connections of the agent were taken, also those that it had given up.
+    pub(crate) fn taken(&self) -> u64 {
+        self.taken.get()
     }
 
     /// No connection of the agent is there.
@@ -147,15 +162,24 @@ impl AgentStage {
         }
     }
 
-    /// The next connection of the agent, as a collector that accepts any certificate.
+    /// The next living connection of the agent, as a collector that accepts any certificate.
     pub(crate) fn push(&self) -> EnrolmentClient {
-        EnrolmentClient::over(self.accept(), &self.collector(), SOON).unwrap()
+        let collector = self.collector();
+        self.over_next(|stream| EnrolmentClient::over(stream, &collector, SOON))
     }
 
-    /// The next connection of the agent, as a collector that verifies the agent's certificate.
+    /// The next living connection of the agent, as a collector that verifies the agent's
+    /// certificate.
     pub(crate) fn strict_push(&self) -> Client {
         let config = self.agents.client_config(&self.collector()).unwrap();
-        Client::over(self.accept(), config, SOON).unwrap()
+        self.over_next(|stream| Client::over(stream, config.clone(), SOON))
+    }
+
+    /// What `connect` makes of the next connection of the agent. While a test looks elsewhere, the
+    /// agent gives up connections that were not accepted: these are passed over.
+    fn over_next<T>(&self, connect: impl Fn(TcpStream) -> Result<T>) -> T {
+        let next = || connect(self.take()?);
+        wait::eventually(SOON, "a connection of the agent", next).unwrap()
     }
 
     /// Enrols the agent with this identity.

@@ -156,7 +156,10 @@ fn tier3_a_restart_keeps_address_and_data_and_forgets_history() {
     assert!(ports::answers(address), "the kernel still accepts");
     server.resume().unwrap();
     let client = server.admin().clone();
-    client.get("/readyz").unwrap().ok().unwrap();
+    eventually(SERVER_TIMEOUT, "it is ready again", || {
+        client.get("/readyz")?.ok().map(drop)
+    })
+    .unwrap();
     server.stop();
     client.get("/readyz").expect_err("the API server is stopped");
     server.start_again().unwrap();

@@ -62,18 +62,20 @@ fn a_token_reads_what_rbac_grants_tier3() {
     // A removed binding counts within the time for which rights are remembered.
     stage.unbind("team-a", "reader").unwrap();
     let removed = Instant::now();
+    let mut last_allowed = removed;
     wait::eventually(WAIT_TIMEOUT, "the binding is gone", || {
+        let sent = Instant::now();
         let (status, said) = api.text(Some(&reader), "/api/v1/vms")?;
+        if status == 200 {
+            last_allowed = sent;
+        }
         ensure!(status == 403, "{status}: {said}");
         Ok(())
     })
     .unwrap();
-    // The API server needs a moment itself.
-    assert!(
-        removed.elapsed() < CACHE + Duration::from_secs(5),
-        "{:?}",
-        removed.elapsed()
-    );
+    // The API server needs a moment itself. A slow answer does not count.
+    let counted = last_allowed.duration_since(removed);
+    assert!(counted < CACHE + Duration::from_secs(5), "{counted:?}");
 
     // Cluster-wide: everything, and a line in the audit log.
     let admin = stage.token("team-a", "admin", &[AUDIENCE]).unwrap();

@@ -29,6 +29,7 @@ fn infra(root: &Path) -> (ApiServer, User) {
             infra.apply(&object).unwrap();
         }
     }
+    infra.until_rights_apply().unwrap();
     let account = infra.service_account("virtfleet", "virtfleet-collector").unwrap();
     (infra, account)
 }
@@ -78,6 +79,44 @@ fn until_roots(collectors: &[live::Collector], expected: &[&str]) -> Vec<String>
     .unwrap()
 }
 
+/// Rotates with the collector that leads; returns what it prints. A busy machine may change the
+/// leader.
+fn rotate(collectors: &[live::Collector], root: &str) -> String {
+    wait::eventually(WAIT_TIMEOUT, "the leader rotates", || {
+        let leader = collectors.iter().find(|one| one.leads().unwrap_or(false));
+        leader.context("no leader")?.ctl(&["ca", "rotate", root])
+    })
+    .unwrap()
+}
+
+fn a_standby_names_the_leader(collectors: &[live::Collector]) {
+    wait::eventually(WAIT_TIMEOUT, "a standby names the leader", || {
+        let leads = collectors.iter().map(live::Collector::leads);
+        let leads = leads.collect::<Result<Vec<_>>>()?;
+        let standby = leads.iter().position(|leads| !leads).context("no standby")?;
+        let error = collectors[standby]
+            .ctl(&["ca", "rotate", "clients"])
+            .err()
+            .context("rotated")?;
+        ensure!(
+            format!("{error:#}").contains("this collector is a standby"),
+            "{error:#}"
+        );
+        Ok(())
+    })
+    .unwrap();
+}
+
+/// Waits until the collector refuses to rotate the agents' root for this reason.
+fn until_refuses(collector: &live::Collector, reason: &str) {
+    wait::eventually(WAIT_TIMEOUT, reason, || {
+        let error = collector.ctl(&["ca", "rotate", "agents"]).unwrap_err();
+        ensure!(format!("{error:#}").contains(reason), "{error:#}");
+        Ok(())
+    })
+    .unwrap();
+}
+
 fn refused(server: &ApiServer) -> Vec<String> {
     let entries = server.audit().unwrap().into_iter();
     entries
@@ -112,22 +151,9 @@ fn collectors_share_and_rotate_one_authority_tier3() {
     })
     .unwrap();
     let before = data();
-    let standby = collectors.iter().find(|one| !one.leads().unwrap()).unwrap();
-    wait::eventually(WAIT_TIMEOUT, "the standby names the leader", || {
-        let error = standby
-            .ctl(&["ca", "rotate", "clients"])
-            .err()
-            .context("rotated")?;
-        ensure!(
-            format!("{error:#}").contains("this collector is a standby"),
-            "{error:#}"
-        );
-        Ok(())
-    })
-    .unwrap();
+    a_standby_names_the_leader(&collectors);
     assert_eq!(data(), before);
-    let leader = collectors.iter().find(|one| one.leads().unwrap()).unwrap();
-    let shown = leader.ctl(&["ca", "rotate", "clients"]).unwrap();
+    let shown = rotate(&collectors, "clients");
     assert!(
         shown.contains("cross-signed") && !shown.contains("PRIVATE"),
         "{shown}"
@@ -165,13 +191,11 @@ fn collectors_share_and_rotate_one_authority_tier3() {
         Ok(())
     })
     .unwrap();
-    let leader = collectors.iter().find(|one| one.leads().unwrap()).unwrap();
-    leader.ctl(&["ca", "rotate", "agents"]).unwrap();
-    assert_eq!(
-        leader.json("/api/v1/ca").unwrap()["deniedSerials"],
-        1,
-        "a rotation keeps it"
-    );
+    rotate(&collectors, "agents");
+    for collector in &collectors {
+        let status = collector.json("/api/v1/ca").unwrap();
+        assert_eq!(status["deniedSerials"], 1, "a rotation keeps it");
+    }
 
     // A restart reads the same.
     let before = until_roots(
@@ -187,13 +211,17 @@ fn collectors_share_and_rotate_one_authority_tier3() {
     drop(collectors);
     let again = start("d");
     again.until_ready().unwrap();
-    assert_eq!(roots(&again).unwrap(), before);
+    wait::eventually(WAIT_TIMEOUT, "a restart reads the same", || {
+        let now = roots(&again)?;
+        ensure!(now == before, "{now:?} instead of {before:?}");
+        Ok(())
+    })
+    .unwrap();
 
     // The Secret is deleted: the authority in use stays, and no other one replaces it.
     infra.admin().delete(SECRET).unwrap().ok().unwrap();
     again.until_leads().unwrap();
-    let error = again.ctl(&["ca", "rotate", "agents"]).unwrap_err();
-    assert!(format!("{error:#}").contains("has no authority"), "{error:#}");
+    until_refuses(&again, "has no authority");
     assert_eq!(infra.admin().get(SECRET).unwrap().code, 404);
     assert_eq!(roots(&again).unwrap(), before);
     assert_eq!(refused(&infra), Vec::<String>::new());
@@ -225,6 +253,7 @@ fn roots_of_cert_manager_are_followed_and_never_written_tier3() {
     infra
         .grant("cert-manager", &account, Some("virtfleet"), &rules)
         .unwrap();
+    infra.until_rights_apply().unwrap();
     let with = ", agentsSecret: agents-ca, clientsSecret: clients-ca";
     let collectors = [collector(root, "a", &infra.kubeconfig(&account), with)];
     let kinds = ["agents signs", "clients signs"];
@@ -232,10 +261,9 @@ fn roots_of_cert_manager_are_followed_and_never_written_tier3() {
     let status = collectors[0].json("/api/v1/ca").unwrap();
     assert_eq!(status["roots"][0]["managedBy"], "the Secret virtfleet/agents-ca");
     collectors[0].until_leads().unwrap();
-    let error = collectors[0].ctl(&["ca", "rotate", "agents"]).unwrap_err();
-    assert!(
-        format!("{error:#}").contains("managed by the Secret virtfleet/agents-ca; rotate it there"),
-        "{error:#}"
+    until_refuses(
+        &collectors[0],
+        "managed by the Secret virtfleet/agents-ca; rotate it there",
     );
     infra.apply(&secret("agents-ca", &authority("agents 2"))).unwrap();
     wait::eventually(WAIT_TIMEOUT, "the renewed root is used", || {

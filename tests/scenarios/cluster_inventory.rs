@@ -3,10 +3,12 @@
 //! removes nothing.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
+mod clusters;
 mod flood;
 
-use std::{fs, net::TcpListener, path::Path, time::Instant};
+use std::{fs, path::Path, time::Instant};
 
+use anyhow::{Result, ensure};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use virtfleet_tests::{
@@ -16,6 +18,10 @@ use virtfleet_tests::{
         scene,
     },
     parts, skip, wait,
+};
+
+use self::clusters::{
+    black_hole, is_pending_by_its_label, node_of, one_is_ready_and_one_is_dead, until_nodes, until_state,
 };
 
 fn running(name: &str, host: &str) -> cluster::Object {
@@ -71,6 +77,16 @@ fn said(collector: &Collector) -> Value {
         all[path] = list["items"].take();
     }
     all
+}
+
+/// Waits until a page of metrics holds what `what` says.
+fn until_page(what: &str, read: impl Fn() -> Result<String>, holds: impl Fn(&str) -> bool) {
+    wait::eventually(WAIT_TIMEOUT, what, || {
+        let page = read()?;
+        ensure!(holds(&page), "{page}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 #[test]
@@ -148,13 +164,18 @@ fn folder_and_live_cluster_say_the_same_tier3() {
     assert_eq!(expected["vms"].as_array().unwrap().len(), 3, "{expected:#}");
     wait::eventually(WAIT_TIMEOUT, "both say the same", || {
         let now = said(&live);
-        anyhow::ensure!(now == expected, "{now:#}\nand the folder\n{expected:#}");
+        ensure!(now == expected, "{now:#}\nand the folder\n{expected:#}");
         Ok(())
     })
     .unwrap();
     for collector in [&live, &by_folder] {
         let vm = |name: &str| collector.json(&format!("/api/v1/vms/vms/{name}")).unwrap();
-        assert_eq!(vm("vm-1")["agent"]["address"], "127.0.0.77:10911");
+        wait::eventually(WAIT_TIMEOUT, "the address of the pod", || {
+            let agent = vm("vm-1")["agent"].clone();
+            ensure!(agent["address"] == "127.0.0.77:10911", "{agent:#}");
+            Ok(())
+        })
+        .unwrap();
         let alone = vm("vm-2");
         assert_eq!(
             alone["agent"]["address"],
@@ -162,12 +183,11 @@ fn folder_and_live_cluster_say_the_same_tier3() {
             "an address reported by the guest agent is dialled: {alone:#}"
         );
     }
-    let metrics = live.metrics().unwrap();
     for line in [
         "virtfleet_collector_watch_synced{kind=\"VirtualMachineInstance\",cluster=\"\"} 1",
         "virtfleet_collector_watch_objects{kind=\"Node\",cluster=\"prod\"} 2",
     ] {
-        assert!(metrics.contains(line), "{line} is missing in {metrics}");
+        until_page(line, || live.metrics(), |page| page.contains(line));
     }
 }
 
@@ -230,7 +250,7 @@ fn what_happens_is_seen_and_a_restart_removes_nothing_tier3() {
     infra.etcd_compact().unwrap();
     wait::eventually(WAIT_TIMEOUT, "no watch fails", || {
         assert_eq!(collector.vms().unwrap(), all, "nothing was deleted");
-        anyhow::ensure!(collector.finding("inventory-watch-failing", "").is_err());
+        ensure!(collector.finding("inventory-watch-failing", "").is_err());
         Ok(())
     })
     .unwrap();
@@ -294,7 +314,7 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
     wait::eventually(WAIT_TIMEOUT, "only the forbidden namespace is waited for", || {
         let waits = collector.waits_for()?;
         let forbidden = "virtualmachineinstances.kubevirt.io in namespace more";
-        anyhow::ensure!(
+        ensure!(
             waits.contains(forbidden) && !waits.contains("in namespace vms"),
             "{waits}"
         );
@@ -311,12 +331,15 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
         .until_finding("user-cluster-unwatched", "elsewhere")
         .unwrap();
     assert!(found.contains("inventory.cluster.namespaces"), "{found}");
-    let elsewhere = collector.cluster("elsewhere").unwrap();
-    let message = elsewhere["message"].as_str().unwrap();
-    assert!(
-        message.contains("none of its VMs is in the inventory"),
-        "{message}"
-    );
+    wait::eventually(WAIT_TIMEOUT, "the cluster says it, too", || {
+        let message = collector.cluster("elsewhere")?["message"].to_string();
+        ensure!(
+            message.contains("none of its VMs is in the inventory"),
+            "{message}"
+        );
+        Ok(())
+    })
+    .unwrap();
 
     infra
         .grant("kubevirt", &user, Some("more"), &reads("kubevirt.io", &kinds))
@@ -326,63 +349,8 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
     collector.until_finding("policy-selects-nothing", "idle").unwrap();
     // Migrations stay forbidden, which is said and holds nothing up.
     collector
-        .finding("inventory-kind-absent", "virtualmachineinstancemigrations")
+        .until_finding("inventory-kind-absent", "virtualmachineinstancemigrations")
         .unwrap();
-}
-
-/// A server that takes connections and never says a word.
-fn black_hole() -> (TcpListener, String) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("https://{}", listener.local_addr().unwrap());
-    (listener, url)
-}
-
-fn node_of(tenant: &ApiServer, name: &str) {
-    let node = cluster::user_node(name, &format!("kubevirt://{name}"), &[], &[]);
-    tenant.apply(&node).unwrap();
-}
-
-fn until_nodes(collector: &Collector, cluster: &str, nodes: usize) {
-    collector.until_cluster(cluster, "nodes", &json!(nodes)).unwrap();
-}
-
-fn until_state(collector: &Collector, cluster: &str, state: &str) -> Value {
-    collector.until_cluster(cluster, "state", &json!(state)).unwrap()
-}
-
-/// A VM has the label of the cluster `prod`, and the UserCluster `prod` does not exist.
-fn is_pending_by_its_label(collector: &Collector) {
-    let prod = collector.until_cluster("prod", "known", &json!(false)).unwrap();
-    assert_eq!(
-        (&prod["state"], &prod["namespace"], &prod["vms"]),
-        (&json!("Pending"), &json!("vms"), &json!(1))
-    );
-    let table = collector.ctl(&["clusters"]).unwrap();
-    let row = table.lines().find(|line| line.starts_with("prod ")).unwrap();
-    let words: Vec<_> = row.split_whitespace().collect();
-    assert_eq!(words[..4], ["prod", "vms", "Pending", "1"], "{table}");
-    let found = collector.finding("tenant-pending", "vms/vm-1").unwrap();
-    assert!(found.contains("create a UserCluster named prod with"), "{found}");
-    // A label assigns nothing.
-    let vm = collector.json("/api/v1/vms/vms/vm-1").unwrap();
-    assert!(vm["cluster"].is_null(), "{vm:#}");
-    let page = collector.fleet_metrics().unwrap();
-    assert!(
-        page.contains("virtfleet_vm_placement_info{cluster=\"\",namespace=\"vms\",name=\"vm-1\""),
-        "{page}"
-    );
-    assert!(!page.contains("cluster=\"prod\""), "{page}");
-}
-
-fn one_is_ready_and_one_is_dead(collector: &Collector) {
-    let prod = until_state(collector, "prod", "Ready");
-    assert_eq!((&prod["vms"], &prod["message"]), (&json!(1), &Value::Null));
-    until_state(collector, "dead", "Unreachable");
-    let table = collector.ctl(&["clusters", "-o", "wide"]).unwrap();
-    for (name, state) in [("prod ", " Ready "), ("dead ", " Unreachable ")] {
-        let mut rows = table.lines().filter(|line| line.starts_with(name));
-        assert!(rows.any(|row| row.contains(state)), "{table}");
-    }
 }
 
 #[test]
@@ -459,7 +427,7 @@ fn user_clusters_come_go_and_die_alone_tier3() {
         .unwrap();
     until_nodes(&collector, "prod", 2);
     wait::eventually(WAIT_TIMEOUT, "prod is reached", || {
-        anyhow::ensure!(collector.finding("user-cluster-unreachable", "prod").is_err());
+        ensure!(collector.finding("user-cluster-unreachable", "prod").is_err());
         Ok(())
     })
     .unwrap();
@@ -490,9 +458,9 @@ fn user_clusters_come_go_and_die_alone_tier3() {
     infra.remove(&vmi).unwrap();
     wait::eventually(WAIT_TIMEOUT, "prod is gone", || {
         let list = collector.json("/api/v1/clusters")?;
-        anyhow::ensure!(!list.to_string().contains("prod"), "{list:#}");
-        anyhow::ensure!(collector.finding("user-cluster-missing", "prod").is_err());
-        anyhow::ensure!(!collector.metrics()?.contains("cluster=\"prod\""));
+        ensure!(!list.to_string().contains("prod"), "{list:#}");
+        ensure!(collector.finding("user-cluster-missing", "prod").is_err());
+        ensure!(!collector.metrics()?.contains("cluster=\"prod\""));
         Ok(())
     })
     .unwrap();

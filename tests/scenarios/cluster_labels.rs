@@ -44,7 +44,13 @@ fn the_life_of_a_vm_tier3() {
     let moved = json!({ "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "endTimestamp": "2026-01-01T00:01:09Z" });
     stage.infra.apply(&at("host-2").migration_state(moved)).unwrap();
     stage.until_label("vm-1", "rack", Some("rack-2")).unwrap();
-    let patches = stage.patches(mark).unwrap();
+    // A label is visible before its patch is in the audit log.
+    let patches = wait::eventually(WAIT_TIMEOUT, "the patch is logged", || {
+        let patches = stage.patches(mark)?;
+        ensure!(!patches.is_empty(), "none");
+        Ok(patches)
+    });
+    let patches = patches.unwrap();
     assert_eq!(patches.len(), 1, "{patches:?}");
     let sent = &patches[0].request;
     assert!(
@@ -127,8 +133,11 @@ fn the_life_of_a_vm_tier3() {
 
 /// The verdict changes at once, and an Event is recorded.
 fn a_failed_vm_is_critical(stage: &Stage) -> anyhow::Result<()> {
-    let verdict = &stage.health("vm-1")?["status"]["verdict"];
-    assert_eq!(verdict, "Unknown", "no agent shows the guest");
+    wait::eventually(WAIT_TIMEOUT, "no agent shows the guest", || {
+        let verdict = &stage.health("vm-1")?["status"]["verdict"];
+        ensure!(verdict == "Unknown", "{verdict}");
+        Ok(())
+    })?;
     let failed = cluster::vmi(NAMESPACE, "vm-1").phase("Failed").on("host-1");
     stage.infra.apply(&failed)?;
     wait::eventually(WAIT_TIMEOUT, "the verdict is Critical", || {
@@ -150,6 +159,15 @@ fn a_failed_vm_is_critical(stage: &Stage) -> anyhow::Result<()> {
     stage.until_health("vm-1", "Healthy", "False", "Failed").map(drop)
 }
 
+/// Verdict and conditions of a GuestHealth, without times and messages.
+fn meaning(stage: &Stage, name: &str) -> anyhow::Result<Vec<Value>> {
+    let status = stage.health(name)?["status"].clone();
+    let conditions = status["conditions"].as_array().context("conditions")?.iter();
+    let conditions = conditions.map(|one| json!([one["type"], one["status"], one["reason"]]));
+    let verdict = [status["verdict"].clone(), status["reason"].clone()];
+    Ok(verdict.into_iter().chain(conditions).collect())
+}
+
 #[test]
 fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     let test = "a_restart_with_nothing_changed_writes_nothing_tier3";
@@ -168,9 +186,15 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         stage.until_health(name, "LabelsTrue", "True", "InLine").unwrap();
     }
     stage.until_idle(&first, "host-1").unwrap();
+    // Only a leader has a Lease to release.
+    first.until_leads().unwrap();
     assert!(!stage.holder().unwrap().is_empty());
     first.process.terminate(WAIT_TIMEOUT).unwrap();
     assert_eq!(stage.holder().unwrap(), "", "the Lease was released");
+    let before: BTreeMap<_, _> = names
+        .iter()
+        .map(|name| (name.clone(), meaning(&stage, name).unwrap()))
+        .collect();
 
     let (tenant, infra) = (
         stage.tenant.audit_mark().unwrap(),
@@ -195,45 +219,51 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
         .iter()
         .filter(|one| one.resource == "guesthealths" && one.verb == "patch")
         .filter(|one| !one.name.starts_with(MARKER));
-    assert_eq!(health.count(), 0, "no GuestHealth is written again");
+    for one in health {
+        // On a busy machine, the time may have changed a verdict meanwhile.
+        let now = meaning(&stage, &one.name).unwrap();
+        assert_ne!(
+            before[&one.name], now,
+            "GuestHealth {} is written again",
+            one.name
+        );
+    }
 
-    // At rest: no request but the Lease's and watches.
-    let (tenant, infra) = (
-        stage.tenant.audit_mark().unwrap(),
-        stage.infra.audit_mark().unwrap(),
-    );
-    wait::eventually(WAIT_TIMEOUT, "the Lease is renewed three times", || {
-        let all = stage.infra.audit_since(infra)?.into_iter();
-        let renewed = all
-            .filter(|one| one.resource == "leases" && one.code == 200)
-            .count();
-        ensure!(renewed >= 3, "{renewed}");
-        Ok(())
-    })
-    .unwrap();
-    let asked = stage.tenant.audit_since(tenant).unwrap().into_iter();
-    let asked = asked.chain(stage.infra.audit_since(infra).unwrap());
-    let other: Vec<_> = asked
-        .filter(|one| one.resource != "leases" && one.verb != "watch")
-        .collect();
-    assert!(other.is_empty(), "{other:?}");
+    // On a busy machine, what follows from the last VM may be late, and a term may end and begin
+    // again.
+    wait::eventually(WAIT_TIMEOUT, "the collector is at rest", || is_at_rest(&stage)).unwrap();
 }
 
-/// Waits until exactly one of `pair` leads, and says which.
-fn only_leader(pair: &[Collector]) -> anyhow::Result<usize> {
-    wait::eventually(WAIT_TIMEOUT, "one of them leads", || {
+/// Checks that there is no request but those of the Lease and watches while it is renewed five
+/// times.
+fn is_at_rest(stage: &Stage) -> anyhow::Result<()> {
+    let (tenant, infra) = (stage.tenant.audit_mark()?, stage.infra.audit_mark()?);
+    wait::eventually(WAIT_TIMEOUT, "the Lease is renewed five times", || {
+        let all = stage.infra.audit_since(infra)?.into_iter();
+        let renewed = all.filter(|one| one.resource == "leases" && one.verb == "update" && one.code == 200);
+        let renewed = renewed.count();
+        ensure!(renewed >= 5, "{renewed}");
+        Ok(())
+    })?;
+    let sent = stage.tenant.audit_since(tenant)?.into_iter();
+    let sent = sent.chain(stage.infra.audit_since(infra)?);
+    let other: Vec<_> = sent
+        .filter(|one| one.resource != "leases" && one.verb != "watch")
+        .collect();
+    ensure!(other.is_empty(), "{other:?}");
+    Ok(())
+}
+
+/// Waits until exactly one of `pair` leads and the other one refers to it; returns its index. Only
+/// the leader says how the labels stand.
+fn only_leader(stage: &Stage, pair: &[Collector]) -> anyhow::Result<usize> {
+    wait::eventually(WAIT_TIMEOUT, "one leads, and the standby refers to it", || {
         let leads: Vec<_> = pair.iter().map(Collector::leads).collect::<anyhow::Result<_>>()?;
         let leaders: Vec<_> = (0..pair.len()).filter(|one| leads[*one]).collect();
         ensure!(leaders.len() == 1, "{leads:?}");
-        Ok(leaders[0])
-    })
-}
-
-/// Only the leader says how the labels stand.
-fn names_its_leader(stage: &Stage, leader: &Collector, standby: &Collector) -> anyhow::Result<()> {
-    leader.json("/api/v1/labels")?;
-    let holder = stage.holder()?;
-    wait::eventually(WAIT_TIMEOUT, "the standby has read the Lease", || {
+        let (leader, standby) = (leaders[0], &pair[1 - leaders[0]]);
+        pair[leader].json("/api/v1/labels")?;
+        let holder = stage.holder()?;
         let Err(said) = standby.ctl(&["labels", "diff"]) else {
             anyhow::bail!("the standby has a truth of its own");
         };
@@ -242,11 +272,10 @@ fn names_its_leader(stage: &Stage, leader: &Collector, standby: &Collector) -> a
             said.contains(&holder) && said.contains("port-forward pod/"),
             "{holder}: {said}"
         );
-        Ok(())
-    })?;
-    let page = standby.fleet_metrics()?;
-    ensure!(!page.contains("virtfleet_label_drift"), "{page}");
-    Ok(())
+        let page = standby.fleet_metrics()?;
+        ensure!(!page.contains("virtfleet_label_drift"), "{page}");
+        Ok(leader)
+    })
 }
 
 #[test]
@@ -265,8 +294,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
     let follow = Follow::begin(stage.tenant.admin(), "/api/v1/nodes").unwrap();
     let mut pair = vec![stage.collector("c0").unwrap(), stage.collector("c1").unwrap()];
     for round in 0..4 {
-        let leader = only_leader(&pair).unwrap();
-        names_its_leader(&stage, &pair[leader], &pair[1 - leader]).unwrap();
+        let leader = only_leader(&stage, &pair).unwrap();
         let (host, rack) = [("host-2", "rack-2"), ("host-1", "rack-1")][round % 2];
         for name in &names {
             stage.vmi(name, host).unwrap();
@@ -281,7 +309,7 @@ fn a_standby_takes_over_when_the_leader_is_killed_tier3() {
         }
     }
     // The one that was killed last may have written every label before.
-    let leader = only_leader(&pair).unwrap();
+    let leader = only_leader(&stage, &pair).unwrap();
     let marker = stage.until_idle(&pair[leader], "host-1").unwrap();
     // Each Node went from rack to rack as its VM did, whoever wrote it; only the first may have
     // been overtaken.

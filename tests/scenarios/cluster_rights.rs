@@ -5,33 +5,32 @@
     reason = "what fails here fails the test, with its message"
 )]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_collector_core::labels::guard;
 use virtfleet_tests::{
     cluster::{self, ApiServer, Client, MERGE_PATCH, User, live, streamed_list},
+    install::shipped,
     parts, skip, wait,
 };
-use virtfleet_wire::layered::parse_yaml;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// The objects of a shipped manifest.
-fn shipped(path: &str) -> Vec<Value> {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/collector/kubernetes");
-    let text = fs::read_to_string(top.join(path)).unwrap();
-    let documents = parse_yaml(&text).unwrap();
-    documents
-        .iter()
-        .map(virtfleet_wire::layered::Node::to_json)
-        .collect()
+fn apply(server: &ApiServer, path: &str) {
+    for object in shipped(path).unwrap() {
+        server.apply(&object).unwrap();
+    }
 }
 
-fn apply(server: &ApiServer, path: &str) {
-    for object in shipped(path) {
-        server.apply(&object).unwrap();
+/// Applies the shipped rights on both sides, and waits until they are effective.
+fn grant_rights(infra: &ApiServer, tenant: &ApiServer) {
+    apply(infra, "infra/namespace.yaml");
+    apply(infra, "infra/rbac.yaml");
+    apply(tenant, "user-cluster/rbac.yaml");
+    for server in [infra, tenant] {
+        server.until_rights_apply().unwrap();
     }
 }
 
@@ -241,9 +240,7 @@ fn shipped_rights_are_enough_tier3() {
     let root = folder.path();
     let (infra, tenant) = (live::infra(root).unwrap(), ApiServer::start(root).unwrap());
     infra.namespace("tenant").unwrap();
-    apply(&infra, "infra/namespace.yaml");
-    apply(&infra, "infra/rbac.yaml");
-    apply(&tenant, "user-cluster/rbac.yaml");
+    grant_rights(&infra, &tenant);
     let account = infra.service_account("virtfleet", "virtfleet-collector").unwrap();
     let theirs = tenant
         .service_account("virtfleet", "virtfleet-collector")
@@ -264,7 +261,7 @@ fn shipped_rights_are_enough_tier3() {
     let mut secret = live::secret("blue", &tenant.kubeconfig(&theirs));
     secret["metadata"]["namespace"] = "virtfleet-kubeconfigs".into();
     infra.apply(&secret).unwrap();
-    for policy in shipped("examples/labelpropagation.yaml") {
+    for policy in shipped("examples/labelpropagation.yaml").unwrap() {
         infra.apply(&policy).unwrap();
     }
 

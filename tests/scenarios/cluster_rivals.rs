@@ -8,13 +8,15 @@ use std::{
     time::Duration,
 };
 
+use anyhow::ensure;
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self, Follow, MERGE_PATCH, live,
+        self, Follow, MERGE_PATCH,
+        live::{self, WAIT_TIMEOUT},
         scene::{Scene, Tenant, patched},
     },
-    parts, skip,
+    parts, skip, wait,
 };
 
 const PAIRS: [(&str, &str); 2] = [
@@ -209,6 +211,13 @@ fn who_never_gives_in_is_left_alone_tier3() {
                     .unwrap();
                 tenant.until_label("vm-1", "place", Some(region)).unwrap();
             }
+            // A label is visible before its patch is in the audit log.
+            wait::eventually(WAIT_TIMEOUT, "all patches are logged", || {
+                let patches = tenant.only_sets(contested, &["place"]).unwrap();
+                ensure!(patches >= regions.len(), "{patches}");
+                Ok(())
+            })
+            .unwrap();
             assert_eq!(tenant.only_sets(contested, &["place"]).unwrap(), regions.len());
         },
     );

@@ -39,6 +39,23 @@ fn in_zone(name: &str, zone: &str) -> Value {
     pod(name, name, &json!({ "affinity": { "nodeAffinity": required } }))
 }
 
+/// Waits until the scheduler knows that each of these Nodes is in its zone, which its watch reports
+/// later than the API server: it schedules a pod that may run only on this Node in this zone.
+fn until_known(tenant: &Tenant, round: &str, zones: &[(&str, &str)]) {
+    for (node, zone) in zones {
+        let terms = json!([{
+            "matchExpressions": [{ "key": ZONE, "operator": "In", "values": [zone] }],
+            "matchFields": [{ "key": "metadata.name", "operator": "In", "values": [node] }],
+        }]);
+        let required =
+            json!({ "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } });
+        let name = format!("probe-{round}-{node}");
+        let probe = pod(&name, &name, &json!({ "affinity": { "nodeAffinity": required } }));
+        tenant.server.apply(&probe).unwrap();
+        assert_eq!(until_scheduled(tenant, &name), *node);
+    }
+}
+
 /// A pod of a group that has to be spread evenly over zones.
 fn spread(name: &str, app: &str) -> Value {
     let constraint = json!([{
@@ -121,9 +138,11 @@ fn pods_are_scheduled_by_the_zones_that_were_propagated_tier3() {
         "vm-3",
         "the label alone changed that"
     );
-    for (vm, zone) in [("vm-1", "zone-a"), ("vm-2", "zone-a"), ("vm-3", "zone-b")] {
+    let zones = [("vm-1", "zone-a"), ("vm-2", "zone-a"), ("vm-3", "zone-b")];
+    for (vm, zone) in zones {
         tenant.until_label(vm, ZONE, Some(zone)).unwrap();
     }
+    until_known(tenant, "before", &zones);
     let before = spread_four(tenant, "before");
     assert_eq!(before.get("vm-3"), Some(&2), "alone in zone-b: {before:?}");
 
@@ -132,6 +151,7 @@ fn pods_are_scheduled_by_the_zones_that_were_propagated_tier3() {
         scene.vmi("prod", vm, "host-b").unwrap();
         tenant.until_label(vm, ZONE, Some("zone-b")).unwrap();
     }
+    until_known(tenant, "moved", &["vm-1", "vm-2"].map(|vm| (vm, "zone-b")));
     tenant.server.apply(&in_zone("late", "zone-a")).unwrap();
     until_unschedulable(tenant, "late");
     // vm-3 migrates to zone-a.
@@ -140,6 +160,8 @@ fn pods_are_scheduled_by_the_zones_that_were_propagated_tier3() {
     // vm-2 goes back as well: vm-1 is alone in zone-b now.
     scene.vmi("prod", "vm-2", "host-a").unwrap();
     tenant.until_label("vm-2", ZONE, Some("zone-a")).unwrap();
+    let zones = [("vm-1", "zone-b"), ("vm-2", "zone-a"), ("vm-3", "zone-a")];
+    until_known(tenant, "after", &zones);
     let after = spread_four(tenant, "after");
     assert_eq!(after.get("vm-1"), Some(&2), "alone in zone-b: {after:?}");
 }

@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
@@ -119,13 +119,6 @@ fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release
     let applied = infra.apply(&vmi).unwrap();
     infra.apply(&vm).unwrap();
     let path = format!("/api/v1/vms/{NAMESPACE}/{name}");
-    let seen = wait::eventually(WAIT_TIMEOUT, &path, || {
-        let seen = collector.json(&path)?;
-        ensure!(seen["labels"]["of"] == "the-vm", "{}", seen["labels"]);
-        ensure!(seen["uid"] == applied["metadata"]["uid"], "{}", seen["uid"]);
-        Ok(seen)
-    })
-    .unwrap();
     let state = &vmi["status"]["migrationState"];
     let expected = json!({
         "infraNode": "host-2",
@@ -138,24 +131,30 @@ fn read_in_full(infra: &ApiServer, collector: &Collector, folder: &Path, release
         },
         "health": { "verdict": "Critical", "cause": "vm", "reason": "Paused" },
     });
-    contains(&seen, &expected, release);
+    wait::eventually(WAIT_TIMEOUT, &path, || {
+        let seen = collector.json(&path)?;
+        ensure!(seen["uid"] == applied["metadata"]["uid"], "{}", seen["uid"]);
+        contains(&seen, &expected, release)
+    })
+    .unwrap();
 }
 
 /// Fails unless everything in `expected` is in `found`.
-fn contains(found: &Value, expected: &Value, path: &str) {
+fn contains(found: &Value, expected: &Value, path: &str) -> Result<()> {
     match expected {
         Value::Object(fields) => {
             for (name, value) in fields {
-                contains(&found[name], value, &format!("{path}.{name}"));
+                contains(&found[name], value, &format!("{path}.{name}"))?;
             }
         }
         Value::Array(items) => {
             for (index, item) in items.iter().enumerate() {
-                contains(&found[index], item, &format!("{path}[{index}]"));
+                contains(&found[index], item, &format!("{path}[{index}]"))?;
             }
         }
-        _ => assert_eq!(found, expected, "{path}"),
+        _ => ensure!(found == expected, "{path} is {found}, not {expected}"),
     }
+    Ok(())
 }
 
 #[test]
@@ -212,7 +211,7 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
             let applied = infra
                 .apply(&object)
                 .unwrap_or_else(|error| panic!("{release}: {error:#}"));
-            contains(&applied, &object, &release);
+            contains(&applied, &object, &release).unwrap();
             checked += 1;
         }
     }

@@ -185,13 +185,11 @@ fn tier2_existing_files_are_copied_with_everything_and_busy_ones_refuse() {
         refused.state
     );
     disks[0].seed_from = SeedFrom::Existing;
-    stage
-        .sh("sleep 600 < /srv/ext4/a/f >/dev/null 2>&1 & echo $! > /run/sleeper")
-        .unwrap();
+    let sleeper = stage.hold("< /srv/ext4/a/f").unwrap();
     let busy = stage.pass(&disks).unwrap();
     assert_ne!(busy.standing("ext4"), "ready", "{}", busy.state);
     assert!(busy.state.to_string().contains("sleep ("), "{}", busy.state);
-    stage.sh("kill $(cat /run/sleeper)").unwrap();
+    stage.let_go(&[&sleeper]).unwrap();
     let done = stage.pass_until(&disks, "ext4", "ready").unwrap();
     assert_eq!(stage.sh(list).unwrap(), before, "{}", done.state);
     assert_eq!(

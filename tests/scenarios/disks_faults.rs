@@ -81,10 +81,14 @@ impl Faulty {
 }
 
 fn look(device: &Loop) -> Result<(Probe, Duration)> {
+    look_within(device, LIMITS)
+}
+
+fn look_within(device: &Loop, limits: Limits) -> Result<(Probe, Duration)> {
     let roots = Roots::default();
     let device = device.device()?;
     let begun = Instant::now();
-    let probe = disks(&roots).probe_within(&device, ProofKind::Sampled, None, LIMITS, &mut |_, _| {});
+    let probe = disks(&roots).probe_within(&device, ProofKind::Sampled, None, limits, &mut |_, _| {});
     Ok((probe, begun.elapsed()))
 }
 
@@ -108,7 +112,8 @@ fn tier2_a_disk_with_read_errors_is_unknown() {
         File::create(&switch)?;
         // What the kernel remembers of the file is read without asking the server.
         fs::write("/proc/sys/vm/drop_caches", "1")?;
-        let (probe, took) = look(&device)?;
+        // With the limits of the product: a busy machine may deliver the error late.
+        let (probe, took) = look_within(&device, Limits::default())?;
         let found = doubt(probe)?;
         println!("{} (passing: {}) after {took:?}", found.reason, found.passing);
         ensure!(found.reason.contains("read error at byte 0"), "{}", found.reason);

@@ -229,11 +229,8 @@ impl Case {
             }
             1 => {
                 words.push_str(", open for writing");
-                let script = format!(
-                    "sleep 900 9<>{} >/dev/null 2>&1 </dev/null & echo $!",
-                    device.node().display()
-                );
-                holder = Some(stage.sh(&script)?.trim().to_owned());
+                let redirection = format!("9<>{} </dev/null", device.node().display());
+                holder = Some(stage.hold(&redirection)?);
             }
             _ => {}
         }
@@ -367,7 +364,7 @@ fn round(stage: &Stage, templates: &Templates, seeds: std::ops::Range<u64>, coun
     }
     let holders: Vec<&str> = cases.iter().filter_map(|case| case.holder.as_deref()).collect();
     if !holders.is_empty() {
-        stage.sh(&format!("kill {}", holders.join(" ")))?;
+        stage.let_go(&holders)?;
     }
     for case in cases {
         drop(case.above);

@@ -129,11 +129,14 @@ fn tier2_kernel_error_counts_and_shutdowns_are_reported() {
         unwell.state
     );
     let look = &health(&unwell, "ext4")["look"];
-    assert_eq!(
-        (&look["errors"]["error"], &look["readOnly"]),
-        (&json!(1), &json!(true)),
-        "{look}"
+    // Once its journal has aborted, the kernel counts one more when it writes something back.
+    let kernel = fs::read_to_string(format!("/sys/fs/ext4/{name}/errors_count")).unwrap();
+    let counted = look["errors"]["error"].as_u64().unwrap();
+    assert!(
+        (1..=kernel.trim().parse().unwrap()).contains(&counted),
+        "{look}, {kernel}"
     );
+    assert_eq!(look["readOnly"], true, "{look}");
     assert!(look["lastErrorS"].as_u64() > Some(1_700_000_000), "{look}");
     assert_eq!(
         findings(&unwell, "xfs"),
@@ -146,7 +149,7 @@ fn tier2_kernel_error_counts_and_shutdowns_are_reported() {
     for line in [
         "virtfleet_disk_answers{name=\"xfs\"} 0",
         "virtfleet_disk_read_only{name=\"ext4\"} 1",
-        "virtfleet_disk_filesystem_errors_total{name=\"ext4\",kind=\"error\"} 1",
+        &format!("virtfleet_disk_filesystem_errors_total{{name=\"ext4\",kind=\"error\"}} {counted}"),
     ] {
         has(&page, line);
     }
@@ -248,9 +251,13 @@ fn tier2_a_swap_area_is_a_disk_in_its_place() {
     let passed = passed.unwrap();
     assert_eq!(passed.standing("swap"), "ready", "{}", passed.state);
     let look = &health(&passed, "swap")["look"];
-    assert_eq!(look["space"]["used"], json!(0), "{look}");
+    // A kernel that is short of memory swaps to it at once.
+    let bytes = |key: &str| look["space"][key].as_u64().unwrap();
+    let size = bytes("used") + bytes("available");
+    assert!((79 * MIB + 1..=80 * MIB).contains(&size), "{look}");
     assert_eq!((&look["inodes"], &look["readOnly"]), (&Value::Null, &Value::Null));
-    assert!(look["space"]["available"].as_u64() > Some(79 * MIB), "{look}");
     assert_eq!(findings(&passed, "swap"), Vec::<[String; 3]>::new());
-    has(&page.unwrap(), "virtfleet_disk_used_bytes{name=\"swap\"} 0");
+    let page = page.unwrap();
+    let used = "virtfleet_disk_used_bytes{name=\"swap\"} ";
+    assert!(page.iter().any(|line| line.starts_with(used)), "{page:#?}");
 }

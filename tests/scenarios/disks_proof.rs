@@ -291,12 +291,11 @@ fn tier2_a_disk_that_a_process_has_open_is_not_formatted() {
     };
     let (disk, settings) = disk(&stage, "open", 80 * MIB).unwrap();
     for (redirection, kind) in [("<>", "in-use"), ("<", "unreadable")] {
-        let script = format!("sleep 900 9{redirection}{} >/dev/null 2>&1 & echo $!", disk.node);
-        let process = stage.sh(&script).unwrap();
+        let process = stage.hold(&format!("9{redirection}{}", disk.node)).unwrap();
         let outcome = stage.pass(std::slice::from_ref(&settings)).unwrap();
         assert_eq!(outcome.refusals("open"), [kind], "{}", outcome.state);
         assert!(outcome.state.to_string().contains("sleep"), "{}", outcome.state);
-        stage.sh(&format!("kill {}", process.trim())).unwrap();
+        stage.let_go(&[&process]).unwrap();
     }
     let outcome = stage
         .pass_until(std::slice::from_ref(&settings), "open", "ready")

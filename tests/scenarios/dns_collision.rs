@@ -209,7 +209,7 @@ fn cluster_dns_dies(test: &str) -> Result<()> {
         Ok(())
     })?;
     world.settings(
-        "{manage: auto, policy: ClusterFirst, cluster: {nameservers: [10.77.0.53], namespace: ns}, probe: {timeout: 500ms}}",
+        "{manage: auto, policy: ClusterFirst, cluster: {nameservers: [10.77.0.53], namespace: ns}, probe: {timeout: 2s}}",
     )?;
     let uses = |nameserver: &str, not: &str| -> Result<()> {
         let written = world.guest.resolv_conf()?;

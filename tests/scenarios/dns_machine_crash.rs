@@ -296,9 +296,11 @@ fn live(root: &Root) -> Result<()> {
     drop(lookups);
     machine.reboot()?;
     uses(&machine, OTHER)?;
-    let plan = machine.dns_plan()?;
-    ensure!(plan["steps"] == serde_json::json!([]), "{plan:#}");
-    Ok(())
+    eventually(CONFIGURED, "nothing is left to do", || {
+        let plan = machine.dns_plan()?;
+        ensure!(plan["steps"] == serde_json::json!([]), "{plan:#}");
+        Ok(())
+    })
 }
 
 fn uses_all(machine: &Machine, nameservers: &[&str]) -> Result<()> {

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use virtfleet_agent_core::dns::{
     Asked, Seen,
     answers::{ECHO, Health, Judged, QueryOutcome, Transport, judge, questions},
@@ -17,6 +17,7 @@ use virtfleet_agent_host::dns::{Ask, ask, random_bytes};
 use virtfleet_tests::{
     dns::{NetNs, Reply, Resolver, Responder, Sent, Unbound, needs, veth},
     skip,
+    wait::{eventually, until},
 };
 use virtfleet_wire::settings::DnsSettings;
 
@@ -63,6 +64,38 @@ fn count(nameservers: &[IpAddr]) -> Result<Sent> {
         datagrams: by(Transport::Udp),
         connections: by(Transport::Tcp),
     })
+}
+
+/// Waits until a responder has received so many queries, and checks that there are no more: two
+/// datagrams and a connection in each probe.
+fn heard(responder: &Responder, queries: u64) -> Result<()> {
+    let all = || responder.heard() >= queries;
+    until(TIMEOUT, "all queries are received", all)?;
+    let received = responder.heard();
+    ensure!(received == queries, "{received} instead of {queries}");
+    Ok(())
+}
+
+/// Probes these nameservers, and checks that each is seen for what it is, in time. Packets beyond
+/// the questions are a failure at once.
+fn are_seen(asker: &NetNs, expected: &[(&str, Health, &str)]) -> Result<()> {
+    let nameservers = expected.iter().map(|one| one.0.parse());
+    let nameservers = nameservers.collect::<Result<Vec<IpAddr>, _>>()?;
+    let (judged, took, sent) = probe(asker, &Seen::default(), &nameservers)?;
+    assert_eq!(sent, count(&nameservers)?, "packets beyond the questions");
+    let mut wrong = Vec::new();
+    for (address, (_, health, what)) in nameservers.iter().zip(expected) {
+        let one = judged.iter().find(|one| one.nameserver == *address);
+        let one = one.context("a nameserver that was not judged")?;
+        println!("{address} ({what}): {:?}, {}", one.health, one.because);
+        if one.health != *health {
+            wrong.push(format!("{address} ({what}) is not {health:?}: {one:#?}"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    ensure!(took <= TIMEOUT + MARGIN, "{took:?}");
+    println!("{} nameservers in {took:?}: {sent:?}", nameservers.len());
+    Ok(())
 }
 
 /// Two namespaces with a cable: `asker` has .1, `servers` has what is asked for.
@@ -160,24 +193,16 @@ fn tier2_each_nameserver_is_seen_for_what_it_is() {
         responder("10.66.0.24", Reply::Code(2), Reply::Code(2)),
         responder("10.66.0.25", Reply::Echo, Reply::Echo),
     ];
-    let nameservers: Vec<IpAddr> = expected.iter().map(|one| one.0.parse().unwrap()).collect();
-    let (judged, took, sent) = probe(&asker, &Seen::default(), &nameservers).unwrap();
-    let mut wrong = Vec::new();
-    for (address, health, what) in &expected {
-        let address: IpAddr = address.parse().unwrap();
-        let one = judged.iter().find(|one| one.nameserver == address).unwrap();
-        println!("{address} ({what}): {:?}, {}", one.health, one.because);
-        if one.health != *health {
-            wrong.push(format!("{address} ({what}) is not {health:?}: {one:#?}"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(took <= TIMEOUT + MARGIN, "{took:?}");
-    assert_eq!(sent, count(&nameservers).unwrap(), "packets beyond the questions");
+    let mut probes = 0;
+    // A busy machine may delay a good answer until it counts as slow.
+    eventually(TIMEOUT, "each is seen for what it is", || {
+        probes += 1;
+        are_seen(&asker, &expected)
+    })
+    .unwrap();
     for responder in &played {
-        assert_eq!(responder.heard(), 3, "two datagrams and a connection each");
+        heard(responder, 3 * probes).unwrap();
     }
-    println!("{} nameservers in {took:?}: {sent:?}", nameservers.len());
 }
 
 #[test]
@@ -189,7 +214,7 @@ fn tier2_one_that_never_answers_takes_the_deadline_and_no_longer() {
     let (asker, there) = pair(&["10.66.0.11", "10.66.0.12", "10.66.0.13"]).unwrap();
     let silent = ["10.66.0.11", "10.66.0.12"]
         .map(|address| Responder::start(&there, address, Reply::Silence, Some(Reply::Silence)).unwrap());
-    let late = Reply::Right(TIMEOUT + Duration::from_secs(1));
+    let late = Reply::Right(TIMEOUT + Duration::from_secs(4));
     let _late = Responder::start(&there, "10.66.0.13", late, Some(late)).unwrap();
     let nameservers = ["10.66.0.11", "10.66.0.12", "10.66.0.13"].map(|address| address.parse().unwrap());
     let (judged, took, sent) = probe(&asker, &Seen::default(), &nameservers).unwrap();
@@ -204,7 +229,9 @@ fn tier2_one_that_never_answers_takes_the_deadline_and_no_longer() {
     }
     assert!(took >= TIMEOUT && took <= TIMEOUT + MARGIN, "{took:?}");
     assert_eq!(sent, count(&nameservers).unwrap());
-    assert!(silent.iter().all(|one| one.heard() == 3));
+    for one in &silent {
+        heard(one, 3).unwrap();
+    }
 }
 
 #[test]

@@ -15,11 +15,11 @@ mod real;
 
 use virtfleet_tests::sim::{Guest, enrol::AgentSpec};
 
-use kit::Kit;
+use kit::{Kit, patient};
 
 #[test]
 fn agents_without_certificates_are_enrolled_and_joined() {
-    let mut kit = Kit::new(6);
+    let mut kit = Kit::with(6, patient());
     let agents = kit.run_all();
     kit.stage.until_up(6).unwrap();
     assert!(

@@ -51,7 +51,14 @@ fn every_vm_is_joined_with_its_placement() {
     let mut stage = stage(12, &[]);
     stage.start_collector(Beat::default()).unwrap();
     stage.until_up(12).unwrap();
-    let list = stage.json("/api/v1/vms").unwrap();
+    // A busy machine answers one pull late.
+    let list = wait::eventually(STAGE_TIMEOUT, "nothing is found about any VM", || {
+        let list = stage.json("/api/v1/vms")?;
+        let clean = items(&list).iter().all(|vm| vm["findings"] == 0);
+        anyhow::ensure!(clean, "{list:#}");
+        Ok(list)
+    })
+    .unwrap();
     assert_eq!(list["partial"], false);
     for (guest, vm) in stage.plan.guests.iter().map(|guest| {
         let vm = items(&list)
@@ -69,11 +76,7 @@ fn every_vm_is_joined_with_its_placement() {
         ] {
             assert_eq!(vm[field], **expected, "{field} of {}", guest.name);
         }
-        assert_eq!(
-            (&vm["state"], &vm["findings"]),
-            (&"running".into(), &0.into()),
-            "{vm:#}"
-        );
+        assert_eq!(vm["state"], "running", "{vm:#}");
     }
     let detail = stage.until_vm(&stage.plan.guests[0], "identity is confirmed", |vm| {
         vm["identity"]
@@ -216,14 +219,16 @@ fn each_agent_that_misbehaves_is_named_with_its_reason_and_disturbs_no_other() {
             .unwrap_or_else(|| panic!("{name}\n{page}"));
         assert!(!line.ends_with(" 0"), "{line}");
     }
-    let fleet = stage.text("/metrics/fleet").unwrap();
-    let up = |value: &str| {
-        fleet
-            .lines()
-            .filter(|line| line.starts_with("virtfleet_vm_up{") && line.ends_with(value))
-            .count()
-    };
-    assert_eq!((up(" 1"), up(" 0")), (guests - classes.len(), classes.len()));
+    // A busy machine answers one pull late.
+    wait::eventually(STAGE_TIMEOUT, "who is up and who is not", || {
+        let fleet = stage.text("/metrics/fleet")?;
+        let lines = fleet.lines().filter(|line| line.starts_with("virtfleet_vm_up{"));
+        let count = |value: &str| lines.clone().filter(|line| line.ends_with(value)).count();
+        let counts = (count(" 1"), count(" 0"));
+        anyhow::ensure!(counts == (guests - classes.len(), classes.len()), "{counts:?}");
+        Ok(())
+    })
+    .unwrap();
     let log = stage.take_collector().unwrap().log();
     let longest = log.lines().map(str::len).max().unwrap_or(0);
     assert!(longest < 4096, "a line of {longest} bytes in the log");
@@ -307,7 +312,8 @@ fn odd_objects_are_findings_and_nothing_else_stops() {
         (&"unknown".into(), &"off".into())
     );
     // The twin's own UUID is another than its manifest says.
-    assert!(!findings(&stage, "identity-uuid-mismatch").is_empty());
+    let mismatch = || !findings(&stage, "identity-uuid-mismatch").is_empty();
+    wait::until(STAGE_TIMEOUT, "the mismatch is found", mismatch).unwrap();
 }
 
 #[test]
@@ -356,21 +362,29 @@ fn the_real_agent_of_this_machine_is_pulled_and_identified() {
     stage.start_agent(&own, "").unwrap();
     stage.start_collector(Beat::default()).unwrap();
     stage.until_up(3).unwrap();
-    let up = |vm: &Value| vm["agent"]["status"] == "up" && vm["guest"]["kernel"].is_string();
-    let vm = stage.until_vm(&own, "its agent is up", up).unwrap();
+    // Where there is no SMBIOS, or only root may read it, the machine-id confirms.
+    let is_identified = |vm: &Value| {
+        let checks = &vm["identity"];
+        ["smbiosUuid", "machineId"]
+            .iter()
+            .any(|field| checks[field]["verdict"] == "confirmed")
+    };
+    // A collector that comes too late on a busy machine counts as failed in that report.
+    let whole = |vm: &Value| {
+        vm["agent"]["status"] == "up"
+            && vm["guest"]["kernel"].is_string()
+            && vm["guest"]["metrics"]["failedCollectors"] == 0
+            && is_identified(vm)
+    };
+    let vm = stage
+        .until_vm(&own, "its agent is up and identified", whole)
+        .unwrap();
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(vm["guest"]["kernel"], kernel.trim());
     let total = vm["guest"]["metrics"]["memoryTotalBytes"].as_f64().unwrap();
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap();
     let kib: f64 = meminfo.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!((total - kib * 1024.0).abs() < 1.0, "{total} and {kib} KiB");
-    assert_eq!(vm["guest"]["metrics"]["failedCollectors"], 0, "{vm:#}");
-    // Where there is no SMBIOS, or only root may read it, the machine-id confirms.
-    let checks = &vm["identity"];
-    let confirmed = ["smbiosUuid", "machineId"]
-        .iter()
-        .any(|field| checks[field]["verdict"] == "confirmed");
-    assert!(confirmed, "{checks:#}");
     assert_eq!(vm["zone"], *host.zone);
 }
 

@@ -40,7 +40,7 @@ fn settle(scene: &Scene, stage: &Stage, number: u8, uuid: &str) -> Result<(Guest
 /// What the agent answers over a connection of its own.
 fn ask(stage: &Stage, who: &Guest, path: &str) -> Result<String> {
     let client = stage.authority.client_config(&stage.authority.collector()?)?;
-    let answer = Client::tls(who.address, client, Duration::from_secs(10))?.get(path)?;
+    let answer = Client::tls(who.address, client, SOON)?.get(path)?;
     Ok(answer.ok()?.text()?.to_owned())
 }
 
@@ -425,7 +425,7 @@ fn tier4_prometheus_scrapes_a_real_guest() {
     };
     play(test, |scene| {
         let (stage, who, machine) = one_guest(scene)?;
-        let (_prometheus, address) = prometheus::start(&stage, program)?;
+        let (_prometheus, address) = prometheus::start(&stage, program.clone())?;
         // Each on its own wait: the guest and the fleet view are two jobs, and a scrape may miss
         // its second.
         let until = |what: &str, promql: &str, label: &str, expected: &str| {

@@ -113,6 +113,9 @@ fn tier4_no_cloud_on_debian_13_with_a_mirror_and_a_second_boot_changes_nothing()
 #[test]
 fn tier4_config_drive_on_debian_12_with_a_disk() {
     let test = "tier4_config_drive_on_debian_12_with_a_disk";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
     first_boot(test, Suite::Bookworm, Seed::config_drive, From::Disk, |_, _| {
         Ok(())
     });
@@ -188,8 +191,12 @@ fn tier4_the_power_is_cut_in_the_init_stage() {
 
 #[test]
 fn tier4_the_power_is_cut_in_the_delivery() {
+    let test = "tier4_the_power_is_cut_in_the_delivery";
+    if skip::deferred(4, test, SOAK) {
+        return;
+    }
     power_cut(
-        "tier4_the_power_is_cut_in_the_delivery",
+        test,
         Suite::Trixie,
         // What cloud-init itself has written without a sync is durable by then: bootcmd has run in
         // the stage before.

@@ -10,7 +10,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 use virtfleet_tests::{
     guest::{Guest as Machine, Suite, UUID, needs, play},
-    real::AGENT,
+    real::{self, AGENT},
     sim::Guest,
     skip,
 };
@@ -29,7 +29,7 @@ fn tier4_a_guest_enrols_without_a_secret_and_a_vm_created_again_gets_another_key
     play(test, |scene| {
         let world = World::new(scene)?;
         let who = world.guest(1, UUID)?;
-        let user_data = world.user_data(scene)?;
+        let user_data = real::pool_user_data(&world.stage, scene, "")?;
         world.has_no_secret(&user_data, &who)?;
         let vm = World::vm(scene, &who, Suite::Trixie, &user_data)?;
         let (machine, joined) = world.first_boot(scene, &who, &vm)?;
@@ -51,7 +51,7 @@ fn tier4_a_clone_discards_the_key_and_enrols_as_itself() {
     play(test, |scene| {
         let world = World::new(scene)?;
         let (who, twin) = (world.guest(1, UUID)?, world.guest(2, SECOND_UUID)?);
-        let user_data = world.user_data(scene)?;
+        let user_data = real::pool_user_data(&world.stage, scene, "")?;
         let vm = World::vm(scene, &who, Suite::Trixie, &user_data)?;
         let (machine, joined) = world.first_boot(scene, &who, &vm)?;
         let first = StoredKey::of(&machine)?;
@@ -96,7 +96,7 @@ fn tier4_a_debian_12_guest_enrols_from_a_config_drive() {
         }
         let world = World::new(scene)?;
         let who = world.guest(1, UUID)?;
-        let user_data = world.user_data(scene)?;
+        let user_data = real::pool_user_data(&world.stage, scene, "")?;
         let vm = World::vm(scene, &who, Suite::Bookworm, &user_data)?;
         let (machine, joined) = world.first_boot(scene, &who, &vm)?;
         let first = StoredKey::of(&machine)?;

@@ -54,20 +54,19 @@ fn tier2_a_mount_that_hangs_costs_one_wait_and_its_own_series() {
         Client::plain(address, AGENT_TIMEOUT)?.get("/readyz")?.ok()
     })
     .unwrap();
-    let begun = Instant::now();
     let mut client = Client::plain(address, AGENT_TIMEOUT).unwrap();
-    let page = client
-        .get("/metrics")
-        .unwrap()
-        .ok()
-        .unwrap()
-        .text()
-        .unwrap()
-        .to_owned();
+    let mut scrape = || {
+        let begun = Instant::now();
+        let page = client.get("/metrics").unwrap().ok().unwrap();
+        (begun.elapsed(), page.text().unwrap().to_owned())
+    };
+    // The shortest of three, because a busy machine delays some. One that waited for the mount
+    // would take three seconds at least, each time.
+    let [(first, page), (second, _), (third, _)] = [(); 3].map(|()| scrape());
+    let shortest = first.min(second).min(third);
     assert!(
-        begun.elapsed() < Duration::from_millis(2500),
-        "known to hang, it is not waited for: {:?}",
-        begun.elapsed()
+        shortest < Duration::from_millis(2500),
+        "known to hang, it is not waited for: {shortest:?}"
     );
     let series = |start: &str| {
         page.lines()

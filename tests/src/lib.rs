@@ -35,6 +35,7 @@ pub mod disks;
 pub mod dns;
 pub mod enrolment;
 pub mod guest;
+pub mod install;
 pub mod loops;
 pub mod machine;
 pub mod measure;

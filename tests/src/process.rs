@@ -162,8 +162,8 @@ impl Launch {
         Ok(Process { name, child, log })
     }
 
-    /// Runs the process to completion, for at most `deadline`, and returns its output; any exit
-    /// status is accepted.
+    /// Runs the process to completion and returns its output; any exit status is accepted.
+    /// `deadline` is as in [`eventually`].
     pub fn output(self, deadline: Duration) -> Result<Output> {
         let folder = scratch::marked().context("a folder for output")?;
         let (out, err) = (folder.path().join("out"), folder.path().join("err"));
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn finds_a_line_stops_and_kills() {
         let folder = tempfile::tempdir().unwrap();
-        let script = "echo ready on 1; trap 'exit 7' TERM; while :; do sleep 0.05; done";
+        let script = "trap 'exit 7' TERM; echo ready on 1; while :; do sleep 0.05; done";
         let mut process = Launch::new("sh")
             .args(["-c", script])
             .start(folder.path())

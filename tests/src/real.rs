@@ -136,12 +136,22 @@ pub fn input(
     write_input(&folder, from, tls, settings, more)
 }
 
-/// Writes the input of a delivery for all VMs of a pool, whose agents the collector enrols, into a
-/// folder of the scene, and returns its path.
-pub fn pool_input(scene: &Scene, from: &[From]) -> Result<PathBuf> {
+/// A restored guest has the time of its snapshot, and the collector's certificate is younger. The
+/// pool's own user-data sets the clock before the agent starts.
+const SET_CLOCK: &str =
+    "#cloud-config\nbootcmd:\n- [sh, -c, 'date -s \"@$(cat /sys/class/rtc/rtc0/since_epoch)\"']\n";
+
+/// User-data for all VMs of a pool, whose agents the collector enrols, as `virtfleetctl render`
+/// prints it with the authority that it reads from the collector. The agent comes from a disk
+/// labelled [`DISK_LABEL`]. `settings` are indented lines of AgentConfig.
+pub fn pool_user_data(stage: &Stage, scene: &Scene, settings: &str) -> Result<String> {
     let folder = scene.path().join("delivery");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
-    write_input(&folder, from, "enrolment: true", "", "")
+    let input = write_input(&folder, &[From::Disk], "enrolment: true", settings, "")?;
+    let own = folder.join("own.yaml");
+    fs::write(&own, SET_CLOCK).with_context(|| format!("write {}", own.display()))?;
+    let render = stage.ctl()?.args(["render", "cloud-init", "--with"]);
+    render.arg(own).arg(input).text(STAGE_TIMEOUT)
 }
 
 /// Writes the input of a delivery, and beside it the agent that it names.

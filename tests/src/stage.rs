@@ -341,7 +341,7 @@ impl Stage {
         self.until_vm_within(STAGE_TIMEOUT, guest, what, holds)
     }
 
-    /// As [`Stage::until_vm`], for at most `deadline`.
+    /// As [`Stage::until_vm`], with a deadline as in [`wait::eventually`].
     pub fn until_vm_within(
         &self,
         deadline: Duration,

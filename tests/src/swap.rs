@@ -9,20 +9,32 @@ use std::{
 
 use anyhow::Result;
 
-use crate::process::Launch;
+use crate::{process::Launch, wait};
 
 /// Timeout of swapoff(8), which reads back what was swapped out; here that is little.
 const SWAPOFF_TIMEOUT: Duration = Duration::from_mins(1);
+/// Timeout of a swapoff(8) of another test, after ours was refused.
+const OTHER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Turns off swap on that node (`/dev/loop3`), if it is in use.
+/// Turns off swap on that node (`/dev/loop3`), if it is in use. Two tests may clean up after a
+/// third at once: it is no error if another process turns it off meanwhile.
 ///
 /// # Errors
-/// `/proc/swaps` cannot be read, or swapoff(8) fails.
+/// `/proc/swaps` cannot be read, or swapoff(8) fails and the node is still in use.
 pub fn end(node: &Path) -> Result<()> {
-    if in_use()?.iter().any(|one| one == node) {
-        Launch::new("swapoff").arg(node).text(SWAPOFF_TIMEOUT)?;
+    if !is_used(node)? {
+        return Ok(());
     }
-    Ok(())
+    let Err(error) = Launch::new("swapoff").arg(node).text(SWAPOFF_TIMEOUT) else {
+        return Ok(());
+    };
+    // swapoff(2) of another process keeps the entry until all pages are read back.
+    let has_ended = || is_used(node).is_ok_and(|used| !used);
+    wait::until(OTHER_TIMEOUT, "the end of another swapoff", has_ended).map_err(|_| error)
+}
+
+fn is_used(node: &Path) -> Result<bool> {
+    Ok(in_use()?.iter().any(|one| one == node))
 }
 
 /// Turns off swap on loop devices whose files are in an abandoned folder; `is_abandoned` gets the

@@ -17,11 +17,16 @@ pub const PROMPT: Duration = Duration::from_secs(10);
 /// Maximum pause between two probes.
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 
-/// Calls `probe` until it returns a value. Fails `deadline` after the first call, with `what` and
-/// the last error. Pauses as long as a probe takes, so that a probe that starts programs uses at
-/// most half of a core.
+/// Factor by which deadlines are longer than given: they are chosen for an idle machine, and only a
+/// failing test takes longer because of it.
+const BUSY_FACTOR: u32 = 4;
+
+/// Calls `probe` until it returns a value. Fails with `what` and the last error when
+/// [`BUSY_FACTOR`] times `deadline` has passed since the first call. Pauses as long as a probe
+/// takes, so that a probe that starts programs uses at most half of a core.
 pub fn eventually<T>(deadline: Duration, what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
+    let deadline = deadline.saturating_mul(BUSY_FACTOR);
     loop {
         let begun = Instant::now();
         match probe() {

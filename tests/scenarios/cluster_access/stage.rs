@@ -77,6 +77,7 @@ impl AccessStage {
             }
             infra.apply(&cluster::vmi(namespace, name).phase("Running").on(host))?;
         }
+        infra.until_rights_apply()?;
         let account = infra.service_account("virtfleet", "virtfleet-collector")?;
         let inventory = live::settings(root, &infra.kubeconfig(&account), "")?;
         let authority = Authority::new("api")?;

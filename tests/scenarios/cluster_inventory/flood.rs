@@ -10,7 +10,7 @@ use virtfleet_tests::{
     wait,
 };
 
-use super::until_state;
+use super::clusters::until_state;
 
 /// A user cluster whose API server never ends a response is Failed. The collector buffers at most
 /// the maximum size of a response, and no log line or message repeats the response.

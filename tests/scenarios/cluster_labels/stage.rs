@@ -181,7 +181,7 @@ impl Stage {
         )?;
         let election = format!(
             "leaderElection: {{ namespace: {NAMESPACE}, leaseSeconds: 3, renewSeconds: 2, retrySeconds: 1 }}\n\
-             labels: {{ confirmChange: 5s, confirmRemoval: 5s }}\n"
+             labels: {{ confirmChange: 15s, confirmRemoval: 5s }}\n"
         );
         let collector = Collector::start_with(&self.folder.path().join(name), &inventory, &election)?;
         collector.until_ready()?;

@@ -180,7 +180,7 @@ fn tier2_sources_are_tried_in_their_order_and_a_wrong_file_is_never_used() {
             let said = guest
                 .launch("dash")
                 .arg(guest.at("deliver"))
-                .arg("20")
+                .arg("50")
                 .output(Duration::from_mins(1));
             let said = String::from_utf8_lossy(&said.unwrap().stderr).into_owned();
             assert!(said.contains("/agent\n"), "{absent:?}: {said}");

@@ -274,14 +274,10 @@ fn tier2_copies_stale_tables_and_other_types_are_refused() {
     stage.sh(&format!("losetup --detach {}", node.trim())).unwrap();
 
     // A process that has the whole disk open to write.
-    let hold = format!(
-        "(exec 3<>{}; exec sleep 600) >/dev/null 2>&1 & echo $! > /run/holder",
-        two.node
-    );
-    stage.sh(&hold).unwrap();
+    let holder = stage.hold(&format!("3<>{}", two.node)).unwrap();
     let open = refused(&stage, &settings, "part", "in-use").unwrap();
     assert!(open.state.to_string().contains("sleep ("), "{}", open.state);
-    stage.sh("kill $(cat /run/holder)").unwrap();
+    stage.let_go(&[&holder]).unwrap();
 
     // One byte of unknown data, written through the whole disk.
     let mut file = OpenOptions::new().write(true).open(&two.node).unwrap();
@@ -330,7 +326,7 @@ fn tier2_a_killed_mkfs_on_a_partition_is_finished_and_its_neighbours_stay() {
         // Killed at random within its writing.
         let script = format!(
             "(while ! p=$(pidof mkfs.{}); do :; done; sleep 0.{:06}; kill -KILL $p) \
-             </dev/null >/dev/null 2>&1 &",
+             </dev/null >/dev/null 2>&1 & echo $! > /run/killer",
             kind.word(),
             fastrand::u64(..longest)
         );
@@ -344,6 +340,10 @@ fn tier2_a_killed_mkfs_on_a_partition_is_finished_and_its_neighbours_stay() {
             ))
             .unwrap();
         println!("{}: {}", kind.word(), killed.standing("part"));
+        // If it was too late for this mkfs, it must not meet the next one.
+        stage
+            .sh("kill -KILL $(cat /run/killer) 2>/dev/null || true")
+            .unwrap();
         assert!(
             neighbours(&disk).unwrap() == before,
             "{}: the tool was killed",
@@ -464,14 +464,15 @@ fn tier2_a_mkfs_of_a_partition_that_outlives_the_agent_keeps_the_disk_locked() {
         filesystem: DiskFilesystem::Btrfs,
         ..named(names.on("one"))
     };
-    let freeze = "(timeout 30 sh -c 'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done' \
+    let freeze = "export A=$PPID; (timeout 60 sh -c \
+                  'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done; kill -KILL $A' \
                   </dev/null >/dev/null 2>&1 &)";
     let killed = stage
         .order(&order(
             &settings,
             Order {
                 script_at: Some(("part audited".to_owned(), freeze.to_owned())),
-                kill_after_us: Some(6_000_000),
+                kill_after_us: Some(60_000_000),
                 orphans: true,
                 ..Order::default()
             },

@@ -178,7 +178,7 @@ pub(super) fn foreign_writer(life: &Life<'_>, random: &mut fastrand::Rng) -> Res
     let stage = &life.stage;
     // What a killed run has started may write still.
     stage.sh(
-        "i=0; while pidof mkfs.ext4 mkfs.xfs mkfs.btrfs >/dev/null && [ $i -lt 200 ]; \
+        "i=0; while pidof mkfs.ext4 mkfs.xfs mkfs.btrfs >/dev/null && [ $i -lt 1200 ]; \
          do sleep 0.05; i=$((i+1)); done",
     )?;
     let entry = stage
@@ -423,13 +423,14 @@ fn tier2_a_tool_that_outlives_the_agent_ends_before_anything_else_touches_the_di
     };
     let work = || -> Result<()> {
         let case = Case::new(&stage, "orphan", DiskFilesystem::Btrfs)?;
-        // Frozen as soon as it is there (before that point its version was asked); the agent is
-        // killed later.
-        let freeze = "(timeout 30 sh -c 'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done' \
+        // Frozen as soon as it is there (before that point its version was asked); then the agent
+        // is killed.
+        let freeze = "export A=$PPID; (timeout 60 sh -c \
+                      'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done; kill -KILL $A' \
                       </dev/null >/dev/null 2>&1 &)";
         let outcome = case.order(Order {
             script_at: Some(("orphan audited".to_owned(), freeze.to_owned())),
-            kill_after_us: Some(6_000_000),
+            kill_after_us: Some(60_000_000),
             orphans: true,
             ..Order::default()
         })?;

@@ -18,13 +18,15 @@ fn killed_inside(case: &Case<'_>, pause: u64, count: &mut Healed) -> Result<()> 
     let name = &case.settings.name;
     let script = format!(
         "(while ! p=$(pidof mkfs.{}); do :; done; sleep 0.{pause:06}; kill -KILL $p) \
-         </dev/null >/dev/null 2>&1 &",
+         </dev/null >/dev/null 2>&1 & echo $! > /run/killer",
         case.settings.filesystem.word()
     );
     let outcome = case.order(Order {
         script_at: Some((format!("{name} audited"), script)),
         ..Order::default()
     })?;
+    // If it was too late for this mkfs, it must not meet the next one.
+    case.sh("kill -KILL $(cat /run/killer) 2>/dev/null || true")?;
     if outcome.standing(name) == "ready" {
         return Ok(());
     }

@@ -10,6 +10,7 @@ use virtfleet_tests::{
     guest::Suite,
     machine::{Machine, Options, Root, needs},
     process::Launch,
+    wait::eventually,
 };
 use virtfleet_wire::settings::{DnsConfig, DnsManage, DnsPolicy, DnsSettings};
 
@@ -163,15 +164,41 @@ impl World {
     /// Checks that this nameserver answers and that no other is in use.
     pub(crate) fn uses(&self, last: u8) -> Result<()> {
         let by = self.answered_by("used")?;
+        self.has_only(last)?;
+        ensure!(by == last, "{by} has answered instead of {last}");
+        Ok(())
+    }
+
+    /// Checks that no other nameserver is in use, and waits until this one answers: a service that
+    /// was started again may still assign the address.
+    pub(crate) fn keeps(&self, last: u8) -> Result<()> {
+        self.has_only(last)?;
+        eventually(LONG, "an answer", || self.uses(last))
+    }
+
+    fn has_only(&self, last: u8) -> Result<()> {
         let behind = "grep -q '^nameserver 127.0.0.53' /etc/resolv.conf && cat /run/systemd/resolve/resolv.conf || cat /etc/resolv.conf";
         let text = self.machine.sh(behind)?;
-        ensure!(by == last, "{by} has answered instead of {last}: {text}");
         let servers: Vec<&str> = text
             .lines()
             .filter(|line| line.starts_with("nameserver"))
             .collect();
         ensure!(servers == [format!("nameserver 10.66.0.{last}")], "{text}");
         Ok(())
+    }
+
+    /// `/etc/resolv.conf` with its link, once this nameserver is in use. `dhclient-script` of
+    /// Debian 13 truncates the file at each renewal before it writes to it.
+    pub(crate) fn settled(&self, last: u8) -> Result<String> {
+        eventually(LONG, "the owner's file", || {
+            let text = self.resolv_conf()?;
+            self.uses(last)?;
+            ensure!(
+                text.contains("nameserver ") && self.resolv_conf()? == text,
+                "{text}"
+            );
+            Ok(text)
+        })
     }
 
     /// `/etc/resolv.conf`, with where it links to.
@@ -190,19 +217,24 @@ impl World {
         self.machine.sh("virtfleet-agent apply dns --wait 60s")
     }
 
-    /// That a pass has nothing to do.
+    /// Waits until a pass has nothing to do: a renewal that was under way when the agent wrote the
+    /// file writes it once more.
     pub(crate) fn at_rest(&self) -> Result<()> {
-        let plan = self.machine.sh("virtfleet-agent plan dns")?;
-        ensure!(plan.contains("nothing to do"), "{plan}");
-        Ok(())
+        eventually(LONG, "nothing is left to do", || {
+            let plan = self.machine.sh("virtfleet-agent plan dns")?;
+            ensure!(plan.contains("nothing to do"), "{plan}");
+            Ok(())
+        })
     }
 
-    /// What `virtfleet-agent dns` says of the owner.
+    /// Waits until `virtfleet-agent dns` names the owner.
     pub(crate) fn says(&self, owner: &Owner) -> Result<()> {
-        let status = self.machine.sh("virtfleet-agent dns")?;
-        let first = status.lines().next().unwrap_or_default();
-        ensure!(owner.named.iter().all(|word| first.contains(word)), "{status}");
-        Ok(())
+        eventually(LONG, "the owner in the status", || {
+            let status = self.machine.sh("virtfleet-agent dns")?;
+            let first = status.lines().next().unwrap_or_default();
+            ensure!(owner.named.iter().all(|word| first.contains(word)), "{status}");
+            Ok(())
+        })
     }
 
     /// Files of ours that are there, but for the agent's own.

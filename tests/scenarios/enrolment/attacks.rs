@@ -10,7 +10,7 @@ use virtfleet_tests::{
     wait,
 };
 
-use super::kit::Kit;
+use super::kit::{Kit, patient};
 
 /// An agent with this fault is refused for this reason, and another VM is enrolled all the while.
 fn is_refused(fault: EnrolFault, reason: &str, severity: &str) {
@@ -177,6 +177,8 @@ fn a_poisoned_guest_agent_address_is_never_dialled() {
     // The attacker listens on its own address, and its VMI is removed.
     let listener = kit.run(AgentSpec::honest(&attacker).unwrap());
     kit.delete(&attacker);
+    // Its last pull may be under way.
+    kit.let_pulls_pass(&victim, 2);
     let before = listener.connections();
     // The guest agent of the victim's VM reports the attacker's address; the pod keeps its own.
     let host = kit.stage.plan.hosts[victim.host].name.clone();
@@ -198,7 +200,7 @@ fn a_poisoned_guest_agent_address_is_never_dialled() {
 
 #[test]
 fn a_cloned_disk_gets_its_own_key() {
-    let kit = Kit::new(2);
+    let kit = Kit::with(2, patient());
     let (original, clone) = (kit.guest(0), kit.guest(1));
     let first = kit.run(AgentSpec::honest(&original).unwrap());
     kit.until_up(&original);

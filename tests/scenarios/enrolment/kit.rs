@@ -24,11 +24,21 @@ pub(crate) fn beat() -> Beat {
     }
 }
 
+/// Pulls with a timeout that a busy machine meets, for tests which count what is done only once
+/// unless a pull comes too late.
+pub(crate) fn patient() -> Beat {
+    Beat {
+        interval: Duration::from_secs(4),
+        timeout: Duration::from_secs(4),
+    }
+}
+
 /// The stage.
 pub(crate) struct Kit {
     // Before the stage, whose folder its agents read.
     pub(crate) host: AgentHost,
     pub(crate) stage: Stage,
+    beat: Beat,
 }
 
 impl Kit {
@@ -55,6 +65,7 @@ impl Kit {
         Self {
             host: stage.agent_host().unwrap(),
             stage,
+            beat,
         }
     }
 
@@ -178,7 +189,7 @@ impl Kit {
     /// Restarts the collector with the same settings.
     pub(crate) fn restart_collector(&mut self) {
         self.stop_collector();
-        self.stage.start_collector(beat()).unwrap();
+        self.stage.start_collector(self.beat).unwrap();
     }
 
     pub(crate) fn stop_collector(&mut self) {

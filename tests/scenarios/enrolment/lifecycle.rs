@@ -7,11 +7,11 @@ use virtfleet_tests::{
     wait,
 };
 
-use super::kit::{self, Kit, beat};
+use super::kit::{self, Kit, beat, patient};
 
 #[test]
 fn after_a_restart_of_the_collector_no_agent_enrols_again() {
-    let mut kit = Kit::new(6);
+    let mut kit = Kit::with(6, patient());
     let agents = kit.run_all();
     kit.stage.until_up(6).unwrap();
     kit.restart_collector();
@@ -45,7 +45,7 @@ fn an_agent_that_lost_its_certificate_gets_another_for_its_key() {
 
 #[test]
 fn a_certificate_is_renewed_over_the_connection_of_the_pull() {
-    let mut kit = Kit::new(1);
+    let mut kit = Kit::with(1, patient());
     let guest = kit.guest(0);
     let agent = kit.run_all().remove(0);
     kit.until_up(&guest);
@@ -55,13 +55,19 @@ fn a_certificate_is_renewed_over_the_connection_of_the_pull() {
     kit::signed(&kit.authorities(), &mut disk, &guest, -2700, 900);
     let spec = AgentSpec::honest(&guest).unwrap().with_disk(disk);
     let agent = kit.run(spec);
-    kit.stage.start_collector(beat()).unwrap();
+    kit.stage.start_collector(patient()).unwrap();
     wait::until(STAGE_TIMEOUT, "it is renewed", || agent.accepted() == 1).unwrap();
     let vm = kit.until_up(&guest);
     assert_eq!(vm["findings"], 0, "no pull failed: {vm:#}");
-    let page = kit.stage.text("/metrics").unwrap();
+    // The collector counts it when it has the agent's answer.
+    let page = wait::eventually(STAGE_TIMEOUT, "it is counted", || {
+        let page = kit.stage.text("/metrics")?;
+        let line = "virtfleet_collector_enrolments_total{result=\"renewed\"} 1";
+        anyhow::ensure!(page.contains(line), "{page}");
+        Ok(page)
+    })
+    .unwrap();
     for line in [
-        "virtfleet_collector_enrolments_total{result=\"renewed\"} 1",
         "virtfleet_collector_enrolments_total{result=\"issued\"} 0",
         "virtfleet_collector_pulls_total{result=\"tls\"} 0",
     ] {
@@ -114,7 +120,7 @@ fn a_vm_created_again_under_its_name_is_enrolled_anew() {
 
 #[test]
 fn a_revoked_vm_is_cut_off_and_comes_back_after_a_reset() {
-    let mut kit = Kit::new(2);
+    let mut kit = Kit::with(2, patient());
     let agents = kit.run_all();
     kit.stage.until_up(2).unwrap();
     let guest = kit.guest(0);
@@ -152,7 +158,7 @@ fn a_revoked_vm_is_cut_off_and_comes_back_after_a_reset() {
 
 #[test]
 fn after_a_reset_another_key_is_accepted_and_the_old_one_is_not() {
-    let mut kit = Kit::new(1);
+    let mut kit = Kit::with(1, patient());
     let guest = kit.guest(0);
     let agent = kit.run_all().remove(0);
     kit.until_up(&guest);

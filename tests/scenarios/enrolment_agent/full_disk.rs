@@ -10,7 +10,7 @@ use hyper::StatusCode;
 use virtfleet_tests::{
     bins,
     process::{Launch, Process},
-    skip,
+    skip, wait,
 };
 
 use crate::agent_stage::{AgentStage, IDENTITY, OTHER, SOON, nonce, reason};
@@ -98,11 +98,8 @@ fn tier2_a_full_disk_delays_enrolment_and_loses_no_key() {
             "{reason}"
         );
     }
-    assert!(
-        agent.log().contains("the agent does not enrol"),
-        "{}",
-        agent.log()
-    );
+    let says = |what: &str| wait::until(SOON, what, || agent.log().contains(what)).unwrap();
+    says("the agent does not enrol");
     let doctor = disk.launch("doctor").output(SOON).unwrap();
     let doctor = String::from_utf8(doctor.stdout).unwrap();
     assert!(doctor.contains("no space is free"), "{doctor}");
@@ -110,11 +107,7 @@ fn tier2_a_full_disk_delays_enrolment_and_loses_no_key() {
     disk.clear();
     disk.stage.enrol(OTHER);
     let key = disk.stage.connect().public_key().unwrap();
-    assert!(
-        agent.log().contains("the agent's key is stored"),
-        "{}",
-        agent.log()
-    );
+    says("the agent's key is stored");
     agent.terminate(SOON).unwrap();
     let _agent = disk.start();
     let collector = disk.stage.connect();

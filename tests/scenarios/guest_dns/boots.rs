@@ -201,6 +201,9 @@ fn story(scene: &Scene) -> Result<()> {
 #[test]
 fn tier4_two_caches_at_one_address_from_the_first_boot_on() {
     let test = "tier4_two_caches_at_one_address_from_the_first_boot_on";
+    if skip::deferred(TIER, test, SOAK) {
+        return;
+    }
     play(test, |scene| {
         if skip::need(TIER, test, needs(Suite::Trixie))?.is_none() {
             return Ok(());

@@ -26,9 +26,10 @@ for (my $round = 1; ; $round++) {
         }
     }
     exit 1 if $ARGV[0] eq "once";
-    open(my $count, ">", "/run/take-port/rounds") or exit 3;
+    open(my $count, ">", "/run/take-port/new") or exit 3;
     print $count $round;
     close $count;
+    rename("/run/take-port/new", "/run/take-port/rounds") or exit 3;
     select(undef, undef, undef, 0.02);
 }
 "#;

@@ -100,7 +100,7 @@ fn came(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
 }
 
 #[expect(clippy::unwrap_used, reason = "with CI=true a skip fails the test")]
-fn with_ignition(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
+fn with_ignition(test: &str, body: impl Fn(&Scene) -> Result<()>) {
     if skip::need(4, test, engine()).unwrap().is_some() {
         play(test, body);
     }

@@ -11,7 +11,7 @@ use virtfleet_tests::{
 };
 
 use super::kit::PushKit;
-use crate::enrolment::kit::signed;
+use crate::enrolment::kit::{patient, signed};
 
 /// An address that belongs to no VM.
 const FOREIGN: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 77));
@@ -124,7 +124,7 @@ fn a_certificate_reports_as_its_own_vm_only() {
 
 #[test]
 fn a_revoked_vm_is_cut_off_while_it_is_connected() {
-    let kit = PushKit::new(1, "");
+    let kit = PushKit::pulling(1, "", patient());
     let guest = kit.kit.guest(0);
     let agent = kit.push(&guest);
     kit.until_way(&guest, "push");
@@ -150,7 +150,7 @@ fn a_second_key_is_a_critical_finding() {
     let finding = kit.kit.until_finding(&guest, "agent-enrolment");
     assert_eq!(finding["severity"], "critical", "{finding:#}");
     assert_eq!(second.accepted(), 0);
-    assert!(kit.results("enrolment") >= 1);
+    wait::until(STAGE_TIMEOUT, "it is counted", || kit.results("enrolment") >= 1).unwrap();
 }
 
 #[test]

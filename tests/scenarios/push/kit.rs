@@ -9,7 +9,7 @@ use virtfleet_tests::{
         Guest, Options,
         enrol::{AgentDisk, AgentSpec, RunningAgent},
     },
-    stage::{STAGE_TIMEOUT, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
     wait,
 };
 
@@ -28,11 +28,20 @@ pub(crate) struct PushKit {
 impl PushKit {
     /// So many VMs in two user clusters, and a collector with these settings of `ingest`.
     pub(crate) fn new(guests: usize, settings: &str) -> Self {
-        Self::with(guests, settings, |_| {})
+        Self::build(guests, settings, beat(), |_| {})
     }
 
-    /// The same with a changed stage.
+    /// The same with these pull settings.
+    pub(crate) fn pulling(guests: usize, settings: &str, beat: Beat) -> Self {
+        Self::build(guests, settings, beat, |_| {})
+    }
+
+    /// The same as [`Self::new`] with a changed stage.
     pub(crate) fn with(guests: usize, settings: &str, change: impl FnOnce(&mut Stage)) -> Self {
+        Self::build(guests, settings, beat(), change)
+    }
+
+    fn build(guests: usize, settings: &str, beat: Beat, change: impl FnOnce(&mut Stage)) -> Self {
         let options = Options {
             guests,
             hosts: 4,
@@ -45,7 +54,7 @@ impl PushKit {
         stage.set_settings(format!("ingest: {{ address: '{ingest}'{settings} }}\n"));
         change(&mut stage);
         Self {
-            kit: Kit::on(stage, beat()),
+            kit: Kit::on(stage, beat),
             ingest,
         }
     }

@@ -82,9 +82,11 @@ fn vms_behind_a_nat_enrol_with_the_token_of_their_cluster() {
         assert_eq!(vm["findings"], 0, "{vm:#}");
     }
     let list = kit.kit.ctl(&["token", "list"]);
-    for part in [id(&token), &guest.cluster, NAT_NETWORK, "119m"] {
+    for part in [id(&token), &guest.cluster, NAT_NETWORK] {
         assert!(list.contains(part), "{part}: {list}");
     }
+    let left = (110..120).any(|minutes| list.contains(&format!("{minutes}m")));
+    assert!(left, "almost two hours: {list}");
     let secret = token.rsplit_once('.').unwrap().1;
     let json = kit.kit.ctl(&["token", "list", "-o", "json"]);
     let listed: Value = serde_json::from_str(&json).unwrap();
@@ -107,8 +109,12 @@ fn a_stolen_token_is_worthless_from_another_address() {
     let thief = run(&kit, &guest, &elsewhere);
     until_refused(&kit, "token_address");
     // An admin sees it without a log.
-    let list = kit.kit.ctl(&["token", "list"]);
-    assert!(list.contains("(token_address from 127.0.7.7)"), "{list}");
+    wait::eventually(STAGE_TIMEOUT, "the list says why", || {
+        let list = kit.kit.ctl(&["token", "list"]);
+        anyhow::ensure!(list.contains("(token_address from 127.0.7.7)"), "{list}");
+        Ok(())
+    })
+    .unwrap();
     assert_eq!(
         (thief.requests(), thief.accepted()),
         (0, 0),

@@ -125,10 +125,15 @@ impl ApiServer {
                 if version["served"] != true {
                     continue;
                 }
-                let path = format!("/apis/{group}/{}/{plural}", text(&version["name"])?);
+                let group_version = format!("/apis/{group}/{}", text(&version["name"])?);
+                let path = format!("{group_version}/{plural}");
                 eventually(SERVER_TIMEOUT, &path, || {
                     let code = self.admin().get(&format!("{path}?limit=1"))?.code;
                     ensure!(code == 200, "{code}");
+                    // The API server serves the objects before it lists their kind.
+                    let list = self.admin().get(&group_version)?.ok()?;
+                    let mut kinds = list["resources"].as_array().into_iter().flatten();
+                    ensure!(kinds.any(|kind| kind["name"] == *plural), "not in {list}");
                     Ok(())
                 })?;
             }

@@ -1,9 +1,10 @@
 //! Rights of users; service accounts.
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use super::{server::ApiServer, user::User};
+use super::{server::ApiServer, timeout::SERVER_TIMEOUT, user::User};
+use crate::wait::eventually;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
@@ -50,6 +51,32 @@ impl ApiServer {
             object["metadata"]["namespace"] = namespace.into();
         }
         self.remove(&object)
+    }
+
+    /// Waits until all earlier changes of roles and bindings are effective. The API server receives
+    /// the changes of each kind by a watch, in order: with the rights of a new user, all earlier
+    /// ones are effective.
+    pub fn until_rights_apply(&self) -> Result<()> {
+        const NAMESPACE: &str = "default";
+        const PATH: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        let user = User::new(&format!("marker-{:016x}", fastrand::u64(..)), &[])?;
+        self.namespace(NAMESPACE)?;
+        for (namespace, resource) in [(None, "nodes"), (Some(NAMESPACE), "pods")] {
+            let rules = json!([{ "apiGroups": [""], "resources": [resource], "verbs": ["get"] }]);
+            self.grant(&user.name, &user, namespace, &rules)?;
+            let review = json!({
+                "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                "spec": { "user": user.name, "resourceAttributes": {
+                    "namespace": namespace, "verb": "get", "resource": resource,
+                } },
+            });
+            eventually(SERVER_TIMEOUT, "the rights of a new user", || {
+                let answer = self.admin().post(PATH, &review)?.ok()?;
+                ensure!(answer["status"]["allowed"] == true, "{}", answer["status"]);
+                Ok(())
+            })?;
+        }
+        Ok(())
     }
 
     /// Creates a token of a service account, and the account if it does not exist. Tokens become

@@ -22,6 +22,11 @@ use crate::{scratch, wait};
 pub const COLLECTOR: &str = "virtfleet";
 /// The ownership annotation.
 pub const OWNED: &str = "virtfleet.io/owned-labels";
+/// The shortest permitted Lease, for tests that kill leaders. One slow request ends a term: an
+/// attempt to renew times out after half of `renewSeconds`.
+pub const SHORTEST_LEASE: &str = "leaseSeconds: 3, renewSeconds: 2, retrySeconds: 1";
+/// A Lease that a busy machine renews in time.
+const LEASE: &str = "leaseSeconds: 6, renewSeconds: 4, retrySeconds: 1";
 /// Namespace of the kubeconfig Secrets and of the Lease.
 pub const SECRETS: &str = "secrets";
 /// A label of the user's own on every Node that [`Tenant::node`] creates.
@@ -36,6 +41,8 @@ pub struct Scene {
     pub infra: ApiServer,
     /// The user clusters, in the order of their names in [`Scene::new`].
     pub tenants: Vec<Tenant>,
+    /// Times of the Lease, as settings of `leaderElection`.
+    pub lease: &'static str,
     folder: TempDir,
     markers: AtomicUsize,
 }
@@ -77,6 +84,7 @@ impl Scene {
         Ok(Self {
             infra,
             tenants,
+            lease: LEASE,
             folder,
             markers: AtomicUsize::new(0),
         })
@@ -126,8 +134,7 @@ impl Scene {
         self.infra.apply(&vmi(cluster, name).phase("Running").on(host))
     }
 
-    /// Starts a collector in the folder `name`, with further settings in YAML and the shortest
-    /// permitted Lease.
+    /// Starts a collector in the folder `name`, with further settings in YAML.
     pub fn collector(&self, name: &str, more: &str) -> Result<Collector> {
         let kubeconfig = self.infra.kubeconfig(self.infra.admin_user());
         self.collector_by(name, &kubeconfig, "", more)
@@ -145,7 +152,8 @@ impl Scene {
         std::fs::create_dir_all(&folder)?;
         let inventory = live::settings(&folder, kubeconfig, inventory)?;
         let more = format!(
-            "leaderElection: {{ namespace: {SECRETS}, leaseSeconds: 3, renewSeconds: 2, retrySeconds: 1 }}\n{more}"
+            "leaderElection: {{ namespace: {SECRETS}, {} }}\n{more}",
+            self.lease
         );
         Collector::start_with(&folder, &inventory, &more)
     }

@@ -328,6 +328,29 @@ impl Stage {
         Ok(outcome.text)
     }
 
+    /// Starts a process `sleep` with this redirection of the shell, and returns its number when it
+    /// has that name and what it opens.
+    pub fn hold(&self, redirection: &str) -> Result<String> {
+        let script = format!(
+            "sleep 900 {redirection} >/dev/null 2>&1 & n=0; \
+             until [ \"$(cat /proc/$!/comm)\" = sleep ]; do n=$((n+1)); [ $n -lt 1200 ] || exit 1; sleep 0.05; done; \
+             echo $!"
+        );
+        Ok(self.sh(&script)?.trim().to_owned())
+    }
+
+    /// Ends processes that [`Self::hold`] started, and waits until what they opened is closed.
+    pub fn let_go(&self, processes: &[&str]) -> Result<()> {
+        let processes = processes.join(" ");
+        // The kernel closes the files of a process before it shows it as ended.
+        let script = format!(
+            "kill {processes}; n=0; for p in {processes}; do \
+             while grep -q '^State:.*[^Z] (' /proc/$p/status 2>/dev/null; do \
+             n=$((n+1)); [ $n -lt 1200 ] || exit 1; sleep 0.05; done; done"
+        );
+        self.sh(&script).map(drop)
+    }
+
     /// The requests to systemd since the last call, one per line.
     pub fn asked(&self) -> Vec<String> {
         let file = self.root().join(systemd::ASKED.trim_start_matches('/'));

@@ -33,10 +33,10 @@ while [ $# -gt 0 ]; do : >"$r/opt/$1"; mount --bind "$2" "$r/opt/$1"; shift 2; d
 read -r id rest </proc/self/stat
 echo "$id" >"$r/run/first.new"
 exec chroot "$r" /bin/sh -c 'mv /run/first.new /run/first && exec sleep infinity'"#;
-/// Real lookups, one after the other, each of another name (`$1`, with `$2` attempts). Prints `ok`
-/// or `failed`, the name, and the start and end (bash, seconds since 1970).
+/// Real lookups, one after the other, each of another name (`$1`, with the resolver options `$2`).
+/// Prints `ok` or `failed`, the name, and the start and end (bash, seconds since 1970).
 const LOOKUPS: &str = r#"i=0; while :; do i=$((i + 1)); printf -v name "$1" "$i"; begun=$EPOCHREALTIME
-if RES_OPTIONS="timeout:1 attempts:$2" getent ahostsv4 "$name" >/dev/null; then result=ok; else result=failed; fi
+if RES_OPTIONS="$2" getent ahostsv4 "$name" >/dev/null; then result=ok; else result=failed; fi
 echo "$result $name $begun $EPOCHREALTIME"; done"#;
 
 /// The guest. Dropping it ends all its processes.
@@ -180,9 +180,10 @@ impl Guest {
             .with_context(|| format!("with {:?}", self.resolv_conf()))
     }
 
-    /// Starts continuous lookups of names made from a printf pattern, e.g. `w%d.example`.
+    /// Starts continuous lookups of names made from a printf pattern, e.g. `w%d.example`. Each name
+    /// is tried once: a lost query fails, and a busy machine has time to answer.
     pub fn watch(&self, pattern: &str) -> Result<Watched> {
-        Watched::start(self.launch("/bin/bash"), pattern, 1)
+        Watched::start(self.launch("/bin/bash"), pattern, "timeout:5 attempts:1")
     }
 
     /// Adds an interface with that address, as NodeLocal DNSCache does: a dummy interface or, if
@@ -229,11 +230,12 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// Starts the lookups in a shell of the guest; a name fails after `attempts` attempts.
-    pub(crate) fn start(shell: Launch, pattern: &str, attempts: u32) -> Result<Self> {
+    /// Starts the lookups in a shell of the guest, with these options of the resolver
+    /// (resolv.conf(5)).
+    pub(crate) fn start(shell: Launch, pattern: &str, options: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let process = shell
-            .args(["-c", LOOKUPS, "lookups", pattern, &attempts.to_string()])
+            .args(["-c", LOOKUPS, "lookups", pattern, options])
             .tied()
             .start(folder.path())?;
         let watched = Self {

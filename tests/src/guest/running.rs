@@ -258,6 +258,14 @@ impl Guest {
         Ok(self.state().process()?.id())
     }
 
+    /// What QEMU printed if it aborted by a fault of its own, whatever the guest did: with several
+    /// vCPUs under emulation it sometimes looks up an address in a memory map that another vCPU has
+    /// just replaced (QEMU issue 1921).
+    pub fn emulator_fault(&self) -> Option<String> {
+        let log = fs::read(self.0.places.file("qemu-system-x86_64.log")).ok()?;
+        emulator_fault(&String::from_utf8_lossy(&log)).map(str::to_owned)
+    }
+
     /// The last output of QEMU and the console, for errors.
     pub(super) fn tail(&self) -> String {
         let log = |name: &str| fs::read(self.0.places.file(name)).unwrap_or_default();
@@ -275,9 +283,34 @@ impl Guest {
     }
 }
 
+/// The line in QEMU's output that tells of [QEMU issue 1921](Guest::emulator_fault).
+fn emulator_fault(log: &str) -> Option<&str> {
+    log.lines()
+        .find(|line| line.contains("iotlb_to_section: Assertion") && line.ends_with("failed."))
+}
+
 fn console(places: &Places) -> String {
     fs::read(places.file("console.log")).map_or_else(
         |_| String::new(),
         |bytes| String::from_utf8_lossy(&bytes).into_owned(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::emulator_fault;
+
+    #[test]
+    fn only_the_known_fault_of_the_emulator_is_one() {
+        let known = "qemu-system-x86_64: system/physmem.c:2678: iotlb_to_section: \
+                     Assertion `section_index < d->map.sections_nb' failed.";
+        assert_eq!(emulator_fault(&format!("a warning\n{known}\n")), Some(known));
+        for other in [
+            "",
+            "qemu-system-x86_64: block/io.c:1: bdrv_co_write: Assertion `offset >= 0' failed.",
+            "qemu-system-x86_64: -drive: Could not open 'iotlb_to_section: Assertion'",
+        ] {
+            assert_eq!(emulator_fault(other), None, "{other}");
+        }
+    }
 }

@@ -48,10 +48,13 @@ pub fn needs(suite: Suite) -> Result<()> {
 /// is skipped as described at [`skip::need`]. Late in a long run it is
 /// [deferred](skip::too_late).
 ///
+/// If the body fails and a guest's QEMU aborted by [its own fault](Guest::emulator_fault), the body
+/// runs once more, in another scene: such a failure says nothing about the program under test.
+///
 /// # Panics
 ///
 /// With the error of the body and the folder to which the guests' logs were copied.
-pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
+pub fn play(test: &str, body: impl Fn(&Scene) -> Result<()>) {
     let there = match skip::need(TIER, test, needs(Suite::Trixie)) {
         Ok(there) => there,
         Err(error) => panic!("{error:#}"),
@@ -59,13 +62,38 @@ pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
     if there.is_none() || skip::too_late(TIER, test) {
         return;
     }
-    let scene = match Scene::open(test) {
-        Ok(scene) => scene,
-        Err(error) => panic!("{error:#}"),
+    let Err(failure) = attempt(test, &body) else {
+        return;
     };
+    let Some(fault) = failure.emulator_fault else {
+        panic!("{}", failure.message);
+    };
+    say(&format!(
+        "{test} failed and runs once more, because QEMU aborted by its own fault ({fault}): {}",
+        failure.message
+    ));
+    if let Err(failure) = attempt(test, &body) {
+        panic!("{}", failure.message);
+    }
+}
+
+/// Why a test's body failed.
+struct Failure {
+    /// The error, and the folder with the guests' logs.
+    message: String,
+    /// What the QEMU of a guest printed when it aborted by its own fault.
+    emulator_fault: Option<String>,
+}
+
+/// Runs a test's body once, in a new scene.
+fn attempt(test: &str, body: impl Fn(&Scene) -> Result<()>) -> Result<(), Failure> {
+    let scene = Scene::open(test).map_err(|error| Failure {
+        message: format!("{error:#}"),
+        emulator_fault: None,
+    })?;
     let outcome = catch_unwind(AssertUnwindSafe(|| body(&scene)));
     let error = match outcome {
-        Ok(Ok(())) => return,
+        Ok(Ok(())) => return Ok(()),
         Ok(Err(error)) => error,
         Err(panic) => {
             let said = panic
@@ -75,12 +103,17 @@ pub fn play(test: &str, body: impl FnOnce(&Scene) -> Result<()>) {
             anyhow!("{}", said.unwrap_or("the body of the test panicked"))
         }
     };
+    let emulator_fault = scene.guests.borrow().iter().find_map(Guest::emulator_fault);
     let kept = scene.keep();
     drop(scene);
-    match kept {
-        Ok(folder) => panic!("{error:#}\n\nthe guests' logs: {}", folder.display()),
-        Err(lost) => panic!("{error:#}\n\nthe guests' logs could not be kept: {lost:#}"),
-    }
+    let message = match kept {
+        Ok(folder) => format!("{error:#}\n\nthe guests' logs: {}", folder.display()),
+        Err(lost) => format!("{error:#}\n\nthe guests' logs could not be kept: {lost:#}"),
+    };
+    Err(Failure {
+        message,
+        emulator_fault,
+    })
 }
 
 /// A scene: the folder and guests of a test.
@@ -196,6 +229,21 @@ impl Scene {
         }
         let guest = self.guest(vm, accel, places)?;
         guest.boot()?;
+        Ok(guest)
+    }
+
+    /// Boots a VM on a copy of a disk image in QEMU's format `format`, whose root filesystem is the
+    /// whole disk, with the kernel of its suite.
+    pub fn start_image(&self, vm: &Vm, disk: &Path, format: &str) -> Result<Guest> {
+        let image = Image::find(vm.suite)?;
+        let accel = Accel::of_this_machine(&image)?;
+        let places = self.places(&image, vm)?;
+        content::overlay(&places.root, disk, format)?;
+        if let Some(seed) = &vm.seed {
+            content::seed(seed, &places.seed, &places.folder)?;
+        }
+        let guest = self.guest(vm, accel, places)?;
+        guest.launch(vm, false, false)?;
         Ok(guest)
     }
 

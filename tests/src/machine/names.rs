@@ -52,7 +52,7 @@ impl Machine {
     /// is tried at most twice, as programs do: during a reload systemd-resolved answers pending
     /// queries with SERVFAIL.
     pub fn watch(&self, pattern: &str) -> Result<Watched> {
-        Watched::start(self.launch("/bin/bash")?, pattern, 2)
+        Watched::start(self.launch("/bin/bash")?, pattern, "timeout:1 attempts:2")
     }
 
     /// The failed lookups that are not explained by a reload or restart of systemd-resolved. It

@@ -1,8 +1,10 @@
 //! The network of a machine: nameservers and a DHCP server.
 
+use std::time::Duration;
+
 use anyhow::Result;
 
-use crate::dns::{NetNs, Resolver, Unbound, dhcp, veth};
+use crate::dns::{NetNs, Resolver, Unbound, dhcp_with, veth};
 
 /// The router, which does not answer queries.
 pub const ROUTER: &str = "10.78.0.1";
@@ -70,10 +72,25 @@ impl Site {
     /// Changes the nameservers that DHCP offers. Clients with a lease get them at their next
     /// renewal.
     pub fn give(&mut self, nameservers: &str) -> Result<()> {
+        self.give_after(nameservers, Duration::ZERO)
+    }
+
+    /// As [`Site::give`], but DHCP offers an address only after `delay`, in whole seconds.
+    pub fn give_after(&mut self, nameservers: &str, delay: Duration) -> Result<()> {
         self.dhcp = None;
         let range = ("10.78.0.100", "10.78.0.120");
         let searches = "ns.svc.cluster.local,cluster.local";
-        self.dhcp = Some(dhcp(&self.outside, "vm0", range, ROUTER, nameservers, searches)?);
+        let delay = format!("--dhcp-reply-delay={}", delay.as_secs());
+        let server = dhcp_with(
+            &self.outside,
+            "vm0",
+            range,
+            ROUTER,
+            nameservers,
+            searches,
+            &[&delay],
+        )?;
+        self.dhcp = Some(server);
         Ok(())
     }
 

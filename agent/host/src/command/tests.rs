@@ -56,13 +56,13 @@ fn the_environment_is_cleared_and_standard_input_is_empty() {
 fn a_command_past_its_deadline_is_killed_with_its_children() {
     let start = Instant::now();
     let error = SystemCommands
-        .run(&sh("sleep 600 & echo $! >&2; wait").deadline(Duration::from_millis(200)))
+        .run(&sh("sleep 600 & echo $! >&2; wait").deadline(Duration::from_secs(3)))
         .unwrap_err();
     let CommandError::Late { stderr, .. } = &error else {
         panic!("{error}")
     };
     assert!(start.elapsed() < Duration::from_mins(1));
-    assert!(error.to_string().contains("took longer than 0.2 s"), "{error}");
+    assert!(error.to_string().contains("took longer than 3 s"), "{error}");
     assert!(eventually(|| gone(stderr)), "{stderr}");
 }
 

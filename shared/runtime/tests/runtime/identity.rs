@@ -69,7 +69,7 @@ async fn status(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) ->
         driver.abort();
         Ok::<_, hyper::Error>(status)
     };
-    tokio::time::timeout(Duration::from_secs(5), exchange)
+    tokio::time::timeout(Duration::from_secs(20), exchange)
         .await
         .ok()?
         .ok()

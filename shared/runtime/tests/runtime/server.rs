@@ -151,7 +151,8 @@ async fn unfinished_requests_are_aborted_after_the_grace_period() {
 async fn too_many_requests_get_503_and_slow_ones_504() {
     let limits = Limits {
         requests: 1,
-        request_timeout: Duration::from_millis(100),
+        // Longer than the second request takes on a busy machine.
+        request_timeout: Duration::from_secs(3),
         ..Limits::default()
     };
     let running = start(limits, Transport::Plain).await;
@@ -342,8 +343,9 @@ async fn idle_connections_do_not_block_other_clients() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_without_a_complete_request_are_closed() {
     let limits = Limits {
-        first_byte_timeout: Duration::from_millis(50),
-        handshake_timeout: Duration::from_millis(100),
+        // Longer than a busy machine pauses between a connection and its first request.
+        first_byte_timeout: Duration::from_secs(1),
+        handshake_timeout: Duration::from_secs(2),
         ..Limits::default()
     };
     let running = start(limits, Transport::Plain).await;

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// Timeout for nameservers that do not answer.
-const TIMEOUT_UNANSWERED: Duration = Duration::from_millis(600);
+const TIMEOUT_UNANSWERED: Duration = Duration::from_secs(3);
 /// Timeout for nameservers that answer; generous for a busy machine.
 const TIMEOUT_ANSWERED: Duration = Duration::from_secs(20);
 
@@ -131,7 +131,7 @@ fn a_slow_answer_is_timed_and_a_missing_one_times_out() {
     let before = Instant::now();
     let [unanswered, _] = both(Behavior::Silent);
     assert!(
-        (600_000..8_000_000).contains(&unanswered.micros),
+        (3_000_000..20_000_000).contains(&unanswered.micros),
         "{unanswered:?}"
     );
     assert!(before.elapsed() < TIMEOUT_ANSWERED);
@@ -239,7 +239,7 @@ fn ids_ports_and_labels_differ_between_queries() {
     ask(
         &questions,
         Ask {
-            timeout: Duration::from_millis(20),
+            timeout: Duration::from_secs(1),
             port,
             random: &mut random_bytes,
         },
