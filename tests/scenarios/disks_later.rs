@@ -229,3 +229,65 @@ fn tier2_a_disk_without_identity_is_found_by_its_uuid_wherever_it_is() {
     assert_eq!(copied.refusals("two"), ["duplicate-uuid"], "{}", copied.state);
     stage.sh("! grep ' /srv/two ' /proc/mounts").unwrap();
 }
+
+/// Sets udev's data of a disk: its name in `/dev/disk/by-path`, and its serial if it has one.
+fn udev(stage: &Stage, disk: &LoopDisk, path: &str, serial: Option<&str>) -> Result<()> {
+    let file = format!("run/udev/data/b{}", disk.number()?);
+    let serial = serial.map_or_else(String::new, |serial| format!("E:ID_SERIAL_SHORT={serial}\n"));
+    fs::write(
+        stage.root().join(file),
+        format!("S:disk/by-path/{path}\n{serial}"),
+    )?;
+    Ok(())
+}
+
+/// The VM's spec gives disks serials later, and then the settings match by these.
+#[test]
+fn tier2_a_disk_that_gets_a_serial_later_keeps_its_data() {
+    let Some(mut stage) = stage("tier2_a_disk_that_gets_a_serial_later_keeps_its_data").unwrap() else {
+        return;
+    };
+    // No other test has disks of this size.
+    let size = 464 * MIB + (fastrand::u64(1..2000) * 4096);
+    let by_path = DiskMatch {
+        path: Some("pci-later-*".to_owned()),
+        ..DiskMatch::default()
+    };
+    let by_order = DiskMatch {
+        size: Some(size.to_string()),
+        order: Some(1),
+        allow_positional: true,
+        ..DiskMatch::default()
+    };
+    let names = ["path", "order"];
+    let before = [declared("path", by_path), declared("order", by_order)];
+    let disks = [
+        LoopDisk::new(stage.folder(), "path", 80 * MIB).unwrap(),
+        LoopDisk::new(stage.folder(), "order", size).unwrap(),
+    ];
+    let paths = ["pci-later-1", "pci-other-2"];
+    for (disk, path) in disks.iter().zip(paths) {
+        udev(&stage, disk, path, None).unwrap();
+    }
+    for name in names {
+        stage.pass_until(&before, name, "ready").unwrap();
+        stage.sh(&format!("echo kept > /srv/{name}/file")).unwrap();
+    }
+    let after = names.map(|name| declared(name, by_serial(name)));
+    // A restart with serials and the old settings, then one with settings that match by serial.
+    for settings in [&before, &after] {
+        stage.boot().unwrap();
+        for ((disk, path), name) in disks.iter().zip(paths).zip(names) {
+            udev(&stage, disk, path, Some(&format!("serial-{name}"))).unwrap();
+        }
+        for name in names {
+            let outcome = stage.pass_until(settings, name, "ready").unwrap();
+            assert!(outcome.refusals(name).is_empty(), "{}", outcome.state);
+            let kept = stage.sh(&format!("cat /srv/{name}/file")).unwrap();
+            assert_eq!(kept, "kept\n", "{}", outcome.state);
+            assert_eq!(stage.audit(name).unwrap(), ["about-to format", "done format"]);
+        }
+        let again = stage.pass(settings).unwrap();
+        assert!(!again.changed, "{:?}", again.points);
+    }
+}

@@ -36,6 +36,10 @@ pub struct DiskSample {
     pub answer: StatfsResult,
     /// Whether the filesystem is read-only; `None` for swap.
     pub read_only: Option<bool>,
+    /// Error of a write probe, if the filesystem rejects writes and its mount options do not say
+    /// so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_error: Option<String>,
     /// Bytes.
     pub space: Option<Usage>,
     /// Inodes; `None` for btrfs, which has no limit, and for swap.

@@ -180,9 +180,17 @@ pub struct FoundByte {
 }
 
 impl FoundByte {
-    /// Whether it was found on that disk.
+    /// Whether it was found on that disk. A disk that had no serial then, or has none now, is the
+    /// same one: the VM's spec may give or take it. To read one more byte costs nothing, and not to
+    /// read it could take a disk with data for blank.
     pub fn is_on(&self, name: &str, device: &DeviceId) -> bool {
-        (self.name.as_str(), &self.serial, self.size) == (name, &device.serial, device.size)
+        let differ = |(then, now): (&String, &String)| then != now;
+        let is_other = self
+            .serial
+            .as_ref()
+            .zip(device.serial.as_ref())
+            .is_some_and(differ);
+        (self.name.as_str(), self.size) == (name, device.size) && !is_other
     }
 }
 
@@ -226,4 +234,45 @@ pub struct Journal {
     /// Unreadable files by disk name, with the reason; these disks are refused. An empty name
     /// stands for the directory, and refuses all disks.
     pub broken: Vec<(String, String)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::dev_number::DevNumber, *};
+
+    #[test]
+    fn a_serial_that_comes_or_goes_does_not_make_it_another_disk() {
+        let device = |serial: Option<&str>, size| DeviceId {
+            name: "vdb".into(),
+            number: DevNumber {
+                major: 253,
+                minor: 16,
+            },
+            diskseq: None,
+            size,
+            serial: serial.map(str::to_owned),
+            partition: None,
+        };
+        for (then, now, same) in [
+            (None, None, true),
+            (Some("a"), Some("a"), true),
+            (None, Some("a"), true),
+            (Some("a"), None, true),
+            (Some("a"), Some("b"), false),
+        ] {
+            let found = FoundByte {
+                name: "data".into(),
+                serial: then.map(str::to_owned),
+                size: 1 << 30,
+                offset: 4096,
+            };
+            assert_eq!(
+                found.is_on("data", &device(now, 1 << 30)),
+                same,
+                "{then:?} {now:?}"
+            );
+            assert!(!found.is_on("other", &device(now, 1 << 30)));
+            assert!(!found.is_on("data", &device(now, 2 << 30)));
+        }
+    }
 }

@@ -4,7 +4,7 @@ use super::{ParseError, words};
 
 /// Line of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Protocol<'text> {
+pub struct SocketProtocol<'text> {
     line: usize,
     /// Name, e.g. `TCP`, or `sockets` for the total.
     pub name: &'text str,
@@ -12,17 +12,17 @@ pub struct Protocol<'text> {
 }
 
 /// Parses the lines.
-pub fn protocols(text: &str) -> impl Iterator<Item = Result<Protocol<'_>, ParseError>> {
+pub fn protocols(text: &str) -> impl Iterator<Item = Result<SocketProtocol<'_>, ParseError>> {
     text.lines().enumerate().map(|(line, whole)| {
         let (name, rest) = whole
             .split_once(':')
             .filter(|(_, rest)| !rest.trim().is_empty())
             .ok_or_else(|| ParseError::at(line, "PROTOCOL: KEY VALUE …", whole))?;
-        Ok(Protocol { line, name, rest })
+        Ok(SocketProtocol { line, name, rest })
     })
 }
 
-impl<'text> Protocol<'text> {
+impl<'text> SocketProtocol<'text> {
     /// Parses its keys, e.g. `inuse`, and their values.
     pub fn pairs(&self) -> impl Iterator<Item = Result<(&'text str, i64), ParseError>> {
         let (line, mut words) = (self.line, words(self.rest));

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! mountinfo, swaps ─▶ block device of the disk's mount ─┬─▶ sysfs: error counters
-//!                                                       └─▶ MountProbe: statfs, stat (deadline)
+//!                                                       ├─▶ MountProbe: statfs, stat (deadline)
+//!                         ext4 with recorded errors     └─▶ MountProbe: write probe (deadline)
 //! ```
 
 mod counters;
@@ -11,6 +12,7 @@ mod counters;
 use std::{fs, io, path::Path, sync::Arc, time::Duration};
 
 use nix::errno::Errno;
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use virtfleet_agent_core::{
     disks::{
         DevNumber,
@@ -49,14 +51,20 @@ impl<'a> From<&'a DiskState> for Asked<'a> {
 #[derive(Debug)]
 pub struct DiskHealth {
     probe: MountProbe,
+    write_probe: MountProbe,
 }
 
 impl DiskHealth {
     /// `timeout`: maximum time for all filesystems together to answer.
     pub fn new(statfs: Arc<dyn Statfs>, timeout: Duration) -> Self {
+        Self::with_write_probe(statfs, Arc::new(WriteProbe), timeout)
+    }
+
+    fn with_write_probe(statfs: Arc<dyn Statfs>, write: Arc<dyn Statfs>, timeout: Duration) -> Self {
         let asks: Arc<dyn Statfs> = Arc::new(RootProbe(statfs));
         Self {
             probe: MountProbe::new(asks, timeout),
+            write_probe: MountProbe::new(write, timeout),
         }
     }
 
@@ -91,12 +99,64 @@ impl DiskHealth {
             }));
         }
         let outcomes = self.probe.probe(&targets)?;
-        for (outcome, at) in outcomes.into_iter().zip(positions) {
+        let (mut suspects, mut suspect_targets) = (Vec::new(), Vec::new());
+        for ((outcome, at), target) in outcomes.into_iter().zip(positions).zip(targets) {
             if let Some(Some(health)) = results.get_mut(at) {
                 answer(health, outcome);
+                if is_suspect(health) {
+                    suspects.push(at);
+                    suspect_targets.push(target);
+                }
+            }
+        }
+        let outcomes = self.write_probe.probe(&suspect_targets)?;
+        for (outcome, at) in outcomes.into_iter().zip(suspects) {
+            if let (StatfsOutcome::Failed(errno @ (Errno::EROFS | Errno::EIO)), Some(Some(health))) =
+                (outcome, results.get_mut(at))
+            {
+                health.read_only = Some(true);
+                health.write_error = Some(errno.desc().to_owned());
             }
         }
         Ok(results)
+    }
+}
+
+/// Whether the kernel may reject writes although the mount options do not say so.
+fn is_suspect(health: &DiskSample) -> bool {
+    // ext4 is the only filesystem with a counter of this name.
+    health.answer == StatfsResult::Yes
+        && health.read_only == Some(false)
+        && health.errors.get("error").is_some_and(|count| *count > 0)
+}
+
+/// Extended attribute that does not exist. Removing it begins a transaction of the filesystem and
+/// changes nothing.
+const PROBED_ATTRIBUTE: &str = "trusted.virtfleet.probe";
+
+/// Checks whether an ext4 takes writes, without writing. After an error, ext4 says `ro` in its
+/// mount options up to Linux 6.11, and `emergency_ro` or `shutdown` from 6.15 on. The releases
+/// between, and those to which the same change was ported back (6.1 of Debian 12), say nothing.
+/// - Removing an attribute that does not exist fails with `ENODATA`, or with `EROFS` or `EIO` if
+///   the filesystem rejects writes. This needs `CAP_SYS_ADMIN` and a mount that is not read-only.
+/// - Otherwise fsync(2) of the root directory fails with `EIO` from Linux 6.6 on (Debian 13).
+struct WriteProbe;
+
+impl Statfs for WriteProbe {
+    fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
+        let errno = |error: rustix::io::Errno| Errno::from_raw(error.raw_os_error());
+        let root = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(errno)?;
+        let mount = rustix::fs::fstatvfs(&root).map_err(errno)?;
+        if !mount.f_flag.contains(StatVfsMountFlags::RDONLY) {
+            match rustix::fs::fremovexattr(&root, PROBED_ATTRIBUTE) {
+                Ok(()) | Err(rustix::io::Errno::NODATA) => return Ok(FsSpace::default()),
+                Err(error @ (rustix::io::Errno::ROFS | rustix::io::Errno::IO)) => return Err(errno(error)),
+                // Without the right, or without such attributes.
+                Err(_) => {}
+            }
+        }
+        rustix::fs::fsync(&root).map_err(errno)?;
+        Ok(FsSpace::default())
     }
 }
 

@@ -6,7 +6,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     super::{probe::Region, writes::WriteMark},
-    CheckedPartition, CloneProof, Deviation, FirstBoot,
+    CheckedPartition, CloneProof, Deviation, FirstBoot, NotProven,
     ext4::{self, Superblock, Volume},
     fat,
     gpt::{self, Entry, Gpt},
@@ -29,13 +29,13 @@ pub struct Sector<'a> {
 ///
 /// # Errors
 ///
-/// A disk cannot be read. Every difference from an untouched clone is a [`Deviation`] instead.
+/// A disk cannot be read, or differs from an untouched clone: with every difference.
 pub fn judge(
     clone: &mut dyn Source,
     root: &mut dyn Source,
     sector: Sector<'_>,
     first_boot: &FirstBoot,
-) -> Result<Result<CloneProof, Vec<Deviation>>, String> {
+) -> Result<CloneProof, NotProven> {
     let mut run = Judgement {
         clone,
         root,
@@ -43,11 +43,9 @@ pub fn judge(
         found: Vec::new(),
         digest: Sha256::new(),
     };
-    let proof = run.compare(sector)?;
-    Ok(match proof {
-        Some(proof) if run.found.is_empty() => Ok(proof),
-        _ => Err(run.found),
-    })
+    let proof = run.compare(sector).map_err(NotProven::Unreadable)?;
+    let proof = proof.filter(|_| run.found.is_empty());
+    proof.ok_or(NotProven::Deviates(run.found))
 }
 
 struct Judgement<'a> {

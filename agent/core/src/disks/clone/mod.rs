@@ -115,6 +115,15 @@ impl CloneProof {
     }
 }
 
+/// Why a disk is not proven to be an untouched clone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotProven {
+    /// It differs from an untouched clone.
+    Deviates(Vec<Deviation>),
+    /// A disk cannot be read.
+    Unreadable(String),
+}
+
 /// Difference from an untouched clone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -21,6 +21,7 @@ pub fn findings(disk: &DiskState) -> Vec<Finding> {
     };
     let mut found = Vec::new();
     found.extend(silent(disk, health));
+    found.extend(read_only(disk, health));
     found.extend(errors(disk, health));
     found.extend(health.look.space.and_then(|usage| {
         let full_in = health.space_full_in_s;
@@ -67,6 +68,24 @@ fn silent(disk: &DiskState, health: &Health) -> Option<Finding> {
         about("disk-not-answering", Severity::Critical, disk, reason, message)
             .remedy("read the kernel log (`dmesg`) and check the volume; then unmount, check and remount the filesystem, or reboot"),
     )
+}
+
+/// A filesystem whose mount options say `ro` is reported with the plan.
+fn read_only(disk: &DiskState, health: &Health) -> Option<Finding> {
+    let error = health.look.write_error.as_ref()?;
+    let message = format!(
+        "{} rejects writes (`{error}`) after an error of the filesystem, although its mount options do not say so",
+        place(disk)
+    );
+    let finding = about(
+        "disk-read-only",
+        Severity::Critical,
+        disk,
+        "WritesRejected",
+        message,
+    );
+    let finding = finding.with("mountPoint", &disk.mount_point).with("error", error);
+    Some(finding.remedy("read the kernel log (`dmesg`), unmount and check the filesystem, and reboot"))
 }
 
 fn errors(disk: &DiskState, health: &Health) -> Option<Finding> {

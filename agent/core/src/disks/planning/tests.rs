@@ -4,6 +4,7 @@ mod binds;
 mod clones;
 mod files;
 mod judged;
+mod later_serial;
 mod luks;
 mod parts;
 mod place;

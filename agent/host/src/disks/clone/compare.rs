@@ -9,7 +9,7 @@ use std::{
 
 use virtfleet_agent_core::disks::{
     Device, DeviceId, Doubt, Region, Use,
-    clone::{self, CloneState, Deviation, EraseRecord, Fingerprint, FirstBoot, Sector, Source},
+    clone::{self, CloneState, Deviation, EraseRecord, Fingerprint, FirstBoot, NotProven, Sector, Source},
     regions,
 };
 use virtfleet_wire::settings::ProofKind;
@@ -239,10 +239,10 @@ fn compare(
         root: against.root.logical_block,
         root_name: &against.root.name,
     };
-    let verdict = clone::judge(&mut here, &mut there, sector, &against.first_boot)?;
-    let mut proof = match verdict {
+    let mut proof = match clone::judge(&mut here, &mut there, sector, &against.first_boot) {
         Ok(proof) => proof,
-        Err(deviations) => return Ok(Some(CloneState::Refused { deviations })),
+        Err(NotProven::Deviates(deviations)) => return Ok(Some(CloneState::Refused { deviations })),
+        Err(NotProven::Unreadable(reason)) => return Err(reason),
     };
     Ok(Some(match behind(&mut here, &mut proof, against)? {
         Ok(()) => CloneState::Untouched(proof),

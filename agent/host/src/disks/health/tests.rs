@@ -1,5 +1,5 @@
 use std::{
-    os::unix::fs::symlink,
+    os::unix::fs::{MetadataExt as _, symlink},
     sync::Mutex,
     sync::mpsc::{Receiver, channel},
 };
@@ -29,6 +29,22 @@ impl Statfs for Fake {
             files: 10,
             files_free: 4,
         })
+    }
+}
+
+/// The result of the write probe for each mount point of the test.
+struct FakeWrites;
+
+impl Statfs for FakeWrites {
+    fn statfs(&self, path: &Path) -> Result<FsSpace, Errno> {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        match name {
+            "aborted" => Err(Errno::EIO),
+            "emergency" => Err(Errno::EROFS),
+            "private" => Err(Errno::EACCES),
+            "continues" => Ok(FsSpace::default()),
+            other => panic!("a write probe of {other}, which has no recorded error"),
+        }
     }
 }
 
@@ -91,7 +107,7 @@ impl Guest {
             })
             .collect();
         let statfs = Arc::new(Fake(Mutex::new(gate)));
-        let mut health = DiskHealth::new(statfs, Duration::from_millis(300));
+        let mut health = DiskHealth::with_write_probe(statfs, Arc::new(FakeWrites), Duration::from_secs(3));
         health.inspect(&self.roots, &asked).unwrap()
     }
 }
@@ -115,6 +131,7 @@ fn ext4_on_luks_reports_errors_of_its_superblock_and_its_disk() {
         block: "dm-0".into(),
         answer: StatfsResult::Yes,
         read_only: Some(true),
+        write_error: None,
         space: Some(Usage {
             used: 600,
             available: 350,
@@ -210,4 +227,54 @@ fn in_another_mount_namespace_only_the_superblock_is_checked_for_read_only() {
         &hardened.replace("/dev/vdb rw", "/dev/vdb rw,emergency_ro"),
     );
     assert_eq!(read_only(), Some(true));
+}
+
+#[test]
+fn an_ext4_with_errors_is_probed_for_writes() {
+    let mounts = [
+        ("vdb", "253:16", "aborted", "rw,errors=remount-ro", "1"),
+        ("vdc", "253:32", "emergency", "rw", "2"),
+        ("vdd", "253:48", "private", "rw", "1"),
+        ("vde", "253:64", "continues", "rw,errors=continue", "9"),
+        ("vdf", "253:80", "well", "rw", "0"),
+        ("vdg", "253:96", "known", "rw,emergency_ro", "1"),
+    ];
+    let lines =
+        mounts.map(|(device, number, place, options, _)| (device, device, number, place, "ext4", options));
+    let guest = Guest::new(&lines);
+    for (device, .., errors) in mounts {
+        guest.write(&format!("sys/fs/ext4/{device}/errors_count"), errors);
+    }
+    let paths = mounts.map(|(device, _, place, ..)| (device, format!("/{place}")));
+    let asked: Vec<_> = paths
+        .iter()
+        .map(|(device, path)| (*device, path.as_str()))
+        .collect();
+    let seen: Vec<_> = guest
+        .inspect(&asked, None)
+        .into_iter()
+        .map(|sample| sample.map(|sample| (sample.read_only, sample.write_error)))
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            Some((Some(true), Some("I/O error".into()))),
+            Some((Some(true), Some("Read-only file system".into()))),
+            Some((Some(false), None)),
+            Some((Some(false), None)),
+            Some((Some(false), None)),
+            Some((Some(true), None)),
+        ]
+    );
+}
+
+#[test]
+fn a_working_filesystem_takes_writes_and_is_not_changed() {
+    let folder = tempfile::tempdir().unwrap();
+    let changed = || fs::metadata(folder.path()).unwrap().ctime_nsec();
+    let before = changed();
+    assert_eq!(WriteProbe.statfs(folder.path()), Ok(FsSpace::default()));
+    assert_eq!(changed(), before);
+    let missing = folder.path().join("missing");
+    assert_eq!(WriteProbe.statfs(&missing), Err(Errno::ENOENT));
 }

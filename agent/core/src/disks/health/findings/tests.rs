@@ -144,6 +144,43 @@ fn errors_and_hangs_are_reported() {
 }
 
 #[test]
+fn rejected_writes_are_critical() {
+    let look = DiskSample {
+        read_only: Some(true),
+        write_error: Some("Read-only file system".into()),
+        errors: [("error".to_owned(), 1)].into(),
+        ..DiskSample::default()
+    };
+    let said = findings(&disk(look, None, None));
+    let ids: Vec<_> = said
+        .iter()
+        .map(|finding| (finding.id.as_str(), finding.severity))
+        .collect();
+    assert_eq!(
+        ids,
+        [
+            ("disk-read-only", Severity::Critical),
+            ("disk-filesystem-errors", Severity::Warning)
+        ]
+    );
+    assert_eq!(
+        (said[0].reason.as_str(), said[0].evidence["error"].as_str()),
+        ("WritesRejected", "Read-only file system")
+    );
+    assert!(
+        said[0].message.starts_with("/srv/data rejects writes"),
+        "{}",
+        said[0].message
+    );
+    // The plan reports what the mount options say.
+    let look = DiskSample {
+        read_only: Some(true),
+        ..DiskSample::default()
+    };
+    assert_eq!(found(&disk(look, None, None)), []);
+}
+
+#[test]
 fn device_errors_count_within_the_window() {
     let with = |from: (u64, u64), to: (u64, u64)| {
         let point = |(errors, timeouts): (u64, u64)| Point {
