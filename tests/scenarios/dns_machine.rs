@@ -10,9 +10,14 @@ use virtfleet_tests::{
     dns::{Resolver, Unbound},
     guest::Suite,
     machine::{INFRA, Machine, NODE_LOCAL, OTHER, Options, Root, Site, play},
+    wait::eventually,
 };
 
 const SOON: Duration = Duration::from_secs(30);
+/// The agent requests a reconcile run within a minute after a change of the nameservers.
+const FORESEEN: Duration = Duration::from_secs(100);
+/// More than the time for which the agent waits while no link is being configured.
+const LATE_LEASE: Duration = Duration::from_secs(5);
 /// All files of ours in the guest, each with what a rewrite would change.
 const OURS: &str = "find /etc /var/lib/virtfleet -name 'zz-virtfleet*' -o -path '/var/lib/virtfleet/dns/*' | LC_ALL=C sort | xargs -r stat -c '%n %i %Y %Z'";
 
@@ -40,7 +45,8 @@ fn is_verified(machine: &Machine, wanted: &[&str]) -> Result<()> {
 
 /// First boot, second boot, then `manage: off`, which restores the configuration.
 fn boots(root: &Root) -> Result<()> {
-    let site = Site::new(&format!("{OTHER},{INFRA}"))?;
+    let given = format!("{OTHER},{INFRA}");
+    let mut site = Site::new(&given)?;
     let settings =
         "dns: {manage: auto, policy: None, config: {nameservers: [10.78.0.53], searches: [corp.test]}}";
     let options = Options::default().networkd().agent(settings);
@@ -81,6 +87,8 @@ fn boots(root: &Root) -> Result<()> {
         "{before}"
     );
 
+    // The lease comes late, while `eth0` has neither a route nor an address.
+    site.give_after(&given, LATE_LEASE)?;
     machine.reboot()?;
     exactly(&machine).context("second boot")?;
     let after = machine.sh(OURS)?;
@@ -95,6 +103,10 @@ fn boots(root: &Root) -> Result<()> {
         "apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\ndns: {manage: \"off\"}\n",
     )?;
     machine.until_dns(SOON, "manage: off", |state| state["standing"] == "off")?;
+    // systemd 252 may be without a lease for longer than ten lookups that fail at once.
+    eventually(SOON, "names after the change", || {
+        machine.lookup("restored.example")
+    })?;
     lookups.more(10)?;
     let (good, failed) = lookups.so_far();
     // networkd of systemd 252 releases its lease and acquires another one: the link has no address
@@ -119,11 +131,14 @@ fn boots(root: &Root) -> Result<()> {
         "restored: {} lookups failed, lease released meanwhile: {lease_lost}",
         failed.len()
     );
-    let domains = resolvectl(&machine, "domain")?;
-    ensure!(
-        domains.len() == 1 && domains[0].ends_with(": ns.svc.cluster.local cluster.local"),
-        "{domains:?}"
-    );
+    eventually(SOON, "the lease's domains", || {
+        let domains = resolvectl(&machine, "domain")?;
+        ensure!(
+            domains.len() == 1 && domains[0].ends_with(": ns.svc.cluster.local cluster.local"),
+            "{domains:?}"
+        );
+        Ok(())
+    })?;
     let left = machine.sh(
         "find /etc -name '*virtfleet*' ! -path '/etc/virtfleet*' ! -path '/etc/systemd/system/*' -type f",
     )?;
@@ -177,10 +192,14 @@ fn tier2_with_report_only_the_second_cache_breaks_dns_and_was_foreseen() {
             let site = Site::new(NODE_LOCAL)?;
             let options = Options::default().networkd().agent("dns: {manage: report-only}");
             let machine = Machine::boot(root, site.inside(), options)?;
-            machine.lookup("before.example")?;
-            let findings = machine.dns_findings()?;
+            // A boot that only reports does not wait for a lease.
+            eventually(SOON, "names", || machine.lookup("before.example"))?;
             let foreseen = format!("dns-collision-predicted {NODE_LOCAL}");
-            ensure!(findings.contains(&foreseen), "{findings:?}");
+            eventually(FORESEEN, "it is foreseen", || {
+                let findings = machine.dns_findings()?;
+                ensure!(findings.contains(&foreseen), "{findings:?}");
+                Ok(())
+            })?;
             let _cache = start_cache(&machine, &site)?;
             let broken = machine.lookup("after.example");
             ensure!(broken.is_err(), "it should be broken: {}", machine.names());
@@ -263,6 +282,8 @@ fn tier2_each_policy_is_planned_as_kubelet_would() {
             let site = Site::new(&format!("{OTHER},{INFRA}"))?;
             let options = Options::default().networkd().agent("");
             let machine = Machine::boot(root, site.inside(), options)?;
+            let leased = format!("grep -q {INFRA} /run/systemd/resolve/resolv.conf");
+            machine.until_sh(SOON, &leased)?;
             let cluster = "cluster: {nameservers: [10.78.0.53], namespace: ns}";
             let search = ["ns.svc.cluster.local", "svc.cluster.local", "cluster.local"];
             let cases: [(&str, &[&str], &[&str]); 5] = [

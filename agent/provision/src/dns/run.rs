@@ -179,10 +179,13 @@ impl Domain for DnsRun<'_> {
         }
         let outcome = &mut self.outcome;
         if outcome.changed || outcome.rollbacks > 0 || outcome.error.is_some() {
-            match self
-                .provisioner
-                .observe_and_plan(&self.wanted.asked, self.mode.by_admin)
-            {
+            let wrote_nameservers = outcome.changed && observed.plan.choice.is_some();
+            let provisioner = DnsProvisioner {
+                settle: self.until.settle(self.provisioner.settle),
+                ..self.provisioner
+            };
+            let (asked, by_admin) = (&self.wanted.asked, self.mode.by_admin);
+            match provisioner.observe_after_change(asked, by_admin, wrote_nameservers) {
                 Ok(after) => observed = after.limited_to(self.wanted),
                 Err(error) => outcome.error = outcome.error.take().or_else(|| Some(error_chain(error))),
             }

@@ -1,6 +1,7 @@
 mod fallback;
 mod kubelet;
 mod restore;
+mod rewritten;
 
 use std::{cell::RefCell, fs, net::IpAddr, time::Duration};
 

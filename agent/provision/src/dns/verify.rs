@@ -32,6 +32,10 @@ const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// a restart is not treated as an outage.
 const FALLBACK_CONFIRM_TIME: Duration = Duration::from_secs(5);
 
+/// Time that another program may take to fill `/etc/resolv.conf` after it has emptied the file, as
+/// dhclient's script does. A script that was running when our hook came does so once more.
+const REWRITE_TIME: Duration = Duration::from_secs(2);
+
 /// No link may be in configuration for this long before the wait ends. A router advertisement
 /// arrives without a visible configuration state (RFC 4861: up to 1 s until the solicitation, up to
 /// 0.5 s until the answer).
@@ -155,6 +159,22 @@ impl DnsProvisioner<'_> {
                 Err(reason) => return Err(reason),
             }
         }
+    }
+
+    /// Observes, probes, and plans after a change. After `wrote_nameservers`, a file without one is
+    /// one that another program is writing: its content is waited for.
+    pub(super) fn observe_after_change(
+        &self,
+        asked: &Asked,
+        by_admin: bool,
+        wrote_nameservers: bool,
+    ) -> Result<Observed, ObserveDnsError> {
+        let mut changes = ChangeWait::new(self, self.settle.min(REWRITE_TIME));
+        let mut seen = self.observe_for(by_admin)?;
+        while wrote_nameservers && effective(&seen).nameservers.is_empty() && changes.wait(OBSERVE_INTERVAL) {
+            seen = self.observe_for(by_admin)?;
+        }
+        Ok(self.probe_and_plan(asked, seen))
     }
 
     /// Verifies that the platform's own nameservers are in use again, and that one of them answers.

@@ -76,7 +76,7 @@ impl DnsWatch {
         self.scheduler.update_targets(state, now, random);
         if let Some(state) = state {
             let ago = Duration::from_millis(state.age_ms(clock().boottime_ns));
-            self.scheduler.count_probes_of_run(state, ago, now);
+            self.scheduler.record_run(state, ago, now);
         }
         self.history.keep(&self.scheduler.nameservers());
         let due = self.scheduler.take_due(now, random);

@@ -9,6 +9,7 @@ use std::{
 
 use virtfleet_agent_core::dns::{
     Asked,
+    answers::Health,
     state::{DnsState, DnsStatus},
 };
 use virtfleet_agent_host::dns::DnsChange;
@@ -146,19 +147,27 @@ impl ProbeScheduler {
         }
     }
 
-    /// Counts the probes of the last reconcile run, which was `ago`: each replaces one of the
-    /// watch. So the rate of one probe per interval holds with the timer's runs included. A
-    /// requested nameserver that is down is not counted: a boot without a network has probed it for
-    /// half a minute, and only the watch notices when it comes up.
-    pub(super) fn count_probes_of_run(&mut self, state: &DnsState, ago: Duration, now: Duration) {
+    /// Records the last reconcile run, which was `ago`.
+    /// - A nameserver that did not answer the run is down, so that its return is noticed even if
+    ///   the watch did not see it fail. Other bad results are not adopted: the watch's one question
+    ///   may be answered all the time, and would request run after run.
+    /// - Each probe of the run replaces one of the watch. So the rate of one probe per interval
+    ///   holds with the timer's runs included. A nameserver that is down is not counted: a run
+    ///   probes it many times, and only the watch notices when it comes up.
+    pub(super) fn record_run(&mut self, state: &DnsState, ago: Duration, now: Duration) {
         if self.counted_run == state.at_boottime_ns {
             return;
         }
         self.counted_run = state.at_boottime_ns;
+        for judged in state.judged.iter().filter(|one| one.health == Health::Dead) {
+            if let Some(target) = self.targets.get_mut(&judged.nameserver) {
+                target.is_up = Some(false);
+                target.last_results.clear();
+            }
+        }
         let interval = self.interval;
-        let verified = self.verified;
-        let counts = |target: &Target| verified || target.is_up != Some(false);
-        for (address, target) in self.targets.iter_mut().filter(|(_, target)| counts(target)) {
+        let counted = self.targets.iter_mut();
+        for (address, target) in counted.filter(|(_, target)| target.is_up != Some(false)) {
             let probes = state.questions.get(address).copied().unwrap_or_default();
             if probes > 0 {
                 let filled = target.bucket_time.max(now.saturating_sub(ago)) + interval * probes;

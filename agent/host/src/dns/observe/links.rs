@@ -5,18 +5,18 @@ use std::net::IpAddr;
 use virtfleet_agent_core::dns::{
     ResolvConf,
     given::{LinkState, networkd_link_state, nm_device},
-    seen::{Link, Local, Manager},
+    seen::{Link, Manager},
 };
 
 use super::{
     MAX_FILE_BYTES,
-    given::{Sources, of_resolved, waits_for_lease},
+    given::{Sources, of_resolved},
     processes::Processes,
 };
 use crate::{Commands, Roots, list, read_text};
 
 /// Maximum number of links. A Kubernetes node has hundreds of pod links.
-const MAX_LINKS: usize = 4096;
+pub(super) const MAX_LINKS: usize = 4096;
 
 /// Links of the guest itself in the order of their index: with a device, of a kind that is
 /// configured deliberately, with a default route, or with DNS settings. Other links belong to
@@ -108,51 +108,6 @@ fn by_link(conf: &mut ResolvConf, name: &str) {
     }
 }
 
-/// Links that are up and still being configured. networkd reports this itself. NetworkManager and a
-/// running DHCP client are still at work while the link has no address. If no nameserver is known,
-/// networkd also counts as unsettled while it waits for a DHCPv4 lease. A link without a carrier or
-/// without a manager is settled.
-pub(super) fn unsettled(
-    roots: &Roots,
-    processes: &Processes,
-    links: &[Link],
-    locals: &[Local],
-) -> Vec<String> {
-    let clients: Vec<&[String]> = processes.args("dhclient").collect();
-    let any_client = processes.runs("NetworkManager") || processes.runs("dhcpcd");
-    let networkd_runs = processes.runs("systemd-networkd");
-    let known = links.iter().any(|link| {
-        let given = link.given.iter().any(|given| !given.conf.nameservers.is_empty());
-        given || !link.told.nameservers.is_empty()
-    });
-    let under_way = |link: &&Link| {
-        let carrier = read_text(&roots.sys("class/net").join(&link.name).join("carrier"), 16);
-        if carrier.is_ok_and(|text| text.trim() == "0") {
-            return false;
-        }
-        match networkd(roots, link.index).admin_state.as_str() {
-            // networkd reports this as soon as one of DHCPv4, DHCPv6 and router advertisements is
-            // done.
-            "configured" => return !known && waits_for_lease(roots, link),
-            "failed" => return false,
-            "unmanaged" | "linger" => {}
-            // Also before networkd has written its file for the link.
-            _ if networkd_runs => return true,
-            _ => {}
-        }
-        let asked_for = any_client
-            || clients
-                .iter()
-                .any(|args| args.len() < 2 || args.contains(&link.name));
-        let addressed = locals
-            .iter()
-            .any(|local| local.interface == link.name && local.is_routable());
-        asked_for && !addressed
-    };
-    let names = links.iter().filter(under_way);
-    names.map(|link| link.name.clone()).collect()
-}
-
 /// What networkd passes to systemd-resolved for all links.
 pub(super) fn announced_by_networkd(roots: &Roots) -> ResolvConf {
     let mut all = ResolvConf::default();
@@ -168,7 +123,8 @@ pub(super) fn announced_by_networkd(roots: &Roots) -> ResolvConf {
     all
 }
 
-fn networkd(roots: &Roots, index: u32) -> LinkState {
+/// networkd's state of a link; empty if it has no file for it.
+pub(super) fn networkd(roots: &Roots, index: u32) -> LinkState {
     let path = format!("/run/systemd/netif/links/{index}");
     networkd_link_state(&read_text(&roots.root(path), MAX_FILE_BYTES).unwrap_or_default())
 }

@@ -12,6 +12,7 @@ mod processes;
 mod sockets;
 #[cfg(test)]
 mod tests;
+mod unsettled;
 
 use std::path::Path;
 
@@ -88,7 +89,7 @@ pub fn observe(roots: &Roots, commands: &dyn Commands, boot_id: &str) -> Result<
         told: links::announced_by_networkd(roots),
         live,
         resolved,
-        unsettled: links::unsettled(roots, &processes, &links, &locals),
+        unsettled: unsettled::unsettled(roots, &processes, &links, &locals),
         locals,
         nmcli,
         listeners: sockets::listeners(roots),

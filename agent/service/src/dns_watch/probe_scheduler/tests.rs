@@ -230,7 +230,7 @@ fn the_probes_of_the_timers_runs_count_towards_one_a_minute() {
                 pass += MINUTE * 15;
             }
             scheduler.update_targets(Some(&now_state), now, &mut random);
-            scheduler.count_probes_of_run(&now_state, ago, now);
+            scheduler.record_run(&now_state, ago, now);
             asked += u32::try_from(scheduler.take_due(now, &mut random).len()).unwrap();
             let minutes = u32::try_from(now.as_secs() / 60).unwrap();
             assert!(asked <= minutes + 1 + questions, "{asked} in {minutes} minutes");
@@ -248,7 +248,7 @@ fn events_do_not_silence_the_watch() {
     for minute in 0..60 {
         now_state.at_boottime_ns += 1;
         scheduler.update_targets(Some(&now_state), MINUTE * minute, &mut random);
-        scheduler.count_probes_of_run(&now_state, Duration::ZERO, MINUTE * minute);
+        scheduler.record_run(&now_state, Duration::ZERO, MINUTE * minute);
     }
     assert_eq!(scheduler.take_due(MINUTE * 73, &mut random).len(), 0);
     assert_eq!(scheduler.take_due(MINUTE * 74, &mut random).len(), 1);
@@ -263,10 +263,42 @@ fn a_nameserver_that_was_silent_at_boot_is_noticed_within_a_minute() {
     broken.questions = BTreeMap::from([(ip("192.0.2.1"), 18)]);
     broken.at_boottime_ns = 1;
     scheduler.update_targets(Some(&broken), Duration::ZERO, &mut random);
-    scheduler.count_probes_of_run(&broken, Duration::ZERO, Duration::ZERO);
+    scheduler.record_run(&broken, Duration::ZERO, Duration::ZERO);
     assert_eq!(scheduler.take_due(MINUTE, &mut random), [ip("192.0.2.1")]);
     scheduler.record_result(ip("192.0.2.1"), true);
     assert_eq!(scheduler.take_request(MINUTE).unwrap(), "192.0.2.1 answers again");
+}
+
+/// A run found the second of two nameservers dead, and the watch did not see it fail: the finding
+/// must not stay until the timer's next run.
+#[test]
+fn the_return_of_a_nameserver_that_only_the_run_saw_dead_is_noticed_after_three_answers() {
+    for seed in 0..50 {
+        let (mut scheduler, mut random) = (scheduler(), numbers());
+        for _ in 0..seed {
+            random();
+        }
+        let mut now_state = state(&["192.0.2.1", "192.0.2.2"], Health::Healthy);
+        scheduler.update_targets(Some(&now_state), Duration::ZERO, &mut random);
+        let dead_at = MINUTE * 30;
+        now_state.judged[1].health = Health::Dead;
+        now_state.at_boottime_ns = 1;
+        now_state.questions = BTreeMap::from([(ip("192.0.2.1"), 4), (ip("192.0.2.2"), 8)]);
+        scheduler.take_due(dead_at, &mut random);
+        let (mut now, mut request) = (dead_at, None);
+        while request.is_none() && now < dead_at + MINUTE * 15 {
+            scheduler.update_targets(Some(&now_state), now, &mut random);
+            scheduler.record_run(&now_state, Duration::ZERO, now);
+            for one in scheduler.take_due(now, &mut random) {
+                scheduler.record_result(one, true);
+            }
+            request = scheduler.take_request(now);
+            now += Duration::from_secs(1);
+        }
+        assert_eq!(request.unwrap(), "192.0.2.2 answers again");
+        let took = now.checked_sub(dead_at).unwrap();
+        assert!((MINUTE * 3..=MINUTE * 4).contains(&took), "{took:?}");
+    }
 }
 
 /// The guest resolves names meanwhile, so one answer of a flapping cluster DNS must not change the

@@ -42,3 +42,29 @@ fn links_that_are_still_being_configured() {
     fs::write(alone.roots.proc("net/fib_trie"), "Main:\n").unwrap();
     assert!(!unsettled(&alone), "no client configures it");
 }
+
+#[test]
+fn a_bridge_is_waited_for_before_it_has_a_route_or_a_lease() {
+    let tree = |state: &str, carrier: &str| {
+        let tree = Tree::new()
+            .file("/run/systemd/netif/links/2", "ADMIN_STATE=configured\n")
+            .file("/run/systemd/netif/links/3", &format!("ADMIN_STATE={state}\n"))
+            .process(&["/usr/lib/systemd/systemd-networkd"]);
+        let bridge = tree.roots.sys("class/net/br0");
+        fs::create_dir_all(&bridge).unwrap();
+        fs::write(bridge.join("ifindex"), "3\n").unwrap();
+        fs::write(bridge.join("uevent"), "DEVTYPE=bridge\n").unwrap();
+        fs::write(bridge.join("carrier"), carrier).unwrap();
+        tree
+    };
+    for state in ["pending", "initialized", "configuring"] {
+        assert_eq!(tree(state, "1\n").observe().unsettled, ["br0"], "{state}");
+    }
+    for (state, carrier) in [
+        ("unmanaged", "1\n"),
+        ("configured", "1\n"),
+        ("configuring", "0\n"),
+    ] {
+        assert!(tree(state, carrier).observe().unsettled.is_empty(), "{state}");
+    }
+}
