@@ -107,7 +107,8 @@ async fn serve(args: &Args, settings: &LoadedSettings) -> Result<(), (anyhow::Er
     let enrolment = enrolment(&args.roots, config, &tracker).map_err(failure)?;
     let reporter = reporter
         .with_enrolment(enrolment.clone())
-        .with_tracker(tracker.clone());
+        .with_tracker(tracker.clone())
+        .with_listener_query();
     let own = own
         .with_enrolment(enrolment.clone())
         .with_tracker(tracker.clone());
@@ -416,9 +417,10 @@ mod tests {
         }
     }
 
-    /// The messages that systemd receives within half a second, from a worker that finishes `jobs`
-    /// jobs and then hangs.
+    /// The messages that systemd receives from a worker that finishes `jobs` jobs and then hangs:
+    /// at most 11, and after the first `least` until there is none for half a second.
     async fn notifications(
+        least: usize,
         jobs: usize,
         dns_watch: Option<&DnsWatchThread>,
         period: Option<Duration>,
@@ -434,16 +436,18 @@ mod tests {
         let (mut notifications, mut buffer) = (Vec::new(), [0; 64]);
         // Read all the time, because an unread socket buffers few messages.
         let listening = async {
-            loop {
-                let length = systemd.recv(&mut buffer).await.unwrap();
-                notifications.push(String::from_utf8_lossy(&buffer[..length]).trim_end().to_owned());
+            while notifications.len() < 11 {
+                let longest = if notifications.len() < least { 60_000 } else { 500 };
+                let message = tokio::time::timeout(Duration::from_millis(longest), systemd.recv(&mut buffer));
+                let Ok(length) = message.await else { return };
+                let message = String::from_utf8_lossy(&buffer[..length.unwrap()]);
+                notifications.push(message.trim_end().to_owned());
             }
         };
         tokio::select! {
             biased;
             () = listening => {}
             () = feed(&worker, dns_watch, period, &tell) => {}
-            () = tokio::time::sleep(Duration::from_millis(500)) => {}
         }
         notifications
     }
@@ -452,19 +456,16 @@ mod tests {
     async fn the_watchdog_is_notified_as_long_as_the_worker_works() {
         let short = Some(Duration::from_millis(10));
         let none = Vec::<String>::new();
-        assert_eq!(
-            notifications(3, None, short).await,
-            vec!["WATCHDOG=1"; 3],
-            "then it hangs"
-        );
-        assert_eq!(notifications(0, None, short).await, none);
-        assert_eq!(notifications(3, None, None).await, none, "without a watchdog");
-        assert!(notifications(1000, None, short).await.len() > 10);
+        let three = notifications(3, 3, None, short).await;
+        assert_eq!(three, vec!["WATCHDOG=1"; 3], "then it hangs");
+        assert_eq!(notifications(0, 0, None, short).await, none);
+        assert_eq!(notifications(0, 3, None, None).await, none, "without a watchdog");
+        assert_eq!(notifications(11, 1000, None, short).await.len(), 11);
         let (works, _ends) = DnsWatchThread::scripted(Duration::from_mins(1));
-        assert!(notifications(1000, Some(&works), short).await.len() > 10);
+        assert_eq!(notifications(11, 1000, Some(&works), short).await.len(), 11);
         let (hangs, _ends) = DnsWatchThread::scripted(Duration::ZERO);
         assert_eq!(
-            notifications(1000, Some(&hangs), short).await,
+            notifications(0, 1000, Some(&hangs), short).await,
             none,
             "a hung DNS watch"
         );

@@ -44,7 +44,7 @@ pub use disks::{
 pub use files::{
     atomic_file::{WriteError, write_atomic},
     bounded::{ReadError, is_mask, list, read_bounded, read_device, read_text},
-    content::{has_content, is_plain, link_target, read_whole},
+    content::{has_content, is_plain, is_same_file, link_target, read_whole},
     durable::{link_atomic, remove_durably},
     image,
     lock::{Holder, Lock, LockError, lock_waiting, lock_within},
@@ -70,7 +70,7 @@ pub use nic::{
     link::{Link, Traffic, link, pause, schedule, softirq, steer, traffic},
     network_calls::{Ethtool, NetworkCalls, NetworkError, TcpSockets},
     nic_calls::{NicCalls, QueueCounters, nic_calls},
-    ports::{Port, listener_owners, try_port},
+    ports::{Port, has_listener, listener_owners, try_port},
 };
 pub use nix::errno::Errno;
 pub use proc::{
@@ -79,6 +79,7 @@ pub use proc::{
     kernel::{FsSpace, Kernel, MachineCalls, Statfs, Uname, page_size},
     memory::release_memory,
     passed_sockets::passed_sockets,
+    processor::first_processor,
     tasks::{TaskError, Tasks},
 };
 pub use requests::{

@@ -169,7 +169,9 @@ fn failures(registry: &Registry) -> Vec<String> {
 fn report(args: &Args, output: Output) -> Result<Code, Failure> {
     let loaded = settings::load(&args.roots, args.config.as_deref());
     // A single sample of the clocks shows nothing. A running agent has more.
-    let report = Reporter::new(args.roots.clone(), VERSION, &loaded).report(&ClockWatch::new(&args.roots));
+    let report = Reporter::new(args.roots.clone(), VERSION, &loaded)
+        .with_listener_query()
+        .report(&ClockWatch::new(&args.roots));
     // As `/v1/report` returns it, cut to the size limit too.
     let report = GuestReport::from_json(&report.to_json_within_limit()?)?;
     print::text(&output.render(&report, |_| String::new())?)?;

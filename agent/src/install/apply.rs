@@ -56,7 +56,9 @@ pub fn apply(options: &Options, plan: &Plan, commands: &dyn Commands) -> Result<
 
 /// Creates the user with systemd's own tool, else with useradd, which every distribution has.
 fn make_user(options: &Options, commands: &dyn Commands) -> Result<(), InstallError> {
-    let root = options.root.display();
+    // useradd refuses a relative one.
+    let root = std::path::absolute(&options.root).map_err(io_error("find", &options.root))?;
+    let root = root.display();
     let mut sysusers = Tool::new("systemd-sysusers");
     let mut useradd = Tool::new("useradd");
     if !options.is_live() {
@@ -240,6 +242,22 @@ mod tests {
         );
         assert_eq!(outcome.warnings, [""; 0]);
         assert_eq!(outcome.started.len(), 7);
+    }
+
+    #[test]
+    fn the_root_of_an_image_may_be_relative() {
+        let options = Options {
+            prefix: "/opt/virtfleet".into(),
+            root: "mnt/image".into(),
+            start: true,
+        };
+        let commands = FakeCommands::new(|line| line.starts_with("useradd").then(CommandOutput::default));
+        make_user(&options, &commands).unwrap();
+        let here = std::env::current_dir().unwrap();
+        let root = here.join("mnt/image");
+        let expected = format!("useradd --root {} --system ", root.display());
+        let lines = commands.take();
+        assert!(lines[1].starts_with(&expected), "{lines:?}");
     }
 
     #[test]

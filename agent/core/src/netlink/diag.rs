@@ -20,6 +20,23 @@ pub fn tcp_request() -> [u8; LENGTH] {
     body
 }
 
+/// State of a listener (`TCP_LISTEN` in `net/tcp_states.h`).
+const LISTEN: u32 = 10;
+
+/// Returns a request for the listeners over IPv4 and IPv6. The kernel then scans its table of
+/// listeners only, however many connections there are.
+pub fn listener_request() -> [u8; LENGTH] {
+    let mut body = tcp_request();
+    body[STATES_AT..STATES_AT + 4].copy_from_slice(&(1_u32 << LISTEN).to_ne_bytes());
+    body
+}
+
+/// Local port in an entry of the dump. `None` if it is truncated.
+pub fn local_port(body: &[u8]) -> Option<u16> {
+    // `idiag_sport` of `struct inet_diag_sockid`, in network byte order.
+    Some(u16::from_be_bytes(body.get(4..6)?.try_into().ok()?))
+}
+
 /// State and queues of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Socket {
@@ -69,6 +86,7 @@ mod tests {
     fn socket_entry_is_parsed() {
         let mut body = [0; 72];
         body[1] = 10;
+        body[4..6].copy_from_slice(&9100_u16.to_be_bytes());
         body[56] = 3;
         body[60] = 128;
         let found = socket(&body).unwrap();
@@ -77,8 +95,10 @@ mod tests {
             (10, 3, 128)
         );
         assert_eq!(socket(&body[..63]), None);
-        let request = tcp_request();
-        assert_eq!(request.iter().map(|byte| byte.count_ones()).sum::<u32>(), 12);
+        assert_eq!((local_port(&body), local_port(&body[..5])), (Some(9100), None));
+        for (request, states) in [(tcp_request(), 12), (listener_request(), 1)] {
+            assert_eq!(request.iter().map(|byte| byte.count_ones()).sum::<u32>(), states);
+        }
     }
 
     #[test]

@@ -82,8 +82,9 @@ pub fn describe(record: &WayRecord, now: u64) -> String {
         }
         (_, PushState::Connected { since, peer }) => format!(
             "no collector pulls; the agent connected to {collector} ({peer}) {} ago, and no pull came over that \
-             connection yet",
-            ago(*since)
+             connection yet{}",
+            ago(*since),
+            last_failure()
         ),
         (_, PushState::Connecting) => {
             format!("no collector pulls; connecting to {collector}{}", last_failure())
@@ -166,11 +167,20 @@ mod tests {
             (
                 WayRecord {
                     pushed: Some(pull(900)),
-                    ..record(connected)
+                    ..record(connected.clone())
                 },
                 WayInUse::Trying,
                 "no collector pulls; the agent connected to relay.example:10913 (10.0.0.9:10913) 5 min ago, and no pull \
                  came over that connection yet",
+            ),
+            (
+                WayRecord {
+                    failure: failure.clone(),
+                    ..record(connected)
+                },
+                WayInUse::Trying,
+                "no collector pulls; the agent connected to relay.example:10913 (10.0.0.9:10913) 5 min ago, and no pull \
+                 came over that connection yet; 5 s ago: 10.0.0.9:10913 refused the connection",
             ),
             (
                 WayRecord {

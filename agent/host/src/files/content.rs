@@ -2,7 +2,7 @@
 
 use std::{
     fs, io,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
 };
 
@@ -25,7 +25,41 @@ pub fn is_plain(path: &Path, mode: u32) -> bool {
         .is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o7777 == mode)
 }
 
+/// True if both paths lead to one regular file. The second path may not be a link; the first one
+/// may, as `/proc/self/exe`.
+pub fn is_same_file(path: &Path, plain: &Path) -> bool {
+    let (Ok(one), Ok(other)) = (path.metadata(), plain.symlink_metadata()) else {
+        return false;
+    };
+    other.is_file() && (one.dev(), one.ino()) == (other.dev(), other.ino())
+}
+
 /// The target of a symbolic link. `None` for anything else.
 pub fn link_target(path: &Path) -> Option<PathBuf> {
     fs::read_link(path).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_the_same_under_each_of_its_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("file"), "content").unwrap();
+        fs::write(at("equal"), "content").unwrap();
+        fs::hard_link(at("file"), at("second-name")).unwrap();
+        symlink(at("file"), at("link")).unwrap();
+        for name in ["file", "second-name", "link"] {
+            assert!(is_same_file(&at(name), &at("file")), "{name}");
+        }
+        for other in ["equal", "link", "absent"] {
+            assert!(!is_same_file(&at("file"), &at(other)), "{other}");
+        }
+        assert!(!is_same_file(&at("absent"), &at("file")));
+        assert!(!is_same_file(folder.path(), folder.path()), "a folder");
+    }
 }

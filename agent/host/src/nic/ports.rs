@@ -2,6 +2,10 @@
 
 use std::{io, net::SocketAddr, net::TcpListener};
 
+use nix::sys::socket::SockProtocol;
+use virtfleet_agent_core::netlink::diag;
+
+use super::network_calls::{NetworkError, dump};
 use crate::{Roots, read_once};
 
 /// Maximum size of a table of sockets, in bytes. A busy node has thousands, 150 bytes each.
@@ -43,6 +47,19 @@ pub fn listener_owners(roots: &Roots, port: u16) -> Vec<u32> {
     owners
 }
 
+/// Whether anything listens on a TCP port, at any address of this network namespace.
+///
+/// # Errors
+/// The kernel refuses, or the query fails.
+pub fn has_listener(port: u16) -> Result<bool, NetworkError> {
+    dump(
+        SockProtocol::NetlinkSockDiag,
+        diag::GET,
+        &diag::listener_request(),
+        |found: &mut bool, body| *found |= diag::local_port(body) == Some(port),
+    )
+}
+
 /// `sl local_address rem_address st tx:rx tr:when retrnsmt uid …`, the port in hexadecimal.
 fn owner(line: &str, port: u16) -> Option<u32> {
     let mut fields = line.split_whitespace().skip(1);
@@ -70,6 +87,21 @@ mod tests {
         let port = held.local_addr().unwrap().port();
         let own = nix::unistd::geteuid().as_raw();
         assert_eq!(listener_owners(&Roots::default(), port), [own]);
+    }
+
+    #[test]
+    fn a_listener_is_found_on_any_address_and_family() {
+        for address in ["127.0.0.1:0", "127.8.0.1:0", "[::1]:0"] {
+            let held = TcpListener::bind(address).unwrap();
+            let port = held.local_addr().unwrap().port();
+            // A connection from another port, to this one, is no listener on that port.
+            let client = std::net::TcpStream::connect(held.local_addr().unwrap()).unwrap();
+            assert!(has_listener(port).unwrap(), "{address}");
+            assert!(!has_listener(client.local_addr().unwrap().port()).unwrap());
+            drop(held);
+            drop(client);
+            assert!(!has_listener(port).unwrap(), "{address}");
+        }
     }
 
     #[test]

@@ -5,4 +5,5 @@ pub(crate) mod clock_calls;
 pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod passed_sockets;
+pub(crate) mod processor;
 pub(crate) mod tasks;

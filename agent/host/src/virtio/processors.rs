@@ -1,19 +1,12 @@
 //! CPU features from `/proc/cpuinfo`.
 
-use std::{fs::File, io::Read as _};
-
 use super::file_reader::FileReader;
-
-/// Bytes to read: several times the lines of the first CPU.
-const READ_BYTES: u64 = 16 << 10;
+use crate::proc::processor::first_processor;
 
 /// Whether the CPUs have a random number instruction: `rdrand` in the `flags` of x86, `rng` in the
 /// `Features` of Arm. `None` if neither line exists.
 pub(super) fn random(reader: &FileReader<'_>) -> Option<bool> {
-    let mut bytes = Vec::new();
-    let file = File::open(reader.roots.proc("cpuinfo")).ok()?;
-    file.take(READ_BYTES).read_to_end(&mut bytes).ok()?;
-    of_text(&String::from_utf8_lossy(&bytes))
+    of_text(&first_processor(reader.roots)?)
 }
 
 fn of_text(text: &str) -> Option<bool> {

@@ -8,8 +8,10 @@ mod dns;
 mod enrolment;
 mod files;
 mod findings;
+mod hardware;
 mod nics;
 mod provision;
+mod second_exporter;
 mod storage;
 mod system;
 mod virtio;
@@ -30,7 +32,7 @@ use virtfleet_wire::{
 };
 pub use virtio::state as device_state;
 
-use self::{enrolment::EnrolmentSource, way::WaySource};
+use self::{enrolment::EnrolmentSource, second_exporter::SecondExporter, way::WaySource};
 use crate::{enrolment::Enrolment, pause::ClockWatch, push::WayTracker};
 
 /// What this agent can do, sorted.
@@ -49,6 +51,7 @@ pub struct Reporter {
     history: DnsHistory,
     enrolment: EnrolmentSource,
     way: WaySource,
+    second_exporter: SecondExporter,
     /// Findings of the settings. They do not change while the process runs.
     standing: Vec<Finding>,
     since: BTreeMap<(String, Subject), Since>,
@@ -84,6 +87,7 @@ impl Reporter {
             history: DnsHistory::default(),
             enrolment: EnrolmentSource::of_settings(&settings.config.server.tls),
             way: WaySource::Stored,
+            second_exporter: SecondExporter::new(&settings.config.server.listeners),
             standing: findings::of_settings(&settings.problems),
             since: BTreeMap::new(),
         }
@@ -109,6 +113,13 @@ impl Reporter {
     #[must_use]
     pub fn with_tracker(mut self, tracker: WayTracker) -> Self {
         self.way = WaySource::Running(tracker);
+        self
+    }
+
+    /// Queries the kernel for a listener on node_exporter's port.
+    #[must_use]
+    pub fn with_listener_query(mut self) -> Self {
+        self.second_exporter.query_kernel();
         self
     }
 
@@ -142,9 +153,11 @@ impl Reporter {
         let way = self.way.read(&self.roots, &clock);
         findings.extend(way.findings);
         findings.extend(watch.finding(&clock));
+        findings.extend(self.second_exporter.finding(clock.boottime_ns));
         self.date(&mut findings, &clock, watch.paused_ns());
         let sections = [
             ("system", system::read(&self.roots)),
+            ("hardware", hardware::read(&self.roots)),
             ("disks", disks::read(&self.roots)),
             ("nics", nics::read(&self.roots, &devices)),
             ("settings", self.settings.clone()),
