@@ -187,6 +187,7 @@ fn tier2_a_disk_without_identity_is_found_by_its_uuid_wherever_it_is() {
         filesystem: kind,
         ..declared(name, at(order))
     });
+    let gone = LoopDisk::new(stage.folder(), "gone", MIB).unwrap();
     let first = LoopDisk::new(stage.folder(), "first", size).unwrap();
     let outcome = stage.pass(&all).unwrap();
     assert_eq!(
@@ -197,8 +198,17 @@ fn tier2_a_disk_without_identity_is_found_by_its_uuid_wherever_it_is() {
     );
     stage.sh("echo one > /srv/one/file").unwrap();
     let second = LoopDisk::new(stage.folder(), "second", size).unwrap();
+    drop(gone);
     let third = LoopDisk::new(stage.folder(), "third", size).unwrap();
-    stage.pass_until(&all, "two", "ready").unwrap();
+    let outcome = stage.pass_until(&all, "two", "ready").unwrap();
+    // The kernel gives a loop device the lowest free number, so the third one is the first in
+    // order, unless another test has taken that number.
+    let device = outcome.state["disks"][1]["device"].as_str().unwrap();
+    let (two, blank) = if second.node.ends_with(&format!("/{device}")) {
+        (&second, &third)
+    } else {
+        (&third, &second)
+    };
     stage
         .sh("echo two > /srv/two/file && umount /srv/one /srv/two")
         .unwrap();
@@ -222,7 +232,7 @@ fn tier2_a_disk_without_identity_is_found_by_its_uuid_wherever_it_is() {
     stage
         .sh(&format!(
             "umount /srv/one /srv/two && dd if={} of={} bs=1M count=64 conv=fsync 2>/dev/null",
-            second.node, third.node
+            two.node, blank.node
         ))
         .unwrap();
     let copied = stage.pass(&all).unwrap();
