@@ -232,21 +232,6 @@ impl Scene {
         Ok(guest)
     }
 
-    /// Boots a VM on a copy of a disk image in QEMU's format `format`, whose root filesystem is the
-    /// whole disk, with the kernel of its suite.
-    pub fn start_image(&self, vm: &Vm, disk: &Path, format: &str) -> Result<Guest> {
-        let image = Image::find(vm.suite)?;
-        let accel = Accel::of_this_machine(&image)?;
-        let places = self.places(&image, vm)?;
-        content::overlay(&places.root, disk, format)?;
-        if let Some(seed) = &vm.seed {
-            content::seed(seed, &places.seed, &places.folder)?;
-        }
-        let guest = self.guest(vm, accel, places)?;
-        guest.launch(vm, false, false)?;
-        Ok(guest)
-    }
-
     fn start_from(
         &self,
         vm: &Vm,

@@ -131,7 +131,7 @@ status:
     )
 }
 
-pub(super) fn infra_node(host: &Host, region: &str) -> String {
+fn infra_node(host: &Host, region: &str) -> String {
     let Host {
         name,
         zone,
