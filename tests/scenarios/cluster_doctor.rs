@@ -12,16 +12,14 @@ use virtfleet_tests::{
         ApiServer,
         live::{self, WAIT_TIMEOUT},
     },
+    install::shipped,
     parts, ports,
     process::Launch,
     skip, wait,
 };
-use virtfleet_wire::layered::{Node, parse_yaml};
 
 fn apply(server: &ApiServer, path: &str) {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/collector/kubernetes");
-    let text = fs::read_to_string(top.join(path)).unwrap();
-    for object in parse_yaml(&text).unwrap().iter().map(Node::to_json) {
+    for object in shipped(path).unwrap() {
         server.apply(&object).unwrap();
     }
 }

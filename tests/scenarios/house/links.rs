@@ -1,5 +1,5 @@
-//! Links between pages: each leads to a file and heading that exist, and docs/README.md, from which
-//! the web site takes its pages, leads to each page.
+//! Links between pages: each leads to a file and heading that exist, and docs/README.md leads to
+//! each page.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,7 +38,7 @@ fn resolve(page: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// The anchor that a heading gets, as GitHub and mdBook make it.
+/// The anchor that a heading gets, as GitHub makes it.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().chars().filter_map(|c| match c {
         ' ' => Some('-'),
