@@ -134,3 +134,11 @@ pub fn write_kubeconfig(folder: &std::path::Path, name: &str, text: &str) -> Res
     std::fs::write(&path, text)?;
     Ok(path)
 }
+
+/// Whether a text has a name as a whole word: `infra-02` is not in the pseudonym `infra-02d4ea34`.
+pub fn has_name(text: &str, name: &str) -> bool {
+    let in_word = |next: Option<char>| next.is_some_and(|next| next.is_ascii_alphanumeric());
+    text.match_indices(name).any(|(at, _)| {
+        !in_word(text[..at].chars().next_back()) && !in_word(text[at + name.len()..].chars().next())
+    })
+}
