@@ -9,18 +9,19 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-health bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb dist clean
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install label-soak agent-image site
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
 	@echo "  make demo ONCE=1        print the fleet once; exit code 0 only if all agents enrolled"
+	@echo "  make demo VMS=2         with real VMs under QEMU, one of which is migrated (make setup installs QEMU)"
 	@echo "  make guest CMD='lsblk' GUEST='--suite bookworm --disk 1G'   options: target/debug/virtfleet-guest run --help"
 	@echo "  make bench-fleet N=1000 how many simulated guests"
 
-demo: ## Run a collector, an agent on this machine and simulated guests until Ctrl-C
+demo: $(if $(VMS),static) ## Run a collector, an agent on this machine and simulated guests until Ctrl-C
 	@$(CARGO) build -q -p virtfleet-agent -p virtfleet-collector -p virtfleet-tests --bins
-	@target/debug/virtfleet-demo $(if $(ONCE),--once)
+	@target/debug/virtfleet-demo $(if $(ONCE),--once) $(if $(VMS),--vms $(VMS))
 
 guest: ## Run a command in a real guest (CMD='lsblk'); without CMD a shell
 	@$(CARGO) build -q -p virtfleet-tests --bin virtfleet-guest
@@ -41,7 +42,7 @@ e2e: ## Run only the tiers that need real servers, devices or root (2 and up)
 repeat: ## Run all scenarios TIMES times on busy cores, and list those that failed at least once: TIMES=10 FILTER='test(/^push/)'
 	@tests/run.sh repeat $(or $(TIMES),10) '$(subst ','\'',$(FILTER))'
 
-bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-health bench-disks bench-proof bench-parsers bench-dns bench-guest ## Run all benchmarks
+bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns bench-guest bench-queue ## Run all benchmarks
 
 bench-agent: static ## Measure the agent beside node_exporter, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null
@@ -55,26 +56,26 @@ parity: ## Compare the agent's metrics with node_exporter's, family by family (A
 
 bench-fleet: ## Measure the collector with N simulated guests beside vmagent, in one run
 	@tests/parts/parts.sh fetch vmagent >/dev/null
-	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-fleet --bin fleet-sim
-	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-fleet --guests $(N)
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-fleet --guests $(N)
 
 bench-enrol: static ## Measure the enrolment of N simulated agents (N=10000), and the memory of the real one
-	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-enrol
-	@VIRTFLEET_BIN_VIRTFLEET_AGENT=target/$(TARGET)/release/virtfleet-agent VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector \
+	@VIRTFLEET_BIN_VIRTFLEET_AGENT=target/$(TARGET)/release/virtfleet-agent VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector \
 		target/tools/bench-enrol $(if $(filter command line,$(origin N)),--guests $(N))
 
 bench-hostile: ## Measure what hostile guests of one tenant cost the others (ARGS='--minutes 5 --hostile 100')
-	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-hostile
-	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-hostile $(ARGS)
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-hostile $(ARGS)
 
 bench-labels: ## Measure how fast labels follow placement, on real API servers (ARGS='--vmis 500 --large 0')
 	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null
-	@$(CARGO) build -q --release -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-labels
-	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/release/virtfleet-collector target/tools/bench-labels $(ARGS)
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-labels $(ARGS)
 
 bench-disks: ## Measure secondary disks: from blank to mounted, and a run without changes
 	@$(CARGO) build -q $(TOOLS) --bin bench-disks --bin disk-stage
@@ -84,9 +85,35 @@ bench-index: ## Measure an event while 500 user clusters share a namespace of 10
 	@$(CARGO) build -q $(TOOLS) --bin bench-index
 	@target/tools/bench-index
 
+bench-mla: ## Measure remote write of N simulated guests beside vmagent, in one run (N=2000, ARGS='--outage 1')
+	@tests/parts/parts.sh fetch vmagent >/dev/null
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-mla --bin fleet-sim
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-mla $(if $(filter command line,$(origin N)),--guests $(N)) $(ARGS)
+
+bench-install: ## Measure the time from the chart to the first VM, on a real API server with a simulated guest
+	@tests/parts/helm.sh fetch >/dev/null
+	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null
+	@$(CARGO) build -q -p virtfleet-collector -p virtfleet-tests --bins --test scenarios
+	@$(CARGO) test -q -p virtfleet-tests --test scenarios tier3_install_walk -- --nocapture
+
+bench-queue: ## Measure the queue on disk beside a plain file with the same bytes and syncs
+	@$(CARGO) build -q $(TOOLS) --bin bench-queue
+	@target/tools/bench-queue $(ARGS)
+
+bench-mla-core: ## Measure the time per sample from a page to a write request
+	@$(CARGO) build -q $(TOOLS) --bin bench-mla-core
+	@target/tools/bench-mla-core
+
 bench-health: ## Measure the verdict of 10,000 VMs
 	@$(CARGO) build -q $(TOOLS) --bin bench-health
 	@target/tools/bench-health
+
+bench-page: ## Measure the web page in Chromium, and the API, with 10,000 VMs (N=10000)
+	@tests/parts/web.sh fetch >/dev/null
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-page
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-page $(if $(filter command line,$(origin N)),--vms $(N))
 
 bench-proof: ## Measure how much of a blank disk the default proof reads, beside dd
 	@$(CARGO) build -q $(TOOLS) --bin bench-proof
@@ -121,6 +148,20 @@ churn-soak: ## Kill the leading collector N times during churn, and restart API 
 	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null
 	@tests/soak.sh churn $(if $(filter command line,$(origin N)),$(N))
 
+label-soak: ## Simulate the label writer with faults, one seed after the other: SEEDS=10000 FROM=1000
+	@from=$(or $(FROM),1000); VIRTFLEET_LABEL_SEEDS=$$from..$$((from + $(or $(SEEDS),10000))) \
+		$(CARGO) test -q --workspace --lib labels::tests::simulation::seeds -- --nocapture
+
+mla-soak: ## Test remote write while receivers, networks, disk and collector fail, as root: TENANTS=100 VMS=20 MINUTES=10 KILLS=20 SEED=1
+	@for part in prometheus vmagent; do tests/parts/parts.sh fetch $$part >/dev/null || exit 1; done
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin mla-soak
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/mla-soak --tenants $(or $(TENANTS),100) --vms $(or $(VMS),20) \
+		--minutes $(or $(MINUTES),10) --kills $(or $(KILLS),20) --seed $(or $(SEED),1) $(ARGS)
+
+compliance: ## Run Prometheus' compliance tests for senders (VIRTFLEET_COMPLIANCE=copy of prometheus/compliance; needs go)
+	@tests/soak.sh compliance
+
 oldest-kubernetes: ## Test the collector on Kubernetes 1.20, the oldest tested release (built once, in minutes)
 	@tests/parts/kube-apiserver.sh fetch >/dev/null
 	@tests/soak.sh oldest
@@ -146,7 +187,26 @@ static:
 deb: static ## Build the agent's Debian package into out/ (OUT=FOLDER)
 	@packaging/deb/build.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
 
-dist: static ## Build static agent, Debian package, collector, CLI, completions, man pages and checksums into out/
+rpm: static ## Build the agent's RPM package into out/ (OUT=FOLDER)
+	@packaging/rpm/build.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
+
+site: ## Write the documentation as a web site into out/site/ (OUT=FOLDER)
+	@PATH="$$(tests/parts/mdbook.sh fetch):$$PATH" packaging/site/build.sh $(OUT)/site
+
+image: ## Write the container image of collector and CLI into out/image/ as an OCI layout, with its SBOM (OUT=FOLDER); needs no container engine
+	@RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile collector -p virtfleet-collector --bins --target $(TARGET)
+	@$(CARGO) run --quiet -p virtfleet-tests --bin virtfleet-image -- collector --programs target/$(TARGET)/collector --out $(OUT)/image
+
+bake: static ## Put the agent into a cloud image (asks sudo for root): IMAGE=debian-13.qcow2 OUT=baked.qcow2 SETTINGS=agent.yaml
+	@$(if $(filter 0,$(shell id -u)),,sudo) packaging/guest-image/bake.sh '$(IMAGE)' target/$(TARGET)/release/virtfleet-agent '$(OUT)' $(SETTINGS)
+
+container-disk: ## Write a KubeVirt containerDisk with a disk image, as an OCI layout; needs no container engine: IMAGE=baked.qcow2 OUT=FOLDER
+	@$(CARGO) run --quiet -p virtfleet-tests --bin virtfleet-image -- container-disk '$(IMAGE)' --out '$(OUT)'
+
+agent-image: static ## Write the container image of the agent into out/agent-image/, from which Gardener's node-agent extracts it (OUT=FOLDER)
+	@$(CARGO) run --quiet -p virtfleet-tests --bin virtfleet-image -- agent --programs target/$(TARGET)/release --out $(OUT)/agent-image
+
+dist: static ## Build static agent, its packages, collector, CLI, completions, man pages and checksums into out/
 	@tests/dist.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
 
 clean: ## Remove all build results

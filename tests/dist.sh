@@ -18,15 +18,16 @@ case $kind in
 *) die "file(1) does not recognise $agent as a program: $kind" ;;
 esac
 
-cargo build --release -p virtfleet-collector --bin virtfleet-collector --bin virtfleetctl
+cargo build --profile collector -p virtfleet-collector --bin virtfleet-collector --bin virtfleetctl
 
 rm -rf "$out"
 mkdir -p "$out/bin" "$out/man/man1" "$out/completions"
-install -m 755 "$agent" target/release/virtfleet-collector target/release/virtfleetctl "$out/bin/"
+install -m 755 "$agent" target/collector/virtfleet-collector target/collector/virtfleetctl "$out/bin/"
 # kubectl finds a plugin by its name.
 ln -s virtfleetctl "$out/bin/kubectl-virtfleet"
 cargo run --quiet -p virtfleet-tests --bin virtfleet-manual -- "$out"
 packaging/deb/build.sh "$out" "$agent" "$out"
+packaging/rpm/build.sh "$out" "$agent" "$out"
 install -m 644 LICENSE README.md CHANGELOG.md "$out/"
 (cd "$out" && find . -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 sha256sum >SHA256SUMS)
 

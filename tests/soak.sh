@@ -10,6 +10,8 @@
 #   churn        the leading collector is killed N times (100) while VMs move; API servers restart
 #   oldest       the collector on Kubernetes 1.20
 #   disks        the engine of secondary disks is killed at N random moments (500)
+#   compliance   Prometheus' compliance tests for senders of remote write, from a copy of
+#                github.com/prometheus/compliance that VIRTFLEET_COMPLIANCE names
 #   generate     N generated disks (2000); fails if a disk with foreign bytes is formatted and
 #                the plan had not announced it
 #
@@ -21,7 +23,7 @@ cd "$(dirname "$0")/.."
 soak=${1:?name a soak; the first lines of this script list them} count=${2:-}
 case $soak in
 guests)
-    filter='test(/^guest_(adversity|delivery|ends|enrolment|faults|lifecycle|nic|stage)::/)'
+    filter='test(/^(demo::|guest_(adversity|delivery|ends|enrolment|faults|health|lifecycle|mla|nic|stage)::)/)'
     ;;
 guest-disks)
     export VIRTFLEET_DISK_CUTS=${count:-20}
@@ -45,12 +47,15 @@ disks)
     export VIRTFLEET_DISK_KILLS=${count:-500}
     filter='test(/^disks_(crash|clones)::/)'
     ;;
+compliance)
+    filter='test(/^remote_write::compliance::/)'
+    ;;
 generate)
     export VIRTFLEET_DISK_GENERATED=${count:-2000}
     filter='test(/^disks_generated::/)'
     ;;
 *)
-    echo "soak.sh: unknown soak '$soak'; use guests, guest-disks, guest-dns, containers, churn, oldest, disks or generate" >&2
+    echo "soak.sh: unknown soak '$soak'; use guests, guest-disks, guest-dns, containers, churn, oldest, disks, compliance or generate" >&2
     exit 2
     ;;
 esac

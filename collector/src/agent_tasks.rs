@@ -18,6 +18,7 @@ use crate::{
     fleet::Fleet,
     ingest::{Ingest, IngestMetrics, IngestParts},
     leader::{self, WriteAccess},
+    mla::PageFeed,
     scrape::{
         self, PageProxy, ProxyLimits, ProxyMetrics, PullLimits, PullMetrics, Puller, ScrapeSettings,
         ScraperInputs, ScraperParts, pushed::PushedAgents,
@@ -51,6 +52,8 @@ pub(crate) struct AgentContext<'a> {
     pub(crate) write_access: WriteAccess,
     /// Where agents connect, with `ingest`.
     pub(crate) ingest: Option<TcpListener>,
+    /// Takes the pages of VMs; none without MLA.
+    pub(crate) feed: Option<Arc<PageFeed>>,
 }
 
 /// The running tasks, as the API uses them.
@@ -118,6 +121,7 @@ impl AgentClients {
         if let Some(tokens) = &tokens {
             parts.spawn(keep(Arc::clone(tokens), Arc::clone(&fleet), stop.clone()));
         }
+        let feed = context.feed.take();
         let (ca, enrolment) = issue(context, tls, registry, parts, stop)?;
         let (to_scraper, changes) = mpsc::channel(MAX_QUEUED_BATCHES);
         let (mut enroller, mut admin) = (None, None);
@@ -157,7 +161,7 @@ impl AgentClients {
         }
         let scraper_parts = ScraperParts {
             fleet,
-            puller,
+            puller: puller.with_feed(feed),
             enroller,
             settings: scrape_settings(config),
             metrics: self.pulls,

@@ -14,6 +14,7 @@ use virtfleet_wire::{
 use crate::{
     config::CollectorConfig,
     doctor::{self, CheckStatus},
+    gardener::{self, GardenerArgs},
     objects,
     relay::{self, RelayArgs},
     serve,
@@ -34,6 +35,9 @@ enum Command {
     /// Pass connections between the collector and the VMs of a tenant's network: TLS stays between
     /// collector and agent. Runs in that network, e.g. in the tenant's namespace.
     Relay(Relay),
+    /// Add the agent to machines of Gardener's shoots: an admission webhook for
+    /// OperatingSystemConfigs. Runs on the seed.
+    GardenerWebhook(GardenerWebhook),
     /// Validate the settings and the files that they name: certificates, keys, kubeconfig, folder.
     /// Each problem has file, key and the next command.
     CheckConfig(CheckConfig),
@@ -75,6 +79,14 @@ struct Crds {
 struct Relay {
     #[command(flatten)]
     relay: RelayArgs,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+#[derive(Debug, Args)]
+struct GardenerWebhook {
+    #[command(flatten)]
+    webhook: GardenerArgs,
     #[command(flatten)]
     log: LogFlags,
 }
@@ -141,6 +153,7 @@ pub fn main() -> Code {
             Err(code) => code,
         },
         Command::Relay(args) => run_relay(&args),
+        Command::GardenerWebhook(args) => run_gardener_webhook(&args),
         Command::CheckConfig(args) => check_config(&args),
         Command::Doctor(args) => run_doctor(&args),
         Command::Schema => {
@@ -166,6 +179,19 @@ fn run_relay(args: &Relay) -> Code {
     let mut log = LogSettings::default();
     args.log.override_settings(&mut log);
     relay::run(&args.relay, &log)
+}
+
+fn run_gardener_webhook(args: &GardenerWebhook) -> Code {
+    if args.webhook.check {
+        let code = gardener::check(&args.webhook);
+        if code == Code::Ok {
+            print("gardener-webhook: ok");
+        }
+        return code;
+    }
+    let mut log = LogSettings::default();
+    args.log.override_settings(&mut log);
+    gardener::run(&args.webhook, &log)
 }
 
 fn check_config(args: &CheckConfig) -> Code {
@@ -284,6 +310,11 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+        let Command::GardenerWebhook(args) = parse("c gardener-webhook --agent.image a:1").unwrap() else {
+            panic!()
+        };
+        assert_eq!(args.webhook.address.port(), 10916);
+        assert!(parse("c gardener-webhook").is_err());
         let error = parse("c serve --log.level loud").unwrap_err().to_string();
         assert!(
             error.contains("--log.level") && error.contains("debug"),

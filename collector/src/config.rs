@@ -6,30 +6,46 @@
 mod access;
 mod check;
 mod check_access;
+mod check_endpoint;
 mod check_enrolment;
 mod check_ingest;
+mod check_mla;
+mod check_prometheus;
+mod endpoint;
 mod enrolment;
 mod ingest;
 mod kubernetes;
 mod load;
+mod mla;
+mod prometheus;
 mod service_networks;
 #[cfg(test)]
 mod tests;
+mod vms;
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use service_networks::with_service;
-use virtfleet_collector_core::dial::{DEFAULT_ALLOW, DialRules};
+use virtfleet_collector_core::{
+    dial::{DEFAULT_ALLOW, DialRules},
+    managed::ManagedRules,
+};
 use virtfleet_wire::{
     report::MAX_REPORT_BYTES,
     settings::{AGENT_PORT, CONFIG_API_VERSION, LogSettings, Span},
 };
 
 pub use access::{AccessSettings, CertificateAccess, TokenReviewSettings};
+pub use endpoint::{EndpointAuth, EndpointHeader, EndpointTls};
 pub use enrolment::EnrolmentSettings;
 pub use ingest::IngestSettings;
 pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings, UserClusterSettings};
+pub use mla::{
+    FleetRemoteWrite, FleetStreamSettings, MlaBatchSettings, MlaFlushSettings, MlaQueueSettings, MlaSettings,
+};
+pub use prometheus::PrometheusSettings;
+pub use vms::VmSettings;
 
 /// The settings' `kind`.
 pub const COLLECTOR_CONFIG_KIND: &str = "CollectorConfig";
@@ -46,6 +62,8 @@ pub struct CollectorConfig {
     pub inventory: InventorySettings,
     /// Server of the API, the page and `/sd`.
     pub server: ServerSettings,
+    /// Which VMs have an agent.
+    pub vms: VmSettings,
     /// How the collector pulls agents.
     pub scrape: ScrapeSettings,
     /// Enrolment: the collector issues the certificates of agents. Absent: agents have certificates
@@ -54,6 +72,12 @@ pub struct CollectorConfig {
     /// Port on which agents connect that the collector cannot dial (`push.collector` in their
     /// settings). Absent: no such port.
     pub ingest: Option<IngestSettings>,
+    /// MLA: the collector sends the metrics of VMs to their tenants (`spec.mla` of a UserCluster)
+    /// and to the operator. Absent: it sends nothing.
+    pub mla: Option<MlaSettings>,
+    /// A server with the query API of Prometheus, from which the page reads histories that are
+    /// longer than an hour. Absent: the page shows the last hour.
+    pub prometheus: Option<PrometheusSettings>,
     /// How the collector writes labels to user clusters. Only with `inventory.cluster`.
     pub labels: LabelSettings,
     /// Leader election: only the leader writes. Only with `inventory.cluster`.
@@ -69,9 +93,12 @@ impl Default for CollectorConfig {
             kind: COLLECTOR_CONFIG_KIND.to_owned(),
             inventory: InventorySettings::default(),
             server: ServerSettings::default(),
+            vms: VmSettings::default(),
             scrape: ScrapeSettings::default(),
             enrolment: None,
             ingest: None,
+            mla: None,
+            prometheus: None,
             labels: LabelSettings::default(),
             leader_election: LeaderSettings::default(),
             log: LogSettings::default(),
@@ -219,6 +246,14 @@ pub struct ScrapeTls {
 }
 
 impl CollectorConfig {
+    /// Which VMs have an agent that is pulled.
+    pub fn managed_rules(&self) -> ManagedRules {
+        ManagedRules {
+            selector: self.vms.selector.as_ref().map(Into::into).unwrap_or_default(),
+            nodes_of_unmanaged: self.vms.nodes_of_unmanaged,
+        }
+    }
+
     /// Rules for dialling agents.
     pub fn dial_rules(&self) -> DialRules {
         let scrape = &self.scrape;

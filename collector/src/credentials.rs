@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use virtfleet_runtime::tls::{ClientRule, ClientTls, ClientTlsPaths, ServerTlsPaths, TlsAcceptor, TlsError};
 
 pub use self::check::check;
+pub(crate) use self::check::pem_file;
 use crate::config::{ScrapeTls, ServerSettings};
 
 /// A file that cannot be used.

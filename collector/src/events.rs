@@ -121,6 +121,11 @@ impl EventRecorder {
         }
     }
 
+    /// Counts an Event that is not recorded, because its object has had too many.
+    pub(crate) fn count_dropped(&self) {
+        self.counted("dropped");
+    }
+
     fn counted(&self, result: &'static str) {
         self.count.get_or_create(&ResultLabel { result }).inc();
     }

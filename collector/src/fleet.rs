@@ -22,10 +22,15 @@ use virtfleet_collector_core::{
     dial::{DialRules, DialTarget},
     enrolment::{EnrolmentSubject, ExpectedNode, NoExpectedNode, VmProof},
     facts::{InventoryEvent, Labels},
-    index::{FleetIndex, NoVmAtAddress, Owners},
+    index::{FleetIndex, LocatedVm, NoVmAtAddress, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
+    managed::ManagedRules,
+    node_conditions::NodeConditionInput,
+    placement::{PlacementFleet, check, placement_findings},
     pull_result::{Failure, PullResult},
+    story::StoryView,
     view::{ClusterStatus, FleetSnapshot, VmDetail},
+    volumes::{ReadVolumes, VolumesToRead},
 };
 use virtfleet_wire::{
     finding::Finding,
@@ -40,10 +45,18 @@ pub trait FleetRead: Send + Sync {
     fn detail(&self, key: &VmKey) -> Option<VmDetail>;
     /// The collector's findings about a VM, then its guest's.
     fn findings(&self, key: &VmKey) -> Vec<Finding>;
+    /// Timeline and migrations of each of these VMs; empty for an unknown VM.
+    fn stories(&self, keys: &[VmKey]) -> Vec<StoryView>;
+    /// The labels by which each of these VMs is selected; none for an unknown VM.
+    fn vm_labels(&self, keys: &[VmKey]) -> Vec<Labels>;
     /// The label plan input of every VM that has one, by VM.
     fn label_inputs(&self) -> Vec<LabelInput>;
     /// The names of the infra cluster, to hide them from tenants.
     fn infra_terms(&self) -> Arc<InfraTerms>;
+    /// Infra nodes and VMs, to check their placement; empty for a part of a fleet.
+    fn placement_fleet(&self) -> PlacementFleet {
+        PlacementFleet::default()
+    }
     /// Notifies of every new revision.
     fn revisions(&self) -> watch::Receiver<u64>;
 }
@@ -73,6 +86,13 @@ impl Fleet {
             index: RwLock::new(index),
             clock,
         }
+    }
+
+    /// Sets which VMs have an agent that is pulled; before the first event.
+    #[must_use]
+    pub fn with_managed_rules(self, rules: ManagedRules) -> Self {
+        self.change(|index| index.set_managed_rules(rules));
+        self
     }
 
     /// Applies an event of the inventory; see [`FleetIndex::apply`].
@@ -106,6 +126,38 @@ impl Fleet {
         self.change(|index| index.set_join_token_findings(findings));
     }
 
+    /// Replaces the findings about conditions that cannot be written to Nodes.
+    pub(crate) fn set_node_condition_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_node_condition_findings(findings));
+    }
+
+    /// Replaces the findings about sources of user clusters.
+    pub(crate) fn set_cluster_source_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_cluster_source_findings(findings));
+    }
+
+    /// Replaces the findings about settings of streams that cannot be used.
+    pub(crate) fn set_mla_settings_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_mla_settings_findings(findings));
+    }
+
+    /// Replaces the findings about streams of samples.
+    pub(crate) fn set_mla_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_mla_findings(findings));
+    }
+
+    /// Takes the VMs whose conditions may have to be written to their Nodes; see
+    /// [`FleetIndex::take_changed_conditions`].
+    pub(crate) fn take_changed_conditions(&self) -> Vec<VmKey> {
+        self.change(FleetIndex::take_changed_conditions)
+    }
+
+    /// Input of the plan of the conditions of a VM's Node; see
+    /// [`FleetIndex::node_condition_input`].
+    pub fn node_condition_input(&self, key: &VmKey) -> Option<NodeConditionInput> {
+        self.read().node_condition_input(key)
+    }
+
     /// Sets the status of each user cluster; see [`FleetIndex::set_cluster_statuses`].
     pub fn set_cluster_statuses(&self, statuses: BTreeMap<ClusterName, ClusterStatus>) {
         self.change(|index| index.set_cluster_statuses(statuses));
@@ -115,6 +167,24 @@ impl Fleet {
     /// [`FleetIndex::settle`].
     pub fn settle(&self) {
         self.change(FleetIndex::settle);
+    }
+
+    /// The VMs whose volumes are to be read now; see [`FleetIndex::take_volumes_to_read`].
+    pub(crate) fn take_volumes_to_read(&self, max_requests: usize) -> Vec<VolumesToRead> {
+        self.change(|index| index.take_volumes_to_read(max_requests))
+    }
+
+    /// Records what was read of a VM's volumes.
+    pub(crate) fn record_volumes(&self, vm: &VmKey, read: ReadVolumes) {
+        self.change(|index| index.record_volumes(vm, read));
+    }
+
+    /// Checks rules between VMs, and updates the findings about them.
+    pub fn check_placement(&self) {
+        // The check runs without the lock: it takes longer than an event.
+        let fleet = self.read().placement_fleet();
+        let found = placement_findings(&check(&fleet));
+        self.change(|index| index.set_placement_findings(found));
     }
 
     /// The dial target of a VM's agent.
@@ -189,6 +259,11 @@ impl Fleet {
     /// The tenant to which a VM's resource usage counts.
     pub fn budget_owner(&self, key: &VmKey) -> BudgetOwner {
         self.read().budget_owner(key)
+    }
+
+    /// One VM with labels of its infra node; see [`FleetIndex::located_vm`].
+    pub fn located_vm(&self, key: &VmKey, label_keys: &[&str]) -> Option<LocatedVm> {
+        self.read().located_vm(key, label_keys)
     }
 
     /// Whether the inventory has been read completely at least once.
@@ -270,6 +345,18 @@ impl FleetRead for Fleet {
         self.read().findings(key)
     }
 
+    fn stories(&self, keys: &[VmKey]) -> Vec<StoryView> {
+        let index = self.read();
+        keys.iter()
+            .map(|key| index.story(key).unwrap_or_default())
+            .collect()
+    }
+
+    fn vm_labels(&self, keys: &[VmKey]) -> Vec<Labels> {
+        let index = self.read();
+        keys.iter().map(|key| index.vm_labels(key)).collect()
+    }
+
     fn label_inputs(&self) -> Vec<LabelInput> {
         let index = self.read();
         let keys = index.labelled();
@@ -289,6 +376,10 @@ impl FleetRead for Fleet {
         let mut terms = self.terms.write().unwrap_or_else(PoisonError::into_inner);
         *terms = (generation, Arc::clone(&made));
         made
+    }
+
+    fn placement_fleet(&self) -> PlacementFleet {
+        self.read().placement_fleet()
     }
 
     fn revisions(&self) -> watch::Receiver<u64> {
@@ -315,6 +406,7 @@ mod tests {
             suspend: false,
             relay: None,
             node_authorities: None,
+            node_conditions: std::collections::BTreeSet::new(),
         }))
     }
 

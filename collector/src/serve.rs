@@ -7,13 +7,7 @@
 //!                            └─▶ api (snapshots) ─▶ HTTP
 //! ```
 
-use std::{
-    collections::BTreeSet,
-    net::SocketAddr,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeSet, path::Path, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hyper_util::service::TowerToHyperService;
@@ -28,7 +22,6 @@ use virtfleet_collector_core::facts::InventoryEvent;
 use virtfleet_runtime::{
     exit::Code,
     http::{Limits, Server, ServerMetrics, Transport},
-    process::raise_file_limit,
     shutdown::{self, Shutdown},
     telemetry,
 };
@@ -43,13 +36,18 @@ use crate::{
     config::CollectorConfig,
     credentials,
     doctor::CheckStatus,
+    drain::DrainReader,
     fleet::Fleet,
+    history::HistoryReader,
     inventory::{
         cluster::{Inventory, WatchMetrics},
         folder,
     },
-    open_files,
+    listeners::{bind_ingest, bind_probes, listen},
+    mla::{self, RunningStreams, settings::StreamRegistry, status::MlaStatus},
+    open_files, panics,
     tenants::Tenants,
+    volumes,
     writers::Writers,
 };
 
@@ -60,15 +58,14 @@ const MAX_QUEUED_EVENTS: usize = 1024;
 const MAX_QUEUED_BATCHES: usize = 64;
 /// Interval at which changes of health are shown that only the time causes.
 const SETTLE_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which rules between VMs are checked.
+const PLACEMENT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Maximum time that a running read of the folder may delay the shutdown.
 const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
 
 /// Maximum concurrent requests; half of them may be long polls.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
-
-/// Open files beside those of agents that connect: clients, the inventory, pulls.
-const OTHER_FILES: u64 = 2048;
 
 /// Runs the collector until SIGTERM or SIGINT.
 pub fn serve(config: &CollectorConfig) -> Code {
@@ -102,6 +99,7 @@ fn own_registry() -> Registry {
         "Build information of the collector",
         Info::new([("version", env!("CARGO_PKG_VERSION"))]),
     );
+    panics::register(&mut registry);
     registry
 }
 
@@ -112,6 +110,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let agents = AgentClients::new(config, &mut registry)?;
     let server_metrics = ServerMetrics::register(&mut registry);
     let access_metrics = AccessMetrics::register(&mut registry);
+    let mla = mla::registered_status(&mut registry);
 
     warn_about_files(config);
     let tenants = Arc::new(Tenants::default());
@@ -119,7 +118,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let clients = cluster.as_ref().map(|(cluster, _)| cluster.secret_clients());
     let ca = load_ca(config, clients, &shutdown).await?;
     let access = access::from_settings(&config.server, tenants.infra(), access_metrics)?;
-    let fleet = Arc::new(Fleet::new(config.dial_rules(), jiff::Timestamp::now));
+    let fleet = empty_fleet(config);
     let (listener, transport) = listen(config).await?;
     let ingest = bind_ingest(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
@@ -129,17 +128,15 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let (events, incoming) = mpsc::channel(MAX_QUEUED_EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
-    let mut listeners = Vec::new();
-    let inventory = match &cluster {
-        Some(_) => "live clusters",
-        None => &config.inventory.folder,
-    };
+    let inventory = inventory_name(config);
+    let streams = mla::start(config, &fleet, &mut parts, &stop);
+    let (watched, changes) = ((&fleet, &tenants, &streams), (events, problems));
+    let api_server = cluster.as_ref().map(|(cluster, _)| cluster.api_server());
     match cluster {
-        Some(cluster) => watch_cluster(cluster, &fleet, &tenants, (events, problems), &mut parts, &stop),
-        None => drop(parts.spawn(watch_folder(inventory.into(), events, problems, stop.clone()))),
+        Some(cluster) => watch_cluster(cluster, watched, changes, &mut parts, &stop),
+        None => watch_folder(inventory, watched.2, changes, &mut parts, &stop),
     }
     let (to_labels, label_changes) = mpsc::channel(MAX_QUEUED_BATCHES);
-    listeners.push(to_labels);
     let writers = Writers::start(
         config,
         &fleet,
@@ -149,6 +146,8 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         &mut parts,
         &stop,
     )?;
+    let leads = mla::leadership(&writers.write_access, &tenants);
+    let running_streams = RunningStreams::start(config, &fleet, &streams, &mla, leads, api_server, &stop);
     let context = AgentContext {
         config,
         fleet: &fleet,
@@ -156,20 +155,19 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         infra: tenants.infra(),
         write_access: writers.write_access.clone(),
         ingest,
+        feed: running_streams.feed.clone(),
     };
     let agents = agents.start(context, &mut registry, &mut parts, &stop)?;
-    listeners.extend(agents.changes);
-    if let Some(limit) = file_limit {
-        parts.spawn(open_files::watch(Arc::clone(&fleet), limit));
-    }
-    parts.spawn(note(Arc::clone(&fleet), findings));
+    let listeners = [to_labels].into_iter().chain(agents.changes).collect();
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
-    parts.spawn(settle(Arc::clone(&fleet)));
+    keep_current(&fleet, &mla, (findings, file_limit), &mut parts);
+    read_volumes(config, &fleet, tenants.infra(), &mut parts);
 
     let state = ApiState {
         access: Arc::new(access),
         fleet,
         labels: Arc::clone(&writers.statuses),
+        mla,
         write_access: writers.write_access.clone(),
         only_leader_reads: config.ingest.is_some(),
         pages: agents.pages,
@@ -179,15 +177,21 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         registry: Arc::new(registry),
         procfs: Arc::from(Path::new("/proc")),
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
+        drains: Arc::new(DrainReader::new(tenants)),
+        histories: histories(config),
         waiting: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS / 2)),
         waiting_tenants: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS / 8)),
+        watching: Arc::default(),
         shutdown: shutdown.graceful.clone(),
     };
     if let Some(probes) = probes {
         parts.spawn(serve_probes(state.clone(), probes, shutdown.clone()));
     }
-    let service = TowerToHyperService::new(api::router(state));
-    let server = Server::new(service, limits(), server_metrics);
+    let server = Server::new(
+        TowerToHyperService::new(api::router(state)),
+        limits(),
+        server_metrics,
+    );
     let http = tokio::spawn(server.serve(listener, transport, shutdown.clone()));
     tracing::info!(%address, inventory, "serving");
     notify(&[sd_notify::NotifyState::Ready]);
@@ -197,10 +201,73 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     shutdown.graceful.cancel();
     report_closed(http.await.context("the HTTP server panicked")?);
     stop.cancel();
+    running_streams.end().await;
     writers.end().await;
     parts.shutdown().await;
     tracing::info!("stopped");
     ended
+}
+
+/// A fleet without VMs, with the rules of the settings.
+fn empty_fleet(config: &CollectorConfig) -> Arc<Fleet> {
+    let fleet = Fleet::new(config.dial_rules(), jiff::Timestamp::now);
+    Arc::new(fleet.with_managed_rules(config.managed_rules()))
+}
+
+/// The reader of longer histories, if the settings have a Prometheus.
+fn histories(config: &CollectorConfig) -> Option<Arc<HistoryReader>> {
+    let settings = config.prometheus.clone()?;
+    Some(Arc::new(HistoryReader::new(settings, now_ms)))
+}
+
+/// The inventory in log messages: its folder, or that it is live.
+fn inventory_name(config: &CollectorConfig) -> &str {
+    match config.inventory.cluster {
+        Some(_) => "live clusters",
+        None => &config.inventory.folder,
+    }
+}
+
+/// Keeps what the fleet knows current, beside the inventory.
+fn keep_current(
+    fleet: &Arc<Fleet>,
+    mla: &Arc<MlaStatus>,
+    (findings, file_limit): (watch::Receiver<Vec<Finding>>, Option<u64>),
+    parts: &mut JoinSet<anyhow::Result<()>>,
+) {
+    if let Some(limit) = file_limit {
+        parts.spawn(open_files::watch(Arc::clone(fleet), limit));
+    }
+    parts.spawn(note(Arc::clone(fleet), findings));
+    parts.spawn(settle(Arc::clone(fleet)));
+    parts.spawn(check_placement(Arc::clone(fleet)));
+    parts.spawn(mla::report::report(Arc::clone(mla), Arc::clone(fleet), now_ms));
+}
+
+/// Reads the volumes of VMs that wait for them; nothing if the inventory is a folder.
+fn read_volumes(
+    config: &CollectorConfig,
+    fleet: &Arc<Fleet>,
+    infra: Option<kube::Client>,
+    parts: &mut JoinSet<anyhow::Result<()>>,
+) {
+    let (Some(cluster), Some(client)) = (&config.inventory.cluster, infra) else {
+        return;
+    };
+    let is_namespaced = !cluster.namespaces.is_empty();
+    parts.spawn(volumes::run(Arc::clone(fleet), client, is_namespaced));
+}
+
+/// Watches the manifest folder.
+fn watch_folder(
+    folder: &str,
+    streams: &Arc<StreamRegistry>,
+    (events, problems): (mpsc::Sender<InventoryEvent>, watch::Sender<Vec<Finding>>),
+    parts: &mut JoinSet<anyhow::Result<()>>,
+    stop: &CancellationToken,
+) {
+    let watch = folder::watch(folder.into(), events, problems, Arc::clone(streams), stop.clone());
+    parts.spawn(async { watch.await.context("the inventory cannot be read") });
 }
 
 fn report_closed(connections: usize) {
@@ -267,8 +334,7 @@ async fn supervise(parts: &mut JoinSet<anyhow::Result<()>>, shutdown: &Shutdown)
 /// Watches the infra cluster and the user clusters.
 fn watch_cluster(
     (cluster, metrics): (Inventory, WatchMetrics),
-    fleet: &Arc<Fleet>,
-    tenants: &Arc<Tenants>,
+    (fleet, tenants, streams): (&Arc<Fleet>, &Arc<Tenants>, &Arc<StreamRegistry>),
     (events, problems): (mpsc::Sender<InventoryEvent>, watch::Sender<Vec<Finding>>),
     parts: &mut JoinSet<anyhow::Result<()>>,
     stop: &CancellationToken,
@@ -276,18 +342,8 @@ fn watch_cluster(
     // Until the first status is set, the fleet treats the inventory as a folder.
     fleet.set_cluster_statuses(tenants.statuses());
     parts.spawn(follow_cluster_statuses(Arc::clone(fleet), Arc::clone(tenants)));
-    parts.spawn(cluster.watch(events, problems, Arc::clone(tenants), metrics, stop.clone()));
-}
-
-async fn watch_folder(
-    folder: PathBuf,
-    events: mpsc::Sender<InventoryEvent>,
-    problems: watch::Sender<Vec<Finding>>,
-    stop: CancellationToken,
-) -> anyhow::Result<()> {
-    folder::watch(folder, events, problems, stop)
-        .await
-        .context("the inventory cannot be read")
+    let (tenants, streams) = (Arc::clone(tenants), Arc::clone(streams));
+    parts.spawn(cluster.watch(events, problems, tenants, streams, metrics, stop.clone()));
 }
 
 /// Applies inventory events in batches, and passes the changed VMs to the scraper and the label
@@ -320,6 +376,17 @@ async fn settle(fleet: Arc<Fleet>) -> anyhow::Result<()> {
     loop {
         ticks.tick().await;
         fleet.settle();
+    }
+}
+
+/// Checks rules between VMs from time to time.
+async fn check_placement(fleet: Arc<Fleet>) -> anyhow::Result<()> {
+    let mut ticks = tokio::time::interval(PLACEMENT_INTERVAL);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let fleet = Arc::clone(&fleet);
+        tokio::task::spawn_blocking(move || fleet.check_placement()).await?;
     }
 }
 
@@ -356,57 +423,6 @@ fn warn_about_files(config: &CollectorConfig) {
     }
 }
 
-async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transport)> {
-    let server = &config.server;
-    let transport = match credentials::server(server)? {
-        Some(tls) => Transport::Tls(Arc::new(tls)),
-        None if server.is_plain() => Transport::Plain,
-        None => anyhow::bail!("server.tls.certificate and server.tls.key are not both set"),
-    };
-    let listener = bind("server.address", &server.address).await?;
-    Ok((listener, transport))
-}
-
-/// Where agents connect.
-async fn bind_ingest(config: &CollectorConfig) -> anyhow::Result<Option<TcpListener>> {
-    let Some(ingest) = &config.ingest else {
-        return Ok(None);
-    };
-    check_file_limit(ingest.max_connections);
-    let listener = bind("ingest.address", &ingest.address).await?;
-    let address = listener.local_addr().context("the listener has no address")?;
-    tracing::info!(%address, "agents may connect");
-    Ok(Some(listener))
-}
-
-/// Warns if the limit on open files allows fewer connections than the settings.
-fn check_file_limit(max_connections: u32) {
-    let needed = OTHER_FILES + u64::from(max_connections);
-    match raise_file_limit() {
-        Ok(limit) if limit >= needed => {}
-        Ok(limit) => tracing::warn!(
-            limit,
-            needed,
-            "the limit on open files is too low for ingest.maxConnections; raise it, or lower the setting"
-        ),
-        Err(error) => tracing::warn!(%error, "the limit on open files cannot be raised"),
-    }
-}
-
-async fn bind_probes(config: &CollectorConfig) -> anyhow::Result<Option<TcpListener>> {
-    match &config.server.probe_address {
-        Some(address) => bind("server.probeAddress", address).await.map(Some),
-        None => Ok(None),
-    }
-}
-
-async fn bind(setting: &str, text: &str) -> anyhow::Result<TcpListener> {
-    let address: SocketAddr = text.parse().with_context(|| format!("{setting}: {text:?}"))?;
-    TcpListener::bind(address)
-        .await
-        .with_context(|| format!("{setting}: cannot listen on {address}"))
-}
-
 /// Returns only on an error: when this server ends, the collector shuts down.
 async fn serve_probes(state: ApiState, listener: TcpListener, shutdown: Shutdown) -> anyhow::Result<()> {
     let service = TowerToHyperService::new(api::probes(state));
@@ -426,6 +442,11 @@ fn limits() -> Limits {
         request_timeout: api::MAX_WAIT + others.request_timeout,
         ..others
     }
+}
+
+/// Milliseconds since 1970.
+fn now_ms() -> u64 {
+    u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default()
 }
 
 /// Seconds since 1970.

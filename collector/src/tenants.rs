@@ -7,7 +7,8 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{PoisonError, RwLock},
+    pin::Pin,
+    sync::{Arc, PoisonError, RwLock},
 };
 
 use kube::Client;
@@ -15,7 +16,7 @@ use tokio::sync::watch;
 use virtfleet_collector_core::view::{ClusterState, ClusterStatus};
 use virtfleet_wire::ids::ClusterName;
 
-use crate::bounded::bounded;
+use crate::{bounded::bounded, mla::settings::MlaCondition};
 
 /// State of the connection to a user cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -46,6 +47,8 @@ pub struct TenantEntry {
     pub client: Option<Client>,
     /// Incremented with each new client, i.e. with each new kubeconfig.
     pub client_generation: u64,
+    /// Fingerprint of the kubeconfig of the client.
+    pub kubeconfig_fingerprint: Option<String>,
     /// `metadata.uid` of the `UserCluster`.
     pub uid: Option<String>,
     /// `metadata.generation` of the `UserCluster`.
@@ -54,6 +57,8 @@ pub struct TenantEntry {
     pub suspend: bool,
     /// A note for the admin, shown in every state.
     pub note: Option<String>,
+    /// Whether `spec.mla` is used; none without it.
+    pub mla: Option<MlaCondition>,
 }
 
 impl TenantEntry {
@@ -81,8 +86,30 @@ impl TenantEntry {
     }
 }
 
+/// Makes a client for an API server that is not trusted, from a kubeconfig.
+pub(crate) type ConnectFn =
+    Arc<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Result<Client, String>> + Send>> + Send + Sync>;
+
+/// A client of a user cluster with a new kubeconfig.
+#[derive(Clone)]
+pub struct TenantClient {
+    /// The client.
+    pub client: Client,
+    /// Fingerprint of the kubeconfig.
+    pub fingerprint: String,
+}
+
+impl fmt::Debug for TenantClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TenantClient")
+            .field("fingerprint", &self.fingerprint)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The user clusters. Share it as `Arc<Tenants>`.
 pub struct Tenants {
+    connect: RwLock<Option<ConnectFn>>,
     all: RwLock<BTreeMap<ClusterName, TenantEntry>>,
     infra: RwLock<Option<Client>>,
     changes: watch::Sender<u64>,
@@ -108,6 +135,7 @@ impl fmt::Debug for Tenants {
 impl Default for Tenants {
     fn default() -> Self {
         Self {
+            connect: RwLock::default(),
             all: RwLock::default(),
             infra: RwLock::default(),
             changes: watch::Sender::new(0),
@@ -162,6 +190,25 @@ impl Tenants {
         self.infra.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Sets how clients for other API servers are made.
+    pub(crate) fn set_connect(&self, connect: ConnectFn) {
+        *self.connect.write().unwrap_or_else(PoisonError::into_inner) = Some(connect);
+    }
+
+    /// A client for an API server that is not trusted, with the rules and limits for user clusters.
+    ///
+    /// # Errors
+    /// Why the kubeconfig cannot be used, without any secret part of it.
+    pub(crate) async fn connect(&self, kubeconfig: Vec<u8>) -> Result<Client, String> {
+        let connect = self
+            .connect
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let connect = connect.ok_or("the inventory is not a live cluster")?;
+        connect(kubeconfig).await
+    }
+
     /// Notifies of each change of a state, a client, or the set of user clusters.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -206,12 +253,14 @@ impl Tenants {
     }
 
     /// Sets or removes the client, and sets the state.
-    pub fn set_client(&self, name: &ClusterName, client: Option<Client>, state: TenantState) {
+    pub fn set_client(&self, name: &ClusterName, client: Option<TenantClient>, state: TenantState) {
         self.update(name, |tenant| {
             if client.is_none() && tenant.client.is_none() && tenant.state == state {
                 return false;
             }
+            let (client, fingerprint) = client.map(|new| (new.client, new.fingerprint)).unzip();
             tenant.client = client;
+            tenant.kubeconfig_fingerprint = fingerprint;
             tenant.client_generation += 1;
             tenant.state = state;
             true

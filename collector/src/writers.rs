@@ -24,6 +24,7 @@ use crate::{
     },
     leader::{self, Candidate, ElectionTiming, KubeLease, LeaderAddress, LeaderPort, WriteAccess},
     objects::publish::{Sources, publish},
+    sources::{self, SourceMetrics, SourceTask},
     tenants::Tenants,
 };
 
@@ -118,7 +119,7 @@ impl Writers {
                 .iter()
                 .flat_map(|cluster| &cluster.namespaces);
             let namespaces = namespaces.map(|name| name.parse().context("inventory.cluster.namespaces"));
-            let store = KubeHealth::new(client, namespaces.collect::<anyhow::Result<_>>()?);
+            let store = KubeHealth::new(client.clone(), namespaces.collect::<anyhow::Result<_>>()?);
             parts.spawn(forever(health::run(
                 Arc::clone(fleet),
                 Arc::clone(&statuses),
@@ -127,13 +128,24 @@ impl Writers {
                 events.clone(),
                 stop.clone(),
             )));
-            let sources = Sources {
+            let cluster = config.inventory.cluster.as_ref();
+            let interval = cluster.and_then(|cluster| cluster.source_interval);
+            let task = SourceTask {
+                client: client.clone(),
+                tenants: Arc::clone(tenants),
+                fleet: Arc::clone(fleet),
+                metrics: SourceMetrics::register(registry),
+                write_access: write_access.clone(),
+                interval: interval.map_or(sources::DEFAULT_INTERVAL, |interval| interval.0),
+            };
+            parts.spawn(forever(sources::run(task, stop.clone())));
+            let statuses_of = Sources {
                 tenants: Arc::clone(tenants),
                 fleet: Arc::clone(fleet),
                 statuses: Arc::clone(&statuses),
                 events: events.clone(),
             };
-            parts.spawn(forever(publish(sources, write_access.clone(), stop.clone())));
+            parts.spawn(forever(publish(statuses_of, write_access.clone(), stop.clone())));
             let follow = events::follow_tenants(events.clone(), Arc::clone(tenants), stop.clone());
             parts.spawn(forever(follow));
         }

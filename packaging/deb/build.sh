@@ -24,28 +24,7 @@ SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || 
 export SOURCE_DATE_EPOCH
 umask 022
 
-into() { # MODE TARGET SOURCE…
-    local mode=$1 target=$work/staged/$2
-    shift 2
-    mkdir -p "$target"
-    install -m "$mode" "$@" "$target/"
-}
-install -D -m 755 "$agent" "$work/staged/usr/bin/virtfleet-agent"
-into 644 etc/virtfleet packaging/agent.yaml
-into 644 usr/lib/systemd/system packaging/systemd/virtfleet-*
-for unit in kubelet containerd; do
-    into 644 "usr/lib/systemd/system/$unit.service.d" "packaging/systemd/drop-ins/$unit.service.d/10-virtfleet.conf"
-done
-into 644 usr/lib/sysusers.d packaging/sysusers.d/virtfleet.conf
-into 644 usr/lib/tmpfiles.d packaging/tmpfiles.d/virtfleet.conf
-into 644 usr/lib/udev/rules.d packaging/udev/90-virtfleet.rules
-into 644 usr/share/man/man1 "$manual"/man/man1/virtfleet-agent*.1
-into 644 usr/share/bash-completion/completions "$manual/completions/virtfleet-agent.bash"
-mv "$work/staged/usr/share/bash-completion/completions/virtfleet-agent"{.bash,}
-into 644 usr/share/zsh/vendor-completions "$manual/completions/_virtfleet-agent"
-into 644 usr/share/fish/vendor_completions.d "$manual/completions/virtfleet-agent.fish"
-into 644 usr/share/doc/virtfleet-agent README.md
-install -m 644 CHANGELOG.md "$work/staged/usr/share/doc/virtfleet-agent/NEWS.md"
+packaging/stage.sh "$work/staged" "$agent" "$manual"
 
 cp -r packaging/deb/debian "$work/debian"
 cat >"$work/debian/changelog" <<END

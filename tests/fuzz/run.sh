@@ -32,6 +32,8 @@ proc-disk    $core/procfs                $roots/*/*[sd][te][adv]*
 proc-memory  $core/procfs                $roots/*/proc/[mvbsz]*
 proc-net     $core/procfs                $roots/*/proc/net/*
 query        agent/service/src/server/query.rs -
+queue        collector/queue/src        -
+remote-write collector/remote-write/src   -
 report       shared/wire/src/report.rs   tests/fixtures/reports/*
 resolv       $core/dns/names.rs          -
 settings     shared/wire/src/settings    -

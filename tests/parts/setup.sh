@@ -19,6 +19,8 @@ iproute2               command:ip
 dpkg-dev               command:dpkg-source
 debhelper              command:dh
 lintian                command:lintian
+rpm                    command:rpm
+rpmlint                command:rpmlint
 systemd                command:systemd-analyze
 systemd-container      command:systemd-nspawn
 udev                   command:udevadm
@@ -52,12 +54,18 @@ ocfs2-tools            command:mkfs.ocfs2
 reiser4progs           command:mkfs.reiser4
 reiserfsprogs          command:mkfs.reiserfs
 sqlite3                command:sqlite3
+tmux                   command:tmux
 strace                 command:strace
 squashfs-tools         command:mksquashfs
+runc                   command:runc
 udftools               command:mkudffs
 dnsmasq-base           command:dnsmasq
 isc-dhcp-client        command:dhclient
 unbound                command:unbound
+chromium               command:chromium
+nginx-light            file:/usr/sbin/nginx
+nodejs                 command:node
+npm                    command:npm
 util-linux-extra       command:mkfs.cramfs
 '
 
@@ -201,6 +209,11 @@ else
         step 'tests with a real API server are skipped' tests/parts/kube-apiserver.sh fetch
 fi
 step "tests with KubeVirt's own objects are skipped" tests/parts/kubevirt.sh fetch
+step "tests with prometheus-operator's kinds are skipped" tests/parts/prometheus-operator.sh fetch
+step 'tests of the chart and of kustomize are skipped' tests/parts/helm.sh fetch
+step 'manifests are not checked against the schemas of the API server' tests/parts/kubeconform.sh fetch
+
+step 'tests of the web page in a browser are skipped' tests/parts/web.sh fetch
 
 # Real guests for tier 4.
 for suite in trixie bookworm; do

@@ -2,7 +2,7 @@
 //! real programs. A tenant's token asks for another tenant in every path.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
-use std::{fs, net::SocketAddr, path::PathBuf};
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Mutex, thread};
 
 use anyhow::ensure;
 use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
@@ -13,7 +13,7 @@ use virtfleet_tests::{
     pki::{self, Authority},
     ports,
     process::{Launch, Process},
-    sim::Options,
+    sim::{self, Options},
     stage::{Beat, STAGE_TIMEOUT, Stage},
     wait,
 };
@@ -61,7 +61,9 @@ impl Guarded {
         let plain = format!("server: {{ address: \"{address}\" }}");
         let config = stage.collector_config(Beat::default()).replace(&plain, &server);
         let file = folder.join("collector.yaml");
-        fs::write(&file, config + "log: { format: json }\n").unwrap();
+        // Nothing listens there.
+        let prometheus = format!("prometheus: {{ url: \"http://{}\" }}\n", ports::free().unwrap());
+        fs::write(&file, config + "log: { format: json }\n" + &prometheus).unwrap();
         let collector = Launch::new(bins::collector().unwrap())
             .args(["serve", "--config"])
             .arg(&file)
@@ -102,7 +104,7 @@ fn a_token_reads_its_own_tenant_in_every_path() {
     let (own, other) = (ours[0], theirs[0]);
     // Names of guests repeat in each cluster, so only what differs can be a leak.
     let secret = |guest: &&&_| -> Vec<String> {
-        let guest: &virtfleet_tests::sim::Guest = guest;
+        let guest: &sim::Guest = guest;
         vec![
             guest.uid.clone(),
             guest.firmware.to_string(),
@@ -129,11 +131,25 @@ fn a_token_reads_its_own_tenant_in_every_path() {
         paths.push(format!("/api/v1/vms?{filter}={value}"));
     }
     paths.push(format!("/api/v1/vms/cluster-a/{}", own.name));
+    // The paths echo the name, so it is not one of the secrets.
+    for rest in ["", "/drain"] {
+        paths.push(format!("/api/v1/hosts/any-host{rest}"));
+    }
+    for list in ["events", "migrations", "targets"] {
+        for (filter, value) in [("cluster", "cluster-b"), ("namespace", "cluster-b")] {
+            paths.push(format!("/api/v1/{list}?{filter}={value}"));
+        }
+    }
+    paths.push("/api/v1/queues?cluster=cluster-b".to_owned());
     for path in &paths {
         let (status, text) = api.text(Some(TENANT), path).unwrap();
         assert_eq!(
             status,
-            if path == "/metrics" { 403 } else { 200 },
+            if access::is_for_whole_fleet(path) {
+                403
+            } else {
+                200
+            },
             "{path}: {text}"
         );
         for secret in &secrets {
@@ -159,6 +175,7 @@ fn hidden_vms_are_missing(guarded: &Guarded, own: &str, other: &str) {
     for (path, there, missing) in [
         ("/api/v1/vms/NS/NAME", "cluster-b", "cluster-z"),
         ("/vm/NS/NAME/metrics", "cluster-b", "cluster-z"),
+        ("/api/v1/vms/NS/NAME/history", "cluster-b", "cluster-z"),
     ] {
         let ask = |namespace: &str| {
             let path = path.replace("NS", namespace).replace("NAME", other);
@@ -167,19 +184,35 @@ fn hidden_vms_are_missing(guarded: &Guarded, own: &str, other: &str) {
         };
         assert_eq!(ask(there).0, 404);
         assert_eq!(ask(there), ask(missing), "{path}");
-        assert_eq!(
-            api.text(Some(ADMIN), &path.replace("NS", there).replace("NAME", other))
-                .unwrap()
-                .0,
-            200
-        );
+        let there = path.replace("NS", there).replace("NAME", other);
+        // No Prometheus answers.
+        let expected = if path.ends_with("/history") { 502 } else { 200 };
+        // A busy machine answers one pull late.
+        let status = || api.text(Some(ADMIN), &there).unwrap().0;
+        wait::until(STAGE_TIMEOUT, &there, || status() == expected).unwrap();
     }
-    let page = format!("/vm/cluster-a/{own}/metrics");
-    let (status, text) = api.text(Some(TENANT), &page).unwrap();
+    // A tenant does not see which server there is, and what it said.
+    let history = format!("/api/v1/vms/cluster-a/{own}/history");
+    let (_, text) = api.text(Some(ADMIN), &history).unwrap();
+    assert!(text.contains("the collector's Prometheus: "), "{text}");
+    let (status, text) = api.text(Some(TENANT), &history).unwrap();
+    assert_eq!(status, 502, "{text}");
     assert!(
-        status == 200 && text.contains("node_memory_MemTotal_bytes"),
+        text.contains("the collector's Prometheus gave no history"),
         "{text}"
     );
+    assert_eq!(api.text(None, &history).unwrap().0, 401);
+    let page = format!("/vm/cluster-a/{own}/metrics");
+    // A busy machine answers one pull late.
+    wait::eventually(STAGE_TIMEOUT, "its own page", || {
+        let (status, text) = api.text(Some(TENANT), &page)?;
+        ensure!(
+            status == 200 && text.contains("node_memory_MemTotal_bytes"),
+            "{status}: {text}"
+        );
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// The audit log has the denied request and the read across tenants, and no token.
@@ -195,9 +228,13 @@ fn audit_has_lines(guarded: &Guarded) {
     };
     let denied = of("tenant", "denied");
     assert_eq!(
-        (&denied["path"], &denied["reason"], &denied["method"]),
-        (&"/metrics".into(), &"forbidden".into(), &"GET".into())
+        (&denied["reason"], &denied["method"]),
+        (&"forbidden".into(), &"GET".into())
     );
+    for path in ["/metrics", "/api/v1/placement", "/api/v1/hosts/any-host/drain"] {
+        let is_logged = audit.iter().any(|line| line["path"] == path);
+        assert!(is_logged, "{path}: {audit:#?}");
+    }
     assert_eq!(of("admin", "allowed")["authentication"], "static_token");
     assert!(
         audit
@@ -293,6 +330,140 @@ fn credentials_of_each_kind_are_checked() {
     })
     .unwrap();
     assert_eq!(count(api, ADMIN), 4, "the last valid tokens are kept");
+}
+
+/// Paths that neither [`READ_PATHS`] nor a test of its own has, with the reason.
+const OTHER_PATHS: [&str; 5] = [
+    // Public: no data of the fleet.
+    "/",
+    "/web/{file}",
+    "/healthz",
+    // Public roots, for every caller; 404 without enrolment.
+    "/api/v1/ca/clients.pem",
+    // A stream: a_stream_has_only_its_own_tenant_and_ends_with_its_rights.
+    "/api/v1/watch",
+];
+
+/// A path that is added to the API cannot be left out of the tests of rights.
+#[test]
+fn every_path_that_reads_has_a_test_of_its_rights() {
+    let guarded = Guarded::new("redactInfra: true");
+    let (status, text) = guarded.api.text(Some(ADMIN), "/api/v1/openapi.json").unwrap();
+    assert_eq!(status, 200);
+    let document: Value = serde_json::from_str(&text).unwrap();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let mut reads: Vec<&str> = paths
+        .filter(|(_, methods)| methods.get("get").is_some())
+        .map(|(path, _)| path.as_str())
+        .collect();
+    let named = [
+        "/api/v1/vms/{namespace}/{name}",
+        "/vm/{namespace}/{name}/metrics",
+        "/api/v1/vms/{namespace}/{name}/history",
+        "/api/v1/hosts/{name}",
+        "/api/v1/hosts/{name}/drain",
+    ];
+    reads.retain(|path| !(READ_PATHS.contains(path) || OTHER_PATHS.contains(path) || named.contains(path)));
+    assert_eq!(reads, Vec::<&str>::new(), "add them to READ_PATHS, or to a test");
+    for path in ["/", "/healthz"] {
+        let (status, text) = guarded.api.text(None, path).unwrap();
+        assert!(status == 200 && !text.contains("cluster-"), "{path}: {text}");
+    }
+    assert_eq!(
+        guarded
+            .api
+            .text(Some(TENANT), "/api/v1/ca/clients.pem")
+            .unwrap()
+            .0,
+        404
+    );
+}
+
+/// The VM of a guest runs on another infra node.
+fn move_guest(guarded: &Guarded, guest: &sim::Guest) {
+    let hosts = &guarded.stage.plan.hosts;
+    let to = &hosts[(guest.host + 1) % hosts.len()];
+    let text = sim::vmi(guest, &to.name);
+    guarded.stage.write_vmi(guest, &text).unwrap();
+}
+
+/// The infra node of a guest in the last change of it in a stream.
+fn infra_node(text: &str, guest: &sim::Guest) -> Option<String> {
+    let data = text.lines().filter_map(|line| line.strip_prefix("data: "));
+    let changes = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+    let vms = changes.flat_map(|change| change["vms"].as_array().cloned().unwrap_or_default());
+    let mut own = vms.filter(|vm| vm["namespace"] == *guest.cluster && vm["name"] == *guest.name);
+    own.next_back()?["infraNode"].as_str().map(str::to_owned)
+}
+
+#[test]
+fn a_stream_has_only_its_own_tenant_and_ends_with_its_rights() {
+    let guarded = Guarded::new("redactInfra: true");
+    let guests = &guarded.stage.plan.guests;
+    let of = |cluster: &str| guests.iter().find(|guest| guest.cluster == cluster).unwrap();
+    let (own, other) = (of("cluster-a"), of("cluster-b"));
+    for (token, expected) in [("a-wrong-token", 401), ("", 401)] {
+        let (status, text) = guarded.api.stream(token, "/api/v1/watch", |_| false).unwrap();
+        assert_eq!(status, expected, "{text}");
+    }
+    let known = guarded
+        .api
+        .text(Some(TENANT), &format!("/api/v1/vms/{}/{}", own.cluster, own.name));
+    let known: Value = serde_json::from_str(&known.unwrap().1).unwrap();
+    // Of the tenant's own VM only a pseudonym of the infra node is known.
+    let known = known["infraNode"].as_str().unwrap().to_owned();
+    let has_moved =
+        |text: &str, guest: &sim::Guest, from: &str| infra_node(text, guest).is_some_and(|node| node != from);
+    let from = &guarded.stage.plan.hosts[other.host].name;
+    let [seen, seen_by_admin] = [(); 2].map(|()| Mutex::new(String::new()));
+    let watch = |token, seen: &Mutex<String>, is_last: &dyn Fn(&str) -> bool| {
+        let stream = guarded.api.stream(token, "/api/v1/watch", |text| {
+            text.clone_into(&mut seen.lock().unwrap());
+            is_last(text)
+        });
+        stream.unwrap()
+    };
+    let (status, text) = thread::scope(|scope| {
+        let stream = scope.spawn(|| watch(TENANT, &seen, &|_| false));
+        let admin = scope.spawn(|| watch(ADMIN, &seen_by_admin, &|text| has_moved(text, other, from)));
+        wait::eventually(STAGE_TIMEOUT, "both streams are open", || {
+            let open = [&seen, &seen_by_admin].map(|seen| seen.lock().unwrap().contains("event: ready"));
+            ensure!(open == [true, true], "{open:?}");
+            Ok(())
+        })
+        .unwrap();
+        // The tenant's own change comes after that of the other, so it would be the second event.
+        move_guest(&guarded, other);
+        assert_eq!(admin.join().unwrap().0, 200);
+        move_guest(&guarded, own);
+        wait::eventually(STAGE_TIMEOUT, "the tenant sees its own", || {
+            let text = seen.lock().unwrap();
+            ensure!(has_moved(&text, own, &known), "{text}");
+            Ok(())
+        })
+        .unwrap();
+        let left = access::token_line(ADMIN, "admin,all");
+        write_tokens(&guarded, &left);
+        stream.join().unwrap()
+    });
+    assert_eq!(status, 200);
+    assert!(text.contains("event: end"), "{text}");
+    let hosts = guarded
+        .stage
+        .plan
+        .hosts
+        .iter()
+        .flat_map(|host| [host.name.clone(), host.zone.clone()]);
+    let secrets = [
+        other.uid.clone(),
+        other.address.ip().to_string(),
+        "cluster-b".to_owned(),
+    ];
+    for secret in hosts.chain(secrets) {
+        assert!(!access::has_name(&text, &secret), "{secret} in {text}");
+    }
+    let denied = guarded.api.stream(TENANT, "/api/v1/watch", |_| false).unwrap();
+    assert_eq!(denied.0, 401, "{}", denied.1);
 }
 
 /// Without a cluster and without a flag, the collector is on this machine.

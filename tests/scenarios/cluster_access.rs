@@ -122,7 +122,7 @@ fn a_token_that_is_not_for_the_collector_is_refused_tier3() {
         return;
     };
     let mut stage = AccessStage::new("").unwrap();
-    let status = |stage: &AccessStage, token: &str| stage.api.text(Some(token), "/").unwrap().0;
+    let status = |stage: &AccessStage, token: &str| stage.api.text(Some(token), "/api").unwrap().0;
     let good = stage.token("team-a", "reader", &[AUDIENCE]).unwrap();
     assert_eq!(status(&stage, &good), 200);
     let of_cluster = stage.token("team-a", "reader", &[]).unwrap();
@@ -156,7 +156,7 @@ fn a_token_that_is_not_for_the_collector_is_refused_tier3() {
     assert_eq!(status(&stage, &gone), 200);
     stage.infra.delete_service_account("team-a", "gone").unwrap();
     wait::eventually(WAIT_TIMEOUT, "its token is refused", || {
-        let (status, said) = stage.api.text(Some(&gone), "/")?;
+        let (status, said) = stage.api.text(Some(&gone), "/api")?;
         ensure!(status == 401, "{status}: {said}");
         Ok(())
     })

@@ -59,8 +59,10 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
     let content = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
          server: {{ address: \"{}\", access: {{ tokenReview: {{}} }} }}\nleaderElection: {{ namespace: virtfleet, service: virtfleet-collector-leader }}\n\
-         enrolment: {{ trustDomain: t }}\n",
-        ports::free().unwrap()
+         enrolment: {{ trustDomain: t }}\n\
+         mla: {{ queue: {{ folder: {}/queues, maxBytes: 16777216, maxBytesPerStream: 1048576 }} }}\n",
+        ports::free().unwrap(),
+        root.display()
     );
     let config = root.join("collector.yaml");
     fs::write(&config, &content).unwrap();
@@ -69,9 +71,17 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         "ok scrape.tls",
         "ok API server",
         "ok rights",
+        "ok drain",
+        "ok volumes",
+        // Optional, and not used: no failure and no warning.
+        "ok ClusterSources",
         "ok definitions",
+        "ok node conditions",
         "ok enrolment.secret",
         "warn lease",
+        "ok mla.queue.folder",
+        "ok mla.fleet",
+        "ok prometheus",
         "ok open files",
         "ok server.address",
         "ok ingest",
@@ -105,6 +115,8 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
             "fail right create tokenreviews.authentication.k8s.io",
             "fail right create subjectaccessreviews.authorization.k8s.io",
             "fail definition GuestHealth",
+            "warn drain",
+            "warn volumes",
         ];
         let all = missing.iter().all(|one| lines.iter().any(|line| line == one));
         ensure!(code == Some(1) && all, "{code:?} {lines:?}");

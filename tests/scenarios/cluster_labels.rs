@@ -70,7 +70,7 @@ fn the_life_of_a_vm_tier3() {
 
     // GuestHealth says the same, owned by the VMI.
     let health = stage
-        .until_health("vm-1", "LabelsTrue", "True", "InLine")
+        .until_health("vm-1", "LabelsInSync", "True", "InLine")
         .unwrap();
     stage.until_health("vm-1", "Placed", "True", "Placed").unwrap();
     assert_eq!(
@@ -126,7 +126,7 @@ fn the_life_of_a_vm_tier3() {
     stage.node("vm-1").unwrap();
     stage.until_label("vm-1", "rack", Some("rack-1")).unwrap();
     stage
-        .until_health("vm-1", "LabelsTrue", "True", "InLine")
+        .until_health("vm-1", "LabelsInSync", "True", "InLine")
         .unwrap();
     a_failed_vm_is_critical(&stage).unwrap();
 }
@@ -183,7 +183,9 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     let first = stage.collector("a").unwrap();
     for name in &names {
         stage.until_label(name, "rack", Some("rack-1")).unwrap();
-        stage.until_health(name, "LabelsTrue", "True", "InLine").unwrap();
+        stage
+            .until_health(name, "LabelsInSync", "True", "InLine")
+            .unwrap();
     }
     stage.until_idle(&first, "host-1").unwrap();
     // Only a leader has a Lease to release.

@@ -11,7 +11,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_collector_core::labels::guard;
 use virtfleet_tests::{
-    cluster::{self, ApiServer, Client, MERGE_PATCH, User, live, streamed_list},
+    cluster::{self, ApiServer, Client, MERGE_PATCH, STRATEGIC_PATCH, User, live, streamed_list},
     install::shipped,
     parts, skip, wait,
 };
@@ -205,6 +205,70 @@ fn is_confined(tenant: &ApiServer, collector: &Client) {
         .unwrap()
         .ok()
         .unwrap();
+    conditions_are_confined(tenant, collector);
+}
+
+/// With the optional right, the collector can change conditions of its own and nothing else of a
+/// Node's status.
+fn conditions_are_confined(tenant: &ApiServer, collector: &Client) {
+    let status = format!("{NODE}/status");
+    let condition = |kind: &str| json!({ "type": kind, "status": "False", "reason": "r", "message": "m" });
+    let ours = json!({ "status": { "conditions": [condition("virtfleet.io/DisksReady")] } });
+    let patch = |body: &Value| collector.patch(&status, STRATEGIC_PATCH, body).unwrap();
+    assert_eq!(patch(&ours).code, 403, "the right is optional");
+    apply(tenant, "user-cluster/node-conditions.yaml");
+    wait::eventually(live::WAIT_TIMEOUT, "the right is effective", || {
+        let answer = collector.patch(&status, STRATEGIC_PATCH, &ours)?;
+        ensure!(answer.code == 200, "{}", answer.body);
+        Ok(())
+    })
+    .unwrap();
+    let address = json!({ "type": "InternalIP", "address": "10.9.9.9" });
+    let delete = |kind: &str| json!({ "$patch": "delete", "type": kind });
+    let denied = [
+        (
+            "no part of a Node's status",
+            json!({ "status": { "conditions": [condition("Ready")] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "conditions": [condition("example.com/X")] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "conditions": [delete("Ready")] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "addresses": [address] } }),
+        ),
+        (
+            "no part of a Node's status",
+            json!({ "status": { "capacity": { "cpu": "64" } } }),
+        ),
+        (
+            "labels that Kubernetes reserves",
+            json!({ "metadata": { "labels": { "node-role.kubernetes.io/x": "" } } }),
+        ),
+        (
+            "no annotation but",
+            json!({ "metadata": { "annotations": { "other": "x" } } }),
+        ),
+    ];
+    for (why, body) in denied {
+        let answer = patch(&body);
+        let message = answer.body["message"].as_str().unwrap_or_default();
+        assert_eq!(answer.code, 422, "{body}: {message}");
+        assert!(message.contains(why), "{body}: {message}");
+    }
+    let removed = json!({ "status": { "conditions": [delete("virtfleet.io/DisksReady")] } });
+    assert_eq!(patch(&removed).code, 200);
+    let node = tenant.admin().get(NODE).unwrap().ok().unwrap();
+    let conditions = node["status"]["conditions"].to_string();
+    assert!(
+        !conditions.contains("virtfleet.io/") && conditions.contains("Ready"),
+        "{conditions}"
+    );
 }
 
 /// Waits until an object of the infra cluster is as it should be.
@@ -217,7 +281,7 @@ fn kept(infra: &ApiServer, path: &str, ready: &dyn Fn(&Value) -> bool) -> Result
 }
 
 /// On the infra cluster no Secret but kubeconfigs, and those only as a list; no other Lease, no
-/// other address.
+/// other address, no list of volumes.
 fn reads_nothing_else(infra: &ApiServer, account: &User) {
     let on_infra = infra.client(account).unwrap();
     for path in [
@@ -225,6 +289,10 @@ fn reads_nothing_else(infra: &ApiServer, account: &User) {
         "/api/v1/namespaces/virtfleet-kubeconfigs/secrets/kubeconfig-blue",
         "/apis/coordination.k8s.io/v1/namespaces/virtfleet/leases/another",
         "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+        // Volumes are read by name, never listed.
+        "/api/v1/persistentvolumeclaims",
+        "/api/v1/namespaces/tenant/persistentvolumeclaims",
+        "/apis/cdi.kubevirt.io/v1beta1/namespaces/tenant/datavolumes",
     ] {
         assert_eq!(on_infra.get(path).unwrap().code, 403, "{path}");
     }
@@ -297,7 +365,7 @@ fn shipped_rights_are_enough_tier3() {
         &format!("{ours}/namespaces/tenant/guesthealths/vm-1"),
         &|now| {
             let conditions = now["status"]["conditions"].to_string();
-            conditions.contains("LabelsTrue") && now["status"]["placement"]["infraNode"] == "host-2"
+            conditions.contains("LabelsInSync") && now["status"]["placement"]["infraNode"] == "host-2"
         },
     )
     .unwrap();

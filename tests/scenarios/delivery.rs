@@ -4,6 +4,7 @@
 
 mod examples;
 mod guest;
+mod machines;
 mod power;
 mod refused;
 mod repair;

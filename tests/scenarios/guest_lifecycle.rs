@@ -3,8 +3,10 @@
 //! - `ignition`: Ignition installs the agent instead of cloud-init.
 //! - `package`: the Debian package is installed and removed. In between the page is compared with
 //!   node_exporter's (`node_exporter`), and the kernel kills a pod for lack of memory (`pods`).
+//! - `baked`: an image has the agent, and user-data brings settings only.
 //! - `settings`: settings change, a disk is attached, and the binary is upgraded.
 
+mod baked;
 mod ignition;
 mod kit;
 mod kkp;

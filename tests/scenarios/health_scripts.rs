@@ -3,13 +3,19 @@
 //! from them.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
+mod guests;
 mod page;
-mod script;
-mod stage;
+pub(crate) mod real;
+pub(crate) mod script;
+pub(crate) mod stage;
+mod volumes;
 
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
-use virtfleet_collector_core::health::HealthVerdict;
+use virtfleet_collector_core::{
+    access::{AccessScope, VisibleFleet, tenant_detail, tenant_snapshot},
+    health::HealthVerdict,
+};
 
 use self::{
     script::{Expectation, Script},
@@ -28,7 +34,7 @@ fn tree(path: &str) -> PathBuf {
 }
 
 /// All scripts, by file name.
-fn scripts() -> Vec<(String, Script)> {
+pub(crate) fn scripts() -> Vec<(String, Script)> {
     let listed = fs::read_dir(tree("tests/fixtures/health")).unwrap();
     let mut paths: Vec<PathBuf> = listed.map(|entry| entry.unwrap().path()).collect();
     paths.retain(|path| path.extension().is_some_and(|extension| extension == "yaml"));
@@ -45,7 +51,7 @@ fn scripts() -> Vec<(String, Script)> {
 }
 
 /// What differs from the expectation after a step.
-fn differences(stage: &Stage, expected: &Expectation) -> Vec<String> {
+pub(crate) fn differences(stage: &Stage, expected: &Expectation) -> Vec<String> {
     let Some(detail) = stage.detail() else {
         return vec!["the VM does not exist".to_owned()];
     };
@@ -69,10 +75,30 @@ fn differences(stage: &Stage, expected: &Expectation) -> Vec<String> {
         let is = condition.map(|one| format!("{} {}", one.status.as_str(), one.reason));
         compare(kind, is.as_deref().unwrap_or("absent"), wanted);
     }
+    if let Some(wanted) = &expected.message
+        && !health.message.contains(wanted)
+    {
+        found.push(format!(
+            "the message {:?} does not contain {wanted:?}",
+            health.message
+        ));
+    }
     if !found.is_empty() {
         found.push(format!("conditions: {:#?}", detail.conditions));
     }
     found
+}
+
+/// Entries that the timeline lacks, or has in another order.
+fn missing_entries(stage: &Stage, expected: &[String]) -> Vec<String> {
+    let timeline = stage.detail().map(|detail| detail.timeline).unwrap_or_default();
+    let mut entries = timeline.iter();
+    let missing = expected
+        .iter()
+        .filter(|text| !entries.any(|entry| entry.text.contains(text.as_str())));
+    missing
+        .map(|text| format!("the timeline has no {text:?} there: {timeline:#?}"))
+        .collect()
 }
 
 #[test]
@@ -89,9 +115,51 @@ fn every_script_gives_its_verdicts() {
             for difference in differences(&stage, &step.expect) {
                 failed.push(format!("{name} at {}s: {difference}", step.at_seconds));
             }
+            for missing in missing_entries(&stage, &step.rest.story) {
+                failed.push(format!("{name} at {}s: {missing}", step.at_seconds));
+            }
         }
     }
     assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// The message about stolen CPU time names VMs of others to those only who may see them.
+#[test]
+fn tenants_do_not_see_their_neighbours() {
+    let (_, script) = scripts()
+        .into_iter()
+        .find(|(name, _)| name == "compute-steal-by-neighbour")
+        .unwrap();
+    let mut stage = Stage::new(false);
+    let is_stolen = |step: &&script::Step| step.expect.reason.as_deref() == Some("CpuStolen");
+    let stolen = script.steps.iter().find(is_stolen).unwrap();
+    for step in script
+        .steps
+        .iter()
+        .take_while(|step| step.at_seconds <= stolen.at_seconds)
+    {
+        stage.play(step);
+    }
+    let whole = stage.index().snapshot();
+    let detail = stage.detail().unwrap();
+    for (scope, is_named) in [
+        (AccessScope::All, true),
+        (AccessScope::of_namespaces(["prod".parse().unwrap()]), false),
+    ] {
+        let visible = VisibleFleet::new(&whole, &scope);
+        let part = tenant_snapshot(&visible, &|key| stage.index().findings(key));
+        let one = tenant_detail(&visible, detail.clone()).unwrap();
+        let view = part.vms.values().find(|vm| vm.name == one.vm.name).unwrap();
+        let texts = [
+            serde_json::to_string(&**view).unwrap(),
+            serde_json::to_string(&one).unwrap(),
+            one.conditions.iter().map(|one| one.message.clone()).collect(),
+        ];
+        for text in texts {
+            assert!(text.contains("28 vCPUs share 16 CPUs"), "{text}");
+            assert_eq!(text.contains("other/batch"), is_named, "{scope:?}: {text}");
+        }
+    }
 }
 
 /// What other consoles show as healthy and is not.
@@ -127,7 +195,16 @@ fn there_are_scripts_for_every_verdict_and_most_causes() {
     let verdicts: BTreeSet<_> = steps().map(|step| step.expect.verdict).collect();
     assert_eq!(verdicts.len(), 4);
     let causes: BTreeSet<_> = steps().filter_map(|step| step.expect.cause.clone()).collect();
-    let known = ["agent", "guest", "host", "migration", "network", "storage", "vm"];
+    let known = [
+        "agent",
+        "guest",
+        "host",
+        "migration",
+        "neighbour",
+        "network",
+        "storage",
+        "vm",
+    ];
     assert_eq!(causes.iter().map(String::as_str).collect::<Vec<_>>(), known);
 }
 

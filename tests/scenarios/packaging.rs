@@ -62,12 +62,9 @@ fn the_collectors_example_settings_are_valid() {
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
 }
 
-/// The settings in the ConfigMap of the infra cluster.
+/// The settings of the infra cluster, from which kustomize makes the ConfigMap.
 fn packaged_settings() -> String {
-    let path = shipped("packaging/collector/kubernetes/infra/config.yaml");
-    let documents = parse_yaml(&fs::read_to_string(path).unwrap()).unwrap();
-    let map = documents[0].to_json();
-    map["data"]["collector.yaml"].as_str().unwrap().to_owned()
+    fs::read_to_string(shipped("packaging/collector/kubernetes/infra/collector.yaml")).unwrap()
 }
 
 #[test]
@@ -359,7 +356,7 @@ fn each_replica_is_a_target_and_the_fleet_is_scraped_once() {
     assert!(deployment.contains("for virtfleet-collector.virtfleet.svc"));
     let of_leader = deployment.split_once(&format!("name: {leader}\n")).unwrap().1;
     assert!(of_leader.contains("{ name: api, port: 10912 }") && !of_leader.contains("selector"));
-    let settings = read("packaging/collector/kubernetes/infra/config.yaml");
+    let settings = read("packaging/collector/kubernetes/infra/collector.yaml");
     let rights = read("packaging/collector/kubernetes/infra/rbac.yaml");
     assert!(settings.contains(&format!("service: {leader}\n")) && rights.contains(&format!("[{leader}]")));
     assert!(deployment.contains("fieldPath: status.podIP"));

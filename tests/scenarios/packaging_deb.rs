@@ -14,12 +14,13 @@ use virtfleet_tests::{bins, process::Launch, skip};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
-fn tree() -> PathBuf {
+pub(crate) fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Builds a package around a stand-in for the program; gives its path.
-fn built(work: &Path, name: &str) -> Result<PathBuf> {
+/// Builds a package by the script of `packaging/` around a stand-in for the program, into the
+/// folder `name`; gives its path.
+pub(crate) fn built(work: &Path, script: &str, name: &str) -> Result<PathBuf> {
     let manual = work.join("manual");
     for folder in ["man/man1", "completions"] {
         fs::create_dir_all(manual.join(folder))?;
@@ -36,7 +37,8 @@ fn built(work: &Path, name: &str) -> Result<PathBuf> {
     fs::write(&program, "#!/bin/sh\n")?;
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
     let out = work.join(name);
-    Launch::new(tree().join("packaging/deb/build.sh"))
+    Launch::new(tree().join("packaging").join(script))
+        .env("VIRTFLEET_BIN_VIRTFLEET_RPM", bins::rpm()?)
         .arg(&out)
         .arg(&program)
         .arg(&manual)
@@ -52,13 +54,48 @@ fn tier3_the_same_commit_gives_the_same_package() {
         return;
     }
     let work = TempDir::new().unwrap();
-    let first = built(work.path(), "first").unwrap();
-    let second = built(work.path(), "second").unwrap();
+    let first = built(work.path(), "deb/build.sh", "first").unwrap();
+    let second = built(work.path(), "deb/build.sh", "second").unwrap();
     assert_eq!(first.file_name(), second.file_name());
     assert!(
         fs::read(&first).unwrap() == fs::read(&second).unwrap(),
         "they differ"
     );
+}
+
+/// dpkg's record of a system with one package.
+const INSTALLED: &str = "Package: systemd\nStatus: install ok installed\nArchitecture: amd64\nMaintainer: x <x@x>\n\
+                         Version: VERSION\nDescription: x\n\nPackage: init-system-helpers\nStatus: install ok \
+                         installed\nArchitecture: all\nMaintainer: x <x@x>\nVersion: 1.60\nDescription: x\n";
+
+#[test]
+fn tier3_dpkg_refuses_the_package_on_older_systems() {
+    let test = "tier3_dpkg_refuses_the_package_on_older_systems";
+    let found = skip::program("dh").and_then(|_| skip::program("dpkg"));
+    let Some(dpkg) = skip::need(3, test, found).unwrap() else {
+        return;
+    };
+    let work = TempDir::new().unwrap();
+    let package = built(work.path(), "deb/build.sh", "package").unwrap();
+    let install = |version: &str| {
+        let folder = work.path().join(version);
+        for name in ["info", "updates", "triggers"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        fs::write(folder.join("status"), INSTALLED.replace("VERSION", version)).unwrap();
+        fs::write(folder.join("available"), "").unwrap();
+        let launch = Launch::new(&dpkg).args(["--simulate", "--force-not-root", "--admindir"]);
+        let launch = launch.arg(&folder).arg("--install").arg(&package);
+        launch.said(MINUTE).unwrap()
+    };
+    let (code, said) = install("241-7~deb10u10");
+    assert_ne!(code, 0, "{said}");
+    let lines = said
+        .lines()
+        .filter(|line| line.contains("breaks systemd (<< 244)"));
+    assert_eq!(lines.count(), 1, "{said}");
+    let (code, said) = install("247.3-7+deb11u4");
+    assert_eq!(code, 0, "{said}");
 }
 
 #[test]
@@ -222,7 +259,7 @@ fn tier3_it_comes_and_goes_cleanly_in_a_root_without_systemd() {
 }
 
 /// The root filesystem of a guest image that is already there.
-fn image() -> Result<PathBuf> {
+pub(crate) fn image() -> Result<PathBuf> {
     let folder = Launch::new(tree().join("tests/guests/image.sh"))
         .args(["--path", "bookworm"])
         .text(MINUTE)

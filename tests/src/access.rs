@@ -25,9 +25,20 @@ use crate::{
 pub const TOKEN_HEADER: &str = "virtfleet-authorization";
 
 /// Paths of the API without parameters, each of which answers with data or with a denial.
-pub const READ_PATHS: [&str; 12] = [
-    "/",
+pub const READ_PATHS: [&str; 23] = [
+    "/api",
+    "/api/v1/ca",
+    "/api/v1/enrolments",
+    "/api/v1/tokens",
+    "/api/v1/status",
     "/api/v1/vms",
+    "/api/v1/events",
+    "/api/v1/migrations",
+    "/api/v1/placement",
+    "/api/v1/queues",
+    "/api/v1/targets",
+    "/api/v1/top/hosts",
+    "/api/v1/top/vms",
     "/api/v1/hosts",
     "/api/v1/clusters",
     "/api/v1/findings",
@@ -39,6 +50,18 @@ pub const READ_PATHS: [&str; 12] = [
     "/metrics",
     "/readyz",
 ];
+
+/// Whether only callers that see the whole fleet may read a path.
+pub fn is_for_whole_fleet(path: &str) -> bool {
+    const PATHS: [&str; 5] = [
+        "/metrics",
+        "/api/v1/ca",
+        "/api/v1/enrolments",
+        "/api/v1/placement",
+        "/api/v1/tokens",
+    ];
+    PATHS.contains(&path) || path.starts_with("/api/v1/hosts/")
+}
 
 /// A line of a file of static tokens; `rest` has the name and the scopes.
 pub fn token_line(token: &str, rest: &str) -> String {
@@ -88,6 +111,20 @@ impl Api {
     pub fn text(&self, token: Option<&str>, path: &str) -> Result<(u16, String)> {
         let answer = self.get(token, path)?;
         Ok((answer.status.as_u16(), answer.text()?.to_owned()))
+    }
+
+    /// Status and text of a response that does not end by itself, until `is_last` of the text so
+    /// far.
+    pub fn stream(
+        &self,
+        token: &str,
+        path: &str,
+        is_last: impl FnMut(&str) -> bool,
+    ) -> Result<(u16, String)> {
+        let mut client = Client::tls(self.address, Arc::clone(&self.tls), WAIT_TIMEOUT)?;
+        let token = format!("Bearer {token}");
+        let (status, text) = client.stream(path, &[("authorization", &token)], is_last)?;
+        Ok((status.as_u16(), text))
     }
 
     /// Names of the listed items, as `namespace/name` if they have a namespace.

@@ -107,6 +107,16 @@ pub fn fleet_sim() -> Result<PathBuf> {
     find("fleet-sim")
 }
 
+/// The builder of RPM packages.
+pub fn rpm() -> Result<PathBuf> {
+    find("virtfleet-rpm")
+}
+
+/// The demonstration.
+pub fn demo() -> Result<PathBuf> {
+    find("virtfleet-demo")
+}
+
 /// The tool for interactive guests.
 pub fn guest() -> Result<PathBuf> {
     find("virtfleet-guest")
@@ -117,9 +127,19 @@ pub fn disk_stage() -> Result<PathBuf> {
     find("disk-stage")
 }
 
+/// The program that runs a queue on disk.
+pub fn queue_stage() -> Result<PathBuf> {
+    find("queue-stage")
+}
+
 /// The program that makes one DNS reconcile run and can be killed at a chosen point.
 pub fn dns_stage() -> Result<PathBuf> {
     find("dns-stage")
+}
+
+/// The program that scrapes a page and sends it by remote write.
+pub fn remote_write_sender() -> Result<PathBuf> {
+    find("remote-write-sender")
 }
 
 /// The program that mounts a filesystem that never answers.

@@ -8,12 +8,18 @@
 //!                                    ├─ guest, real            real VMs under QEMU, also in a fleet
 //!                                    ├─ cluster                Kubernetes API servers and objects
 //!                                    ├─ prometheus             a Prometheus that scrapes the fleet
+//!                                    ├─ prometheus_past        a Prometheus that has a past
+//!                                    ├─ grafana                the shipped dashboards and their sources
 //!                                    ├─ disks                  a root with loop devices as disks
 //!                                    ├─ dns                    network namespaces with resolvers and a guest
 //!                                    ├─ policy                 NetworkPolicies in network namespaces
 //!                                    ├─ machine                a Debian in a container, with systemd
 //!                                    ├─ measure                CPU time and memory of a process
+//!                                    ├─ mla_soak               receivers of remote write that fail, and checks
+//!                                    ├─ osm                    what KKP makes of an OperatingSystemProfile
 //!                                    ├─ parity                 the agent's page against node_exporter's
+//!                                    ├─ queue                  bodies for queues on disk
+//!                                    ├─ remote_write           a sender of pages, a receiver that records
 //!                                    ├─ roots                  generated proc and sys of guests of any size
 //!                                    └─ sim                    simulated guests and their manifests
 //! ```
@@ -34,11 +40,15 @@ pub mod delivered;
 pub mod disks;
 pub mod dns;
 pub mod enrolment;
+pub mod grafana;
 pub mod guest;
+pub mod image;
 pub mod install;
 pub mod loops;
 pub mod machine;
 pub mod measure;
+pub mod mla_soak;
+pub mod osm;
 pub mod parity;
 pub mod parsers;
 pub mod parts;
@@ -47,7 +57,10 @@ pub mod policy;
 pub mod ports;
 pub mod process;
 pub mod prometheus;
+pub mod prometheus_past;
+pub mod queue;
 pub mod real;
+pub mod remote_write;
 pub mod roots;
 pub mod scrape;
 pub mod scratch;

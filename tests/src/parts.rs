@@ -3,9 +3,15 @@
 use std::{
     env,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
+
+use crate::{process::Launch, skip::program};
+
+/// Timeout of a script that inspects a cache.
+const SCRIPT_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Prometheus.
 pub fn prometheus() -> Result<PathBuf> {
@@ -27,6 +33,47 @@ pub fn cloud_init() -> Result<(PathBuf, PathBuf)> {
 /// vmagent.
 pub fn vmagent() -> Result<PathBuf> {
     find("vmagent", "usr/bin/vmagent")
+}
+/// VictoriaMetrics, of the same package as vmagent.
+pub fn victoria_metrics() -> Result<PathBuf> {
+    find("vmagent", "usr/bin/victoria-metrics")
+}
+/// The Go module of Prometheus' compliance tests for senders of remote write, in a copy of
+/// github.com/prometheus/compliance that `VIRTFLEET_COMPLIANCE` names. The module proxy of Go does
+/// not have the module.
+pub fn compliance() -> Result<PathBuf> {
+    let variable = "VIRTFLEET_COMPLIANCE";
+    let folder = env::var_os(variable).filter(|value| !value.is_empty());
+    let folder = folder.with_context(|| {
+        format!("{variable} is not set; it names a copy of github.com/prometheus/compliance")
+    })?;
+    complete(
+        &PathBuf::from(folder).join("remotewrite/sender"),
+        &["go.mod"],
+        "VIRTFLEET_COMPLIANCE names a copy of github.com/prometheus/compliance",
+    )
+}
+
+/// A browser, and the folder of the modules that drive it (`tests/parts/web.sh`).
+#[derive(Debug)]
+pub struct Browser {
+    /// Chromium.
+    pub chromium: PathBuf,
+    /// Node.js.
+    pub node: PathBuf,
+    /// Folder with `node_modules`.
+    pub modules: PathBuf,
+}
+
+/// What tests of the web page need.
+pub fn browser() -> Result<Browser> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("parts/web.sh");
+    let modules = Launch::new(script).arg("path").text(SCRIPT_TIMEOUT)?;
+    Ok(Browser {
+        chromium: program("chromium")?,
+        node: program("node")?,
+        modules: modules.trim().into(),
+    })
 }
 
 /// The folder with `kube-apiserver` and `etcd`: `KUBEBUILDER_ASSETS`, else the release built by
@@ -79,6 +126,37 @@ pub fn kubevirt() -> Result<PathBuf> {
             folder.display()
         )
     })
+}
+
+/// The folder with prometheus-operator's CustomResourceDefinitions, `KINDS.yaml` each.
+pub fn prometheus_operator() -> Result<PathBuf> {
+    let folder = cache()?.join("prometheus-operator/current");
+    folder.canonicalize().with_context(|| {
+        format!(
+            "{} is missing; run `tests/parts/prometheus-operator.sh fetch`",
+            folder.display()
+        )
+    })
+}
+
+/// kubeconform.
+pub fn kubeconform() -> Result<PathBuf> {
+    let folder = cache()?.join("kubeconform/current");
+    let folder = complete(
+        &folder,
+        &["kubeconform"],
+        "run `tests/parts/kubeconform.sh fetch`",
+    )?;
+    Ok(folder.join("kubeconform"))
+}
+
+/// The folder with `helm` and `kustomize`.
+pub fn helm() -> Result<PathBuf> {
+    complete(
+        &cache()?.join("helm/current"),
+        &["helm", "kustomize"],
+        "run `tests/parts/helm.sh fetch`",
+    )
 }
 
 /// The canonical path of a folder that contains these programs.

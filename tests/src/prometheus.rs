@@ -55,7 +55,8 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
         let shipped = format!("/etc/prometheus/virtfleet/{shipped}");
         settings = settings.replace(&shipped, &format!("{pki}/{file}"));
     }
-    let config = format!("global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\n{settings}");
+    let config =
+        format!("global: {{ scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s }}\n{settings}");
     let file = stage.path().join("prometheus.yml");
     fs::write(&file, config)?;
     let mut process = Launch::new(program)
@@ -70,18 +71,21 @@ pub fn start_with(stage: &Stage, program: PathBuf, settings: &str) -> Result<(Pr
     Ok((process, address))
 }
 
+/// `promql` as the value of a parameter in a URL.
+pub fn encode(promql: &str) -> String {
+    let encoded = promql.bytes().map(|byte| {
+        if byte.is_ascii_alphanumeric() {
+            char::from(byte).to_string()
+        } else {
+            format!("%{byte:02X}")
+        }
+    });
+    encoded.collect()
+}
+
 /// The values of the series of an instant query, by one of their labels.
 pub fn query(address: SocketAddr, promql: &str, label: &str) -> Result<BTreeMap<String, f64>> {
-    let encoded: String = promql
-        .bytes()
-        .map(|byte| {
-            if byte.is_ascii_alphanumeric() {
-                char::from(byte).to_string()
-            } else {
-                format!("%{byte:02X}")
-            }
-        })
-        .collect();
+    let encoded = encode(promql);
     let answer = Client::plain(address, STAGE_TIMEOUT)?
         .get(&format!("/api/v1/query?query={encoded}"))?
         .ok()?

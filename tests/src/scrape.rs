@@ -128,10 +128,53 @@ impl Client {
         self.send(path, request.body(Full::default())?)
     }
 
+    /// Sends a GET request and reads the text of its response until it ends, or until `is_last` of
+    /// the text so far. The deadline applies to the whole response.
+    pub fn stream(
+        &mut self,
+        path: &str,
+        headers: &[(&str, &str)],
+        mut is_last: impl FnMut(&str) -> bool,
+    ) -> Result<(StatusCode, String)> {
+        let mut request = Request::get(path).header(header::HOST, &self.host);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Full::default())?;
+        let sender = &mut self.sender;
+        let mut text = String::new();
+        let exchange = async {
+            sender.ready().await?;
+            let (head, mut body) = sender.send_request(request).await?.into_parts();
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame?.into_data() else { continue };
+                text.push_str(std::str::from_utf8(&data).context("the stream is not UTF-8")?);
+                ensure!(text.len() <= LARGEST, "the stream is too long");
+                if is_last(&text) {
+                    break;
+                }
+            }
+            Ok::<_, anyhow::Error>(head.status)
+        };
+        let deadline = self.deadline;
+        let status = self.runtime.block_on(async { timeout(deadline, exchange).await });
+        let status = status.with_context(|| format!("{path}: no end in {deadline:?}: {text}"))?;
+        Ok((status?, text))
+    }
+
     /// Sends a POST request with a JSON body.
     pub fn post(&mut self, path: &str, body: &impl serde::Serialize) -> Result<Answer> {
         let body = serde_json::to_vec(body)?;
         let request = Request::post(path).header(header::HOST, &self.host);
+        self.send(path, request.body(Full::from(body))?)
+    }
+
+    /// Sends a POST request with a body of any kind and these headers.
+    pub fn post_bytes(&mut self, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Result<Answer> {
+        let mut request = Request::post(path).header(header::HOST, &self.host);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         self.send(path, request.body(Full::from(body))?)
     }
 

@@ -9,11 +9,13 @@ use virtfleet_delivery::{INSTALLED, STATE, guest, words};
 use super::{InstallError, Options, Outcome, io_error, plan::is_ours};
 
 /// Files of the delivery, which would install everything again.
-const DELIVERY: [&str; 7] = [
+const DELIVERY: [&str; 9] = [
     "/etc/systemd/system/multi-user.target.wants/virtfleet-delivery.service",
     "/etc/systemd/system/virtfleet-delivery.service",
     "/etc/systemd/system/kubelet.service.d/20-virtfleet-delivery.conf",
     "/etc/systemd/system/containerd.service.d/20-virtfleet-delivery.conf",
+    "/etc/systemd/system/setup.service.d/20-virtfleet-delivery.conf",
+    "/etc/systemd/system/multi-user.target.d/20-virtfleet-delivery.conf",
     "/var/lib/virtfleet/delivery/deliver",
     "/var/lib/virtfleet/delivery/wanted",
     INSTALLED,

@@ -124,6 +124,12 @@ fn the_record_has_the_requested_sha256() {
     image.apply();
     let record = image.text(INSTALLED);
     assert_eq!(virtfleet_delivery::word(&record, "wanted"), Some("abc"));
+    // A delivery for several kinds of machines.
+    let own = std::env::consts::ARCH;
+    image.put(WANTED, &format!("on other sha256 123\non {own} sha256 def\n"));
+    image.apply();
+    let several = image.text(INSTALLED);
+    assert_eq!(virtfleet_delivery::word(&several, "wanted"), Some("def"));
     assert_eq!(virtfleet_delivery::word(&record, "version"), Some("1.2.3"));
     assert_eq!(
         virtfleet_delivery::word(&record, "sha256"),

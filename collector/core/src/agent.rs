@@ -11,9 +11,10 @@ use virtfleet_wire::{
 use crate::{
     enrolment::EnrolmentReason,
     findings,
+    pull_history::Streak,
     pull_result::{Failure, FailureClass},
     state::vm_state,
-    store::{Streak, VmEntry},
+    store::VmEntry,
     tenant::Tenant,
     view::VmState,
 };

@@ -12,17 +12,19 @@ use virtfleet_wire::{
 
 use crate::{
     agent,
-    facts::{Labels, Vmi},
+    facts::{InfraNode, Labels, Vmi},
     findings::{self, guest_text},
     health::HealthView,
     identity,
     join::{self, NodeMatch, name_all},
     keys::{Keys, SharedValue},
     pending,
+    placement::unmet_node_rules,
+    pull_history::PullHistory,
     pull_result::UnixMs,
     report::{Document, KeptReport, MAX_KEPT_BYTES},
     state::vm_state,
-    store::{PullHistory, Store, VmEntry},
+    store::{Store, VmEntry},
     tenant::{Tenant, tenant},
     view::{AgentStatus, AgentView, GuestView, IdentityVerdict, SeverityCounts, VmState, VmView},
     way::AgentWay,
@@ -92,6 +94,14 @@ fn hostname(report: &KeptReport) -> Option<NodeName> {
     report.identity.hostname.as_ref()?.value.parse().ok()
 }
 
+/// Whether the agent of a VM is pulled.
+fn is_managed(store: &Store, entry: &VmEntry) -> bool {
+    let has_answered = entry.pulls.answer.is_some();
+    store
+        .managed
+        .is_managed(entry.vmi.as_deref(), entry.vm.as_ref(), has_answered)
+}
+
 /// A VM's view and the collector's findings about it. The keys of all VMs must be up to date.
 pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<Finding>) {
     let vmi = entry.vmi.as_deref();
@@ -105,9 +115,13 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<
     found.extend(entry.keys.tenant.finding(key));
     found.extend(pending::finding(store, key, &labels(entry), entry));
     found.extend(shared(store, key, entry));
-    found.extend(agent::finding(key, entry));
+    if is_managed(store, entry) {
+        found.extend(agent::finding(key, entry));
+    }
+    found.extend(entry.story.finding().cloned());
     if let Some(vmi) = vmi {
         found.extend(of_vmi(vmi, node.is_some()));
+        found.extend(node.and_then(|node| misplaced(vmi, node)));
         if let Some((_, answer)) = &entry.pulls.answer {
             let checks = identity::checks(vmi, Some(&answer.report));
             found.extend(identity::identity_findings(vmi, &checks));
@@ -153,6 +167,7 @@ pub(crate) fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u
 fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, entry: &VmEntry) -> AgentView {
     let pulls = &entry.pulls;
     let status = match &pulls.last_try {
+        _ if !is_managed(store, entry) => AgentStatus::Unmanaged,
         _ if !state.can_answer() => AgentStatus::Off,
         _ if !store.rules.pulls() => AgentStatus::Disabled,
         None => AgentStatus::Waiting,
@@ -161,7 +176,7 @@ fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, entry: &VmEntry)
     };
     let pushed = pulls.pushed.filter(|_| state.can_answer());
     let dialled = vmi
-        .filter(|_| state.can_answer() && pushed.is_none())
+        .filter(|_| state.can_answer() && pushed.is_none() && status != AgentStatus::Unmanaged)
         .and_then(|vmi| store.address_of(vmi).ok());
     let address = pushed.or(dialled);
     let way = match pushed {
@@ -199,6 +214,7 @@ fn guest(vmi: Option<&Vmi>, pulls: &PullHistory) -> Option<GuestView> {
         disks: report.disks,
         nics: report.nics,
         metrics: answer.metrics,
+        usage: pulls.usage,
     })
 }
 
@@ -266,6 +282,26 @@ fn of_vmi(vmi: &Vmi, node_known: bool) -> Option<Finding> {
             "add the Node to the inventory: kubectl get node {node} -o yaml"
         )),
     )
+}
+
+/// The finding about a VM whose infra node its rules exclude. It goes on running: Kubernetes
+/// applies them only when it schedules a pod.
+fn misplaced(vmi: &Vmi, node: &InfraNode) -> Option<Finding> {
+    if vmi.scheduling.is_cut || !vm_state(Some(vmi)).can_answer() {
+        return None;
+    }
+    let rule = unmet_node_rules(&vmi.scheduling, node)?;
+    let message = format!("{} runs on {}, which does not match {rule}", vmi.key, node.name);
+    let found = findings::vm(
+        findings::PLACEMENT_NODE_AFFINITY,
+        Severity::Warning,
+        &vmi.key,
+        "PlacementNodeAffinity",
+        message,
+    );
+    Some(found.with("infraNode", &node.name).remedy(
+        "restore the labels of the infra node, or correct the rule and migrate the VM: virtctl migrate",
+    ))
 }
 
 /// Findings about values that this VM shares with others and that must be unique.

@@ -10,7 +10,15 @@ use serde::{Deserialize, Serialize};
 use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, VmKey, VmName};
 
 pub use crate::label_map::Labels;
-use crate::{host_port::HostPort, labels::policy::LabelPolicy, reported::ReportedConditions};
+use crate::{
+    host_port::HostPort,
+    labels::policy::LabelPolicy,
+    node_conditions::NodeConditionKind,
+    reported::ReportedConditions,
+    scheduling::{NodeTraits, ResourceAmounts, Scheduling, Taint},
+    vmi_spec::VmiSpec,
+    volumes::ClaimVolume,
+};
 
 /// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this
 /// full read, and objects that were known before `Init` and not applied since are removed. A broken
@@ -108,6 +116,8 @@ pub struct Vmi {
     /// UID of the VirtualMachine that controls it (`metadata.ownerReferences`); none without a
     /// VirtualMachine.
     pub owner: Option<Uid>,
+    /// `metadata.creationTimestamp` in milliseconds since 1970.
+    pub created_ms: Option<u64>,
     /// Its labels.
     pub labels: Labels,
     /// `spec.domain.firmware.uuid`.
@@ -124,6 +134,8 @@ pub struct Vmi {
     pub interfaces: Vec<VmiInterface>,
     /// `status.guestOSInfo.prettyName`, as the guest agent reports it.
     pub guest_os: Option<String>,
+    /// What its metadata and its guest agent say against dialling its agent.
+    pub exclusion: Exclusion,
     /// Whether `status.conditions` has `Paused=True`.
     pub paused: bool,
     /// `status.migrationState`; none before the first migration.
@@ -134,6 +146,27 @@ pub struct Vmi {
     pub conditions: ReportedConditions,
     /// `status.evacuationNodeName`: the VM must leave this node.
     pub evacuation_node: Option<NodeName>,
+    /// When the VMI became `Running` last, in milliseconds since 1970
+    /// (`status.phaseTransitionTimestamps`).
+    pub running_since_ms: Option<u64>,
+    /// What its `spec` asks for; none without `spec.domain`.
+    pub spec: Option<Arc<VmiSpec>>,
+    /// Where it may run, and what it requests.
+    pub scheduling: Arc<Scheduling>,
+    /// Its volumes that a claim backs, also those that were hot-plugged.
+    pub volumes: Box<[ClaimVolume]>,
+}
+
+/// Why the agent of a VM is not to be dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Exclusion {
+    /// It is to be dialled.
+    #[default]
+    None,
+    /// The VM has the annotation.
+    Ignored,
+    /// Its guest is Windows.
+    Windows,
 }
 
 /// `status.phase` of a VMI.
@@ -170,7 +203,7 @@ pub struct VmiInterface {
 }
 
 /// `status.migrationState` of a VMI.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Migration {
     /// Source node.
@@ -191,6 +224,12 @@ pub struct Migration {
     /// Why it has failed, as KubeVirt says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
+    /// The start in milliseconds since 1970; internal.
+    #[serde(skip)]
+    pub start_ms: Option<u64>,
+    /// The end in milliseconds since 1970; internal.
+    #[serde(skip)]
+    pub end_ms: Option<u64>,
 }
 
 impl Migration {
@@ -207,12 +246,20 @@ pub struct Vm {
     pub key: VmKey,
     /// Its UID.
     pub uid: Option<Uid>,
+    /// `metadata.creationTimestamp` in milliseconds since 1970.
+    pub created_ms: Option<u64>,
     /// Labels of the VM's template, which its VMI will carry, over those of the VM itself.
     pub labels: Labels,
+    /// What its metadata says against dialling its agent.
+    pub exclusion: Exclusion,
     /// `status.printableStatus`, e.g. `Stopped`.
     pub printable_status: Option<String>,
     /// `status.conditions`.
     pub conditions: ReportedConditions,
+    /// Its owner wants it stopped: `spec.runStrategy` is `Halted`, or `spec.running` is false.
+    pub is_halted: bool,
+    /// The volumes of its template that a claim backs.
+    pub volumes: Box<[ClaimVolume]>,
 }
 
 /// A Node of the infra cluster.
@@ -233,12 +280,31 @@ pub struct InfraNode {
     /// `spec.unschedulable`: the node is cordoned.
     #[serde(skip)]
     pub unschedulable: bool,
-    /// Keys of `spec.taints`.
+    /// `spec.taints`.
     #[serde(skip)]
-    pub taints: Vec<Box<str>>,
+    pub taints: Vec<Taint>,
+    /// `status.allocatable`; none if it does not say.
+    #[serde(skip)]
+    pub allocatable: Option<Allocatable>,
+}
+
+/// Resources of an infra node that pods may request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocatable {
+    /// CPU and memory.
+    pub resources: ResourceAmounts,
+    /// Number of pods; none if the node does not say.
+    pub pods: Option<u32>,
 }
 
 impl InfraNode {
+    /// What node requirements of VMs are compared with.
+    pub fn traits(&self) -> NodeTraits<'_> {
+        NodeTraits {
+            name: self.name.as_str(),
+            labels: &self.labels,
+        }
+    }
     /// `topology.kubernetes.io/region`, else its beta name.
     pub fn region(&self) -> Option<&str> {
         self.label(
@@ -270,12 +336,15 @@ pub struct UserCluster {
     pub selector: Selector,
     /// Its labels, by which a `LabelPropagation` selects it.
     pub labels: Labels,
-    /// `spec.suspend`: nothing is written to the user cluster.
+    /// `spec.suspend`, or it is being deleted: nothing is written to the user cluster, but its
+    /// Nodes' conditions are removed.
     pub suspend: bool,
     /// `spec.relay.address`: the agents of its VMs are dialled through this relay.
     pub relay: Option<HostPort>,
     /// `spec.nodeAuthorities`: the authorities of its kubelets' client certificates, in PEM.
     pub node_authorities: Option<Arc<str>>,
+    /// `spec.nodeConditions`: conditions of the VMs' health that are written to their Nodes.
+    pub node_conditions: BTreeSet<NodeConditionKind>,
 }
 
 /// A `VirtualMachineInstanceMigration`: records a node on which a VM has run.
@@ -287,6 +356,12 @@ pub struct VmiMove {
     pub vm: VmKey,
     /// `status.migrationState.sourceNode`: the VM has run there.
     pub source: Option<NodeName>,
+    /// `status.phase`, e.g. `Succeeded`.
+    pub phase: Option<Box<str>>,
+    /// `metadata.creationTimestamp` in milliseconds since 1970.
+    pub created_ms: Option<u64>,
+    /// `status.migrationState`; none before the target is ready.
+    pub state: Option<Box<Migration>>,
 }
 
 /// A virt-launcher pod: a VMI runs in it. Its addresses come from the infra cluster's CNI plugin,
@@ -308,8 +383,12 @@ pub struct LauncherPod {
     pub running: bool,
     /// `metadata.creationTimestamp`, RFC 3339 in UTC.
     pub created: String,
+    /// `status.startTime` in milliseconds since 1970.
+    pub started_ms: Option<u64>,
     /// `status.podIPs`, the primary one first.
     pub addresses: Vec<IpAddr>,
+    /// The sum of its containers' requests; none if it has none.
+    pub requests: Option<ResourceAmounts>,
 }
 
 impl LauncherPod {
@@ -358,6 +437,17 @@ pub struct UserNode {
     /// `metadata.resourceVersion`, of a live cluster. Every heartbeat changes it, so a new version
     /// alone is not a change.
     pub resource_version: Option<String>,
+}
+
+impl UserCluster {
+    /// The conditions that its Nodes shall have; none while it is suspended.
+    pub fn requested_conditions(&self) -> BTreeSet<NodeConditionKind> {
+        if self.suspend {
+            BTreeSet::new()
+        } else {
+            self.node_conditions.clone()
+        }
+    }
 }
 
 impl UserNode {

@@ -78,6 +78,8 @@ pub const USER_CLUSTER_UNREACHABLE: &str = "user-cluster-unreachable";
 /// A user cluster's API server sends more data than the limits allow; its last known Nodes are
 /// used.
 pub const USER_CLUSTER_FAILED: &str = "user-cluster-failed";
+/// The settings of a stream of metrics cannot be used; the last valid ones are.
+pub const MLA_NOT_CONFIGURED: &str = "mla-not-configured";
 /// A user cluster's VMs are in a namespace that is not watched.
 pub const USER_CLUSTER_UNWATCHED: &str = "user-cluster-unwatched";
 /// An agent should answer and fails: its VM has no address.
@@ -112,6 +114,31 @@ pub const AGENT_SLOW: &str = "agent-slow";
 pub const AGENT_RESERVED_SERIES: &str = "agent-reserved-series";
 /// The `clusterSelector` of a `LabelPropagation` selects no `UserCluster`.
 pub const POLICY_SELECTS_NOTHING: &str = "policy-selects-nothing";
+/// A `ClusterSource` cannot be followed; its UserClusters stay.
+pub const CLUSTER_SOURCE_FAILED: &str = "cluster-source-failed";
+/// Clusters of a `ClusterSource` get no UserCluster.
+pub const CLUSTER_SOURCE_SKIPPED: &str = "cluster-source-skipped";
+/// The collector may not write the conditions that a `UserCluster` requests.
+pub const NODE_CONDITIONS_DENIED: &str = "node-conditions-denied";
+
+/// One VM is live-migrated several times within an hour.
+pub const MIGRATION_REPEATS: &str = "migration-repeats";
+/// Many VMs are live-migrated in a short time.
+pub const MIGRATION_STORM: &str = "migration-storm";
+/// A VM is on an infra node that its node selector or required node affinity excludes.
+pub const PLACEMENT_NODE_AFFINITY: &str = "placement-node-affinity";
+/// A required rule about other VMs is not obeyed.
+pub const PLACEMENT_VM_RULE: &str = "placement-vm-rule";
+/// The queue of a stream of samples grows.
+pub const MLA_QUEUE_GROWING: &str = "mla-queue-growing";
+/// Samples of a stream were dropped before they were sent.
+pub const MLA_SAMPLES_DROPPED: &str = "mla-samples-dropped";
+/// The endpoint of a stream refuses samples for good.
+pub const MLA_ENDPOINT_REFUSES: &str = "mla-endpoint-refuses";
+/// Requests to the endpoint of a stream fail and are sent again.
+pub const MLA_ENDPOINT_UNREACHABLE: &str = "mla-endpoint-unreachable";
+/// A VM's page exceeds a limit of its stream, so that none of it is sent.
+pub const MLA_PAGE_OVER_LIMIT: &str = "mla-page-over-limit";
 
 /// Whether a finding of this id is about an agent.
 pub fn is_of_agent(id: &str) -> bool {

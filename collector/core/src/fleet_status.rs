@@ -11,7 +11,8 @@ use virtfleet_wire::{
 
 use crate::{
     health::{HealthCause, HealthVerdict},
-    view::{ClusterState, FleetSnapshot, VmView},
+    mla::status::MlaSummary,
+    view::{AgentStatus, ClusterState, FleetSnapshot, VmView},
 };
 
 /// Maximum VMs, hosts and clusters that a summary names.
@@ -27,8 +28,11 @@ pub struct FleetStatus {
     pub partial: bool,
     /// The worst verdict of a VM; `Unknown` without VMs, and at best `Unknown` if `partial`.
     pub verdict: HealthVerdict,
-    /// Number of VMs.
+    /// Number of VMs whose agents are pulled. All other numbers are about these VMs, too.
     pub vms: usize,
+    /// Number of VMs whose agents are not pulled; they are not counted otherwise.
+    #[serde(default)]
+    pub unmanaged: usize,
     /// VMs by verdict and cause, the worst first.
     pub counts: Vec<HealthCount>,
     /// The worst VMs that are `Degraded` or `Critical`, at most ten.
@@ -47,6 +51,9 @@ pub struct FleetStatus {
     pub clusters_not_ready_total: usize,
     /// Findings about VMs and about the inventory.
     pub findings: FindingCounts,
+    /// Streams of samples; none without streams.
+    #[serde(default)]
+    pub mla: Option<MlaSummary>,
 }
 
 /// Number of VMs with one verdict and cause.
@@ -120,12 +127,12 @@ pub struct FindingCounts {
 }
 
 impl FleetStatus {
-    /// The summary of `fleet`.
+    /// The summary of `fleet`, without streams of samples.
     pub fn of(fleet: &FleetSnapshot) -> Self {
         let partial = fleet.partial || !fleet.gaps.namespaces.is_empty();
         let mut counts: BTreeMap<(std::cmp::Reverse<HealthVerdict>, Option<HealthCause>), usize> =
             BTreeMap::new();
-        for vm in fleet.vms.values() {
+        for vm in managed(fleet) {
             let key = (std::cmp::Reverse(vm.health.verdict), vm.health.cause);
             *counts.entry(key).or_default() += 1;
         }
@@ -141,7 +148,8 @@ impl FleetStatus {
             revision: fleet.revision,
             partial,
             verdict: worst.unwrap_or_default().max(at_best),
-            vms: fleet.vms.len(),
+            vms: managed(fleet).count(),
+            unmanaged: fleet.vms.len() - managed(fleet).count(),
             counts: counts
                 .into_iter()
                 .map(|((verdict, cause), vms)| HealthCount {
@@ -158,13 +166,20 @@ impl FleetStatus {
             clusters_not_ready,
             clusters_not_ready_total,
             findings: findings(fleet),
+            mla: None,
         }
     }
 }
 
+/// The VMs whose agents are pulled.
+fn managed(fleet: &FleetSnapshot) -> impl Iterator<Item = &VmView> {
+    let vms = fleet.vms.values().map(AsRef::as_ref);
+    vms.filter(|vm: &&VmView| vm.agent.status != AgentStatus::Unmanaged)
+}
+
 fn worst_vms(fleet: &FleetSnapshot) -> Vec<SickVm> {
     let is_sick = |vm: &&VmView| vm.health.verdict > HealthVerdict::Unknown;
-    let mut sick: Vec<&VmView> = fleet.vms.values().map(AsRef::as_ref).filter(is_sick).collect();
+    let mut sick: Vec<&VmView> = managed(fleet).filter(is_sick).collect();
     // A stable sort: VMs of one rank stay in order of their names.
     sick.sort_by_key(|vm| (std::cmp::Reverse(vm.health.verdict), vm.health.cause));
     let named = sick.into_iter().take(MAX_NAMED);
@@ -221,7 +236,7 @@ fn clusters_not_ready(fleet: &FleetSnapshot) -> (Vec<ClusterProblem>, usize) {
 
 fn findings(fleet: &FleetSnapshot) -> FindingCounts {
     let mut counts = FindingCounts::default();
-    for vm in fleet.vms.values() {
+    for vm in managed(fleet) {
         counts.critical += vm.severities.critical;
         counts.warning += vm.severities.warning;
         counts.info += vm.severities.info;

@@ -12,6 +12,7 @@
 
 mod agent;
 mod clock;
+mod compute;
 mod disks;
 mod dns;
 mod evaluation;
@@ -29,8 +30,11 @@ mod spec;
 mod track;
 mod verdict;
 mod virtio;
+mod volume_problem;
+mod volumes;
 
 pub use agent::NOT_PULLED;
+pub(crate) use compute::needs_comparison;
 pub use evaluation::HealthCondition;
 pub(crate) use facts::{AgentFacts, HealthFacts};
 pub use guest_health::{MAX_FINDINGS, MAX_MESSAGE_CHARS, bounded_message, worst};
@@ -43,3 +47,5 @@ pub use verdict::{HealthCause, HealthConditionStatus, HealthConditionView, Healt
 mod evidence_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod volume_tests;

@@ -11,14 +11,20 @@ mod change;
 mod expected_node;
 mod health;
 mod labels;
+mod located_vm;
+mod managed;
+mod node_conditions;
+mod placement;
 mod pushed;
 mod stale;
+mod story;
 mod touched;
+mod volumes;
 
-pub use self::{labels::Owners, pushed::NoVmAtAddress};
+pub use self::{labels::Owners, located_vm::LocatedVm, pushed::NoVmAtAddress};
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     net::SocketAddr,
 };
 
@@ -40,6 +46,7 @@ use crate::{
     pull_result::{Failure, FailureClass, PullResult, UnixMs},
     snapshot,
     store::{Store, VmEntry},
+    story::StormWatch,
     view::{ClusterStatus, FleetSnapshot, Gaps, VmDetail, VmState},
     way::AgentWay,
 };
@@ -58,8 +65,18 @@ pub struct FleetIndex {
     authority: Vec<Finding>,
     /// Findings about join tokens.
     join_tokens: Vec<Finding>,
+    /// Findings about required rules between VMs.
+    placement: Vec<Finding>,
+    /// Findings about streams of samples.
+    mla: Vec<Finding>,
     /// Findings about hosts and clusters that are referenced but missing, sorted by id and subject.
     dangling: Vec<Finding>,
+    /// Starts of migrations.
+    storms: StormWatch,
+    /// Findings about storms of migrations.
+    storm_findings: Vec<Finding>,
+    /// Time of the first complete read of the inventory.
+    synced_ms: Option<UnixMs>,
     /// Status of each user cluster; none if nothing connects to them, because the inventory is a
     /// folder.
     statuses: Option<BTreeMap<ClusterName, ClusterStatus>>,
@@ -68,6 +85,13 @@ pub struct FleetIndex {
     infra_generation: u64,
     /// What the inventory does not follow at present, by `inventory`.
     stale: StaleInventory,
+    /// Findings about conditions that cannot be written to Nodes.
+    node_conditions: Vec<Finding>,
+    /// Findings about settings of streams.
+    mla_settings: Vec<Finding>,
+    cluster_sources: Vec<Finding>,
+    /// VMs whose conditions have changed and may have to be written to their Nodes.
+    changed_conditions: BTreeSet<VmKey>,
     /// RFC 3339; see [`FleetIndex::set_time`].
     now: String,
     /// The same time, in milliseconds since 1970.
@@ -120,6 +144,7 @@ impl FleetIndex {
                 }
                 self.revision += u64::from(!self.synced);
                 self.synced = true;
+                self.synced_ms.get_or_insert(self.now_ms);
                 self.check_policies();
             }
             InventoryEvent::ServiceNetworks(networks) => {
@@ -145,10 +170,12 @@ impl FleetIndex {
         else {
             return false;
         };
+        Self::observe_report(entry, &pull);
         entry.pulls.record_verification(&pull);
         entry.pulls.pushed = pull.address.filter(|_| pull.pushed);
         let failure = match pull.outcome {
             Ok(mut answer) => {
+                entry.pulls.record_usage(pull.at, &answer);
                 let before = entry.pulls.answer.take();
                 let before = before
                     .map(|(_, answer)| answer.report.findings)
@@ -200,6 +227,51 @@ impl FleetIndex {
         keep_since(&self.join_tokens, &mut findings, &self.now);
         if self.join_tokens != findings {
             self.join_tokens = findings;
+            self.revision += 1;
+        }
+    }
+
+    /// Replaces the findings about required rules between VMs.
+    pub fn set_placement_findings(&mut self, mut findings: Vec<Finding>) {
+        keep_since(&self.placement, &mut findings, &self.now);
+        if self.placement != findings {
+            self.placement = findings;
+            self.revision += 1;
+        }
+    }
+
+    /// Replaces the findings about streams of samples.
+    pub fn set_mla_findings(&mut self, mut findings: Vec<Finding>) {
+        keep_since(&self.mla, &mut findings, &self.now);
+        if self.mla != findings {
+            self.mla = findings;
+            self.revision += 1;
+        }
+    }
+
+    /// Replaces the findings about conditions that cannot be written to Nodes.
+    pub fn set_node_condition_findings(&mut self, mut findings: Vec<Finding>) {
+        keep_since(&self.node_conditions, &mut findings, &self.now);
+        if self.node_conditions != findings {
+            self.node_conditions = findings;
+            self.revision += 1;
+        }
+    }
+
+    /// Replaces the findings about sources of user clusters.
+    pub fn set_cluster_source_findings(&mut self, mut findings: Vec<Finding>) {
+        keep_since(&self.cluster_sources, &mut findings, &self.now);
+        if self.cluster_sources != findings {
+            self.cluster_sources = findings;
+            self.revision += 1;
+        }
+    }
+
+    /// Replaces the findings about settings of streams that cannot be used.
+    pub fn set_mla_settings_findings(&mut self, mut findings: Vec<Finding>) {
+        keep_since(&self.mla_settings, &mut findings, &self.now);
+        if self.mla_settings != findings {
+            self.mla_settings = findings;
             self.revision += 1;
         }
     }
@@ -256,8 +328,14 @@ impl FleetIndex {
                 .authority
                 .iter()
                 .chain(&self.join_tokens)
+                .chain(&self.placement)
+                .chain(&self.mla)
+                .chain(&self.node_conditions)
+                .chain(&self.mla_settings)
+                .chain(&self.cluster_sources)
                 .chain(&self.inventory)
                 .chain(&self.dangling)
+                .chain(&self.storm_findings)
                 .cloned()
                 .collect(),
         }
@@ -275,7 +353,8 @@ impl FleetIndex {
 
     /// All details of one VM; none for an unknown VM.
     pub fn detail(&self, key: &VmKey) -> Option<VmDetail> {
-        detail::detail(&self.store, key)
+        let story = self.story(key)?;
+        detail::detail(&self.store, key, story, self.synced_ms, self.now_ms)
     }
 
     /// All findings about one VM: the collector's, then its guest's.
@@ -318,6 +397,11 @@ impl FleetIndex {
             let state = state.map_or("unknown", VmState::as_str);
             refuse(format!("{key} is {state}, so its agent cannot answer"))
         })?;
+        if !entry.is_dialled() {
+            return Err(refuse(format!(
+                "{key} is not managed, so its agent is not dialled"
+            )));
+        }
         Ok((entry, vmi))
     }
 
@@ -353,19 +437,14 @@ impl FleetIndex {
         self.store.vms.contains_key(key)
     }
 
-    /// Whether the VM runs, so that its agent can answer.
+    /// Whether the VM runs and its agent is pulled.
     pub fn can_answer(&self, key: &VmKey) -> bool {
-        self.store
-            .vms
-            .get(key)
-            .and_then(|entry| entry.view.as_ref())
-            .is_some_and(|view| view.state.can_answer())
+        self.store.vms.get(key).is_some_and(|entry| entry.is_dialled())
     }
 
-    /// Every VM whose agent can answer, sorted; [`FleetIndex::dial`] gives the address.
+    /// Every VM whose agent is pulled, sorted; [`FleetIndex::dial`] gives the address.
     pub fn targets(&self) -> Vec<VmKey> {
-        let could = |entry: &VmEntry| entry.view.as_ref().is_some_and(|view| view.state.can_answer());
-        let vms = self.store.vms.iter().filter(|(_, entry)| could(entry));
+        let vms = self.store.vms.iter().filter(|(_, entry)| entry.is_dialled());
         vms.map(|(key, _)| key.clone()).collect()
     }
 }
@@ -398,6 +477,8 @@ mod agent_tests;
 mod gap_tests;
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod identity_tests;
 #[cfg(test)]
 mod label_tests;
 #[cfg(test)]

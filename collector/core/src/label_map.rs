@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Labels or annotations, sorted by key. A clone shares everything; a change copies the list of
 /// pairs, but no string.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Labels(Arc<[Pair]>);
 
 /// Key and value.

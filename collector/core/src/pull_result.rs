@@ -9,7 +9,9 @@ use virtfleet_wire::ids::VmKey;
 use crate::{
     enrolment::{CertificateLife, EnrolmentReason},
     findings::escaped,
+    queue_traffic::QueueTotals,
     report::KeptReport,
+    usage::UsageCounters,
 };
 
 /// Milliseconds since 1970, UTC.
@@ -53,6 +55,10 @@ pub struct Answer {
     pub report: Box<KeptReport>,
     /// What the collector keeps of the metrics page.
     pub metrics: MetricsSummary,
+    /// Counters of the metrics page, from which the use of CPU and memory follows.
+    pub counters: UsageCounters,
+    /// Counters of the queues of network interfaces, sorted by queue; bounded.
+    pub queues: Box<[QueueTotals]>,
     /// From the dial to the last byte, in milliseconds.
     pub took_ms: u64,
     /// Whether it took longer than a healthy agent may: a quarter of `scrape.timeout`.
@@ -121,6 +127,8 @@ pub enum FailurePoint {
     Refused,
     /// The relay of the user cluster.
     Relay,
+    /// The guest accepted a new connection, and its agent did not respond in time.
+    Agent,
 }
 
 /// Maximum length of a failure's text, in bytes after escaping. It is in every list of VMs and in

@@ -4,9 +4,9 @@
 //! A parsed report takes many times its size in memory, and a hostile guest can choose the factor.
 //! So the parsed form exists only while [`KeptReport::read`] runs.
 
-use std::io::{Read as _, Write as _};
+use std::{cell::RefCell, io::Read as _};
 
-use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+use flate2::{Compress, Compression, FlushCompress, Status, read::DeflateDecoder};
 use virtfleet_wire::{
     finding::Finding,
     identity::{Claims, Identity, Interface, Sourced},
@@ -14,7 +14,11 @@ use virtfleet_wire::{
     report::{GuestReport, MAX_REPORT_BYTES, ReportError, SectionStatus},
 };
 
-use crate::findings::{self, guest_text};
+use crate::{
+    findings::{self, guest_text},
+    guest_hardware::GuestHardware,
+    story::ClockEvents,
+};
 
 /// Maximum size of a stored report, in bytes after compression. An unmodified agent's report has a
 /// tenth.
@@ -76,9 +80,13 @@ pub struct KeptReport {
     pub(crate) dns: SectionSummary,
     /// The section `virtio`.
     pub(crate) virtio: SectionSummary,
+    /// What is compared with the VMI's specification.
+    pub(crate) hardware: GuestHardware,
     /// Time of the guest's wall clock when it made the report, in milliseconds since 1970; none if
     /// it says none.
     pub(crate) realtime_ms: Option<u64>,
+    /// What its clocks show.
+    pub(crate) clock: ClockEvents,
     /// Only the values that are compared with the VMI.
     pub(crate) identity: Identity,
     /// Only the values that are compared with the placement.
@@ -121,7 +129,9 @@ impl KeptReport {
             storage: summary(report, "storage"),
             dns: summary(report, "dns"),
             virtio: summary(report, "virtio"),
+            hardware: GuestHardware::of(report),
             realtime_ms: Some(report.clock.realtime_ns / 1_000_000).filter(|ms| *ms > 0),
+            clock: ClockEvents::of(report),
             identity: identity(&report.identity),
             claims: claims(&report.claims),
             findings,
@@ -160,14 +170,38 @@ impl KeptReport {
     }
 }
 
+/// A compressor with its last result.
+struct Packer {
+    deflate: Compress,
+    packed: Vec<u8>,
+}
+
+thread_local! {
+    /// Kept from report to report: a compressor takes a third of a MiB, more than a report.
+    static PACKER: RefCell<Packer> = RefCell::new(Packer {
+        deflate: Compress::new(Compression::fast(), false),
+        packed: Vec::new(),
+    });
+}
+
 fn compress(json: &[u8]) -> Document {
-    let mut encoder = DeflateEncoder::new(Vec::with_capacity(json.len() / 4), Compression::fast());
-    match encoder.write_all(json).and_then(|()| encoder.finish()) {
-        Ok(packed) if packed.len() <= MAX_KEPT_BYTES => Document::Kept(packed.into()),
-        Ok(packed) => Document::TooLarge(packed.len()),
-        // Writing to a vector cannot fail.
-        Err(_) => Document::TooLarge(json.len()),
-    }
+    PACKER.with_borrow_mut(|Packer { deflate, packed }| {
+        deflate.reset();
+        packed.clear();
+        // Enough for text that does not compress, too.
+        packed.reserve(json.len() + json.len() / 8 + 64);
+        let document = match deflate.compress_vec(json, packed, FlushCompress::Finish) {
+            Ok(Status::StreamEnd) if packed.len() <= MAX_KEPT_BYTES => {
+                Document::Kept(packed.as_slice().into())
+            }
+            Ok(Status::StreamEnd) => Document::TooLarge(packed.len()),
+            // Only without room for the result.
+            Ok(_) | Err(_) => Document::TooLarge(json.len()),
+        };
+        packed.clear();
+        packed.shrink_to(MAX_KEPT_BYTES);
+        document
+    })
 }
 
 /// The text `name` of the report's section `system`; `docs/report.md` lists them.
@@ -303,6 +337,25 @@ mod tests {
         let described = format!("{kept:?}").len();
         assert!(described < 40_000, "{described} bytes");
         assert!(kept.dropped_findings > 100, "{}", kept.dropped_findings);
+    }
+
+    #[test]
+    fn reports_are_compressed_apart_from_each_other() {
+        let large = serde_json::to_vec(&hostile()).unwrap();
+        let zeros = vec![b'0'; 3 * MAX_KEPT_BYTES];
+        let texts: [&[u8]; 6] = [b"a", &large, b"", &zeros, b"a", b"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"];
+        for text in texts {
+            match compress(text) {
+                Document::Kept(packed) => {
+                    let mut found = Vec::new();
+                    DeflateDecoder::new(&*packed).read_to_end(&mut found).unwrap();
+                    assert!(found == text, "{} bytes", text.len());
+                }
+                other => {
+                    assert!(text == large && matches!(other, Document::TooLarge(_)));
+                }
+            }
+        }
     }
 
     #[test]

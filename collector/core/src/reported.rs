@@ -30,6 +30,15 @@ impl ReportedStatus {
             _ => Self::Unknown,
         }
     }
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
 }
 
 /// One condition of an object.
@@ -88,6 +97,11 @@ impl ReportedConditions {
     /// The condition of this type, if it has this status.
     pub fn with_status(&self, kind: &str, status: ReportedStatus) -> Option<&ReportedCondition> {
         self.get(kind).filter(|one| one.status == status)
+    }
+
+    /// All conditions.
+    pub fn iter(&self) -> impl Iterator<Item = &ReportedCondition> {
+        self.0.iter()
     }
 
     /// The types and reasons, to share equal ones between objects.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// A Kubernetes label selector: all `match_labels` and all `match_expressions` must hold.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selector {
     /// Keys and the value that each must have.
@@ -16,7 +16,7 @@ pub struct Selector {
 }
 
 /// One of a selector's `matchExpressions`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Requirement {
     /// The label's key.
@@ -28,7 +28,7 @@ pub struct Requirement {
 }
 
 /// The operator of a [`Requirement`]; `NotIn` and `DoesNotExist` hold when the key is absent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[expect(missing_docs, reason = "Kubernetes' operators")]
 pub enum Operator {
     In,

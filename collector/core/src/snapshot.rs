@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use virtfleet_wire::ids::{ClusterName, Namespace, NodeName};
 
 use crate::{
+    cluster_source::SOURCE_LABEL,
     facts::{InfraNode, UserCluster},
     store::Store,
     view::{AgentStatus, ClusterState, ClusterStatus, ClusterView, HostView, VmState, VmView},
@@ -69,6 +70,8 @@ pub(crate) fn clusters(
                 known: true,
                 state,
                 message,
+                node_conditions: cluster.requested_conditions(),
+                source: cluster.labels.get(SOURCE_LABEL).map(str::to_owned),
                 ..empty_cluster(store, name, &cluster.namespace)
             };
             (name, view)
@@ -143,6 +146,8 @@ fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> Cl
         nodes,
         nodes_without_vm: nodes,
         partial: false,
+        node_conditions: BTreeSet::new(),
+        source: None,
     }
 }
 

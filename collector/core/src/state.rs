@@ -43,6 +43,7 @@ mod tests {
                 end: end.map(str::to_owned),
                 mode: None,
                 failure_reason: None,
+                ..Migration::default()
             })
         };
         let case = |change: fn(&mut Vmi)| {

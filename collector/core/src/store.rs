@@ -12,112 +12,24 @@ use virtfleet_wire::{
 };
 
 use crate::{
+    contention::NeighbourVm,
     dial::DialRules,
     facts::{InfraNode, Labels, LauncherPod, UserCluster, UserNode, Vm, Vmi, VmiMove},
     health::HealthTrack,
     keys::{Keys, SharedValues, VmsBy},
     label_map::StringInterner,
     labels::policy::LabelPolicy,
-    pull_result::{Answer, Failure, FailureClass, PullResult, UnixMs},
+    managed::ManagedRules,
+    pull_history::PullHistory,
+    pull_result::{Failure, UnixMs},
+    scheduling::SchedulingInterner,
     selectors::Selectors,
     small_set::SmallSet,
-    view::VmView,
+    story::VmStory,
+    view::{AgentStatus, VmView},
+    volumes::ReadVolumes,
     way::{AgentWay, RelayWay},
 };
-
-/// Results of the pulls of one incarnation of a VM.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct PullHistory {
-    /// The last answer and its time.
-    pub(crate) answer: Option<(UnixMs, Box<Answer>)>,
-    /// Time of the last pull, and its failure, if any.
-    pub(crate) last_try: Option<(UnixMs, Option<Failure>)>,
-    /// Failed pulls since the last answer; none if the last pull succeeded.
-    pub(crate) failing: Option<Streak>,
-    /// Consecutive slow answers; none if the last answer was not slow.
-    pub(crate) slow: Option<Streak>,
-    pub(crate) verified: Option<Verified>,
-    /// Where the agent connected from, if the last pull used such a connection.
-    pub(crate) pushed: Option<SocketAddr>,
-}
-
-/// Consecutive pulls of an agent that failed, or were slow.
-#[derive(Debug, Clone)]
-pub(crate) struct Streak {
-    /// Time of the first of them, RFC 3339 in UTC.
-    pub(crate) since: Box<str>,
-    /// Number of them.
-    pub(crate) pulls: u32,
-}
-
-impl Streak {
-    fn extend(before: Option<Self>, now: &str) -> Self {
-        match before {
-            Some(streak) => Self {
-                pulls: streak.pulls.saturating_add(1),
-                ..streak
-            },
-            None => Self {
-                since: now.into(),
-                pulls: 1,
-            },
-        }
-    }
-}
-
-/// Last verification of a VM's certificate.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Verified {
-    at: UnixMs,
-    address: SocketAddr,
-    /// Pulls since then that did not verify it.
-    missed: u8,
-}
-
-/// Consecutive pulls without verification after which a VM is no longer verified: its address may
-/// belong to another VM.
-const MAX_UNVERIFIED: u8 = 3;
-
-impl PullHistory {
-    /// Records a pull at the time `now`, RFC 3339 in UTC.
-    pub(crate) fn record_attempt(&mut self, at: UnixMs, failure: Option<Failure>, now: &str) {
-        self.failing = failure
-            .is_some()
-            .then(|| Streak::extend(self.failing.take(), now));
-        self.last_try = Some((at, failure));
-    }
-
-    /// Records whether an answer at the time `now`, RFC 3339 in UTC, was slow.
-    pub(crate) fn record_latency(&mut self, slow: bool, now: &str) {
-        self.slow = slow.then(|| Streak::extend(self.slow.take(), now));
-    }
-
-    /// Records whether a pull verified the certificate.
-    pub(crate) fn record_verification(&mut self, pull: &PullResult) {
-        // Nothing with a usable certificate answers at the address.
-        let wrong =
-            |failure: &Failure| matches!(failure.class, FailureClass::WrongVm | FailureClass::Enrolment);
-        self.verified = match (pull.address, self.verified) {
-            (Some(address), _) if pull.is_verified() => Some(Verified {
-                at: pull.at,
-                address,
-                missed: 0,
-            }),
-            (_, Some(known)) if !pull.outcome.as_ref().is_err_and(wrong) => Some(Verified {
-                missed: known.missed + 1,
-                ..known
-            })
-            .filter(|known| known.missed < MAX_UNVERIFIED),
-            _ => None,
-        };
-    }
-
-    /// Time of the last verification at `address`; none if the last pulls did not verify it.
-    pub(crate) fn verified_at(&self, address: Option<SocketAddr>) -> Option<UnixMs> {
-        let known = self.verified?;
-        (Some(known.address) == address).then_some(known.at)
-    }
-}
 
 /// A VM: its VMI, its VirtualMachine, or both.
 #[derive(Debug, Default)]
@@ -132,6 +44,37 @@ pub(crate) struct VmEntry {
     pub(crate) findings: Vec<Finding>,
     /// None only until the end of the event that added the VM.
     pub(crate) health: Option<Box<HealthTrack>>,
+    /// What happened to it since the collector started.
+    pub(crate) story: Box<VmStory>,
+    /// Its volumes, as read while it waits for them; none for all other VMs.
+    pub(crate) volumes: Option<Box<ReadVolumes>>,
+}
+
+/// Age of an answer, in milliseconds, after which its usage is no evidence any more.
+const MAX_USAGE_AGE_MS: u64 = 300_000;
+
+impl VmEntry {
+    /// Whether its agent is pulled: it runs, and is managed.
+    pub(crate) fn is_dialled(&self) -> bool {
+        let view = self.view.as_ref();
+        view.is_some_and(|view| view.state.can_answer() && view.agent.status != AgentStatus::Unmanaged)
+    }
+
+    /// The VM as others on its infra node see it. A guest cannot claim more CPUs than its VMI has.
+    pub(crate) fn as_neighbour<'a>(&self, key: &'a VmKey, now_ms: UnixMs) -> NeighbourVm<'a> {
+        let given = self
+            .vmi
+            .as_ref()
+            .and_then(|vmi| vmi.scheduling.vcpus)
+            .map(u64::from);
+        let answer = self.pulls.answer.as_ref();
+        let is_fresh = answer.is_some_and(|(at, _)| now_ms.saturating_sub(*at) <= MAX_USAGE_AGE_MS);
+        NeighbourVm {
+            key,
+            vcpus: given.unwrap_or_else(|| answer.map_or(0, |(_, answer)| answer.metrics.cpus)),
+            usage: self.pulls.usage.filter(|_| is_fresh),
+        }
+    }
 }
 
 /// Data of the index. Large values are boxed, because the leaves of a B-tree are often only half
@@ -139,6 +82,7 @@ pub(crate) struct VmEntry {
 #[derive(Debug, Default)]
 pub(crate) struct Store {
     pub(crate) rules: DialRules,
+    pub(crate) managed: ManagedRules,
     pub(crate) vms: BTreeMap<VmKey, Box<VmEntry>>,
     pub(crate) infra_nodes: BTreeMap<NodeName, InfraNode>,
     pub(crate) clusters: BTreeMap<ClusterName, UserCluster>,
@@ -157,6 +101,7 @@ pub(crate) struct Store {
     clusters_by_namespace: HashMap<Namespace, Selectors>,
     nodes_by_provider: HashMap<(ClusterName, VmName), SmallSet<NodeName>>,
     pub(crate) strings: StringInterner,
+    pub(crate) scheduling: SchedulingInterner,
     /// Number of selector evaluations, for tests of the cost.
     #[cfg(test)]
     pub(crate) selections: std::sync::atomic::AtomicUsize,
@@ -417,11 +362,17 @@ pub(crate) mod tests {
                 mac_claimed: false,
             }],
             guest_os: None,
+            exclusion: crate::facts::Exclusion::None,
             paused: false,
             migration: None,
             deleting: false,
             conditions: ReportedConditions::default(),
             evacuation_node: None,
+            running_since_ms: None,
+            created_ms: None,
+            spec: None,
+            scheduling: Arc::default(),
+            volumes: Box::default(),
         }
     }
     /// The running pod of the VMI that [`vmi`] makes, on no node.
@@ -434,7 +385,9 @@ pub(crate) mod tests {
             node: None,
             running: true,
             created: String::new(),
+            started_ms: None,
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
+            requests: None,
         }
     }
 
@@ -444,7 +397,11 @@ pub(crate) mod tests {
             uid: None,
             labels: Labels::new(),
             printable_status: None,
+            created_ms: None,
+            exclusion: crate::facts::Exclusion::None,
             conditions: ReportedConditions::default(),
+            is_halted: false,
+            volumes: Box::default(),
         }
     }
     pub(crate) fn infra_node(name: &str, zone: &str) -> InfraNode {
@@ -459,6 +416,7 @@ pub(crate) mod tests {
             conditions: ReportedConditions::default(),
             unschedulable: false,
             taints: Vec::new(),
+            allocatable: None,
         }
     }
     pub(crate) fn cluster(name: &str, namespace: &str, select: &[(&str, &str)]) -> UserCluster {
@@ -473,6 +431,7 @@ pub(crate) mod tests {
             suspend: false,
             relay: None,
             node_authorities: None,
+            node_conditions: BTreeSet::new(),
         }
     }
     pub(crate) fn user_node(cluster: &str, name: &str, provider: Option<&str>) -> UserNode {

@@ -1,5 +1,7 @@
 //! Views that the API returns and the CLI prints: VMs, hosts and clusters as of one revision.
 
+mod clusters;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
@@ -15,11 +17,19 @@ use virtfleet_wire::{
 };
 
 pub use crate::cluster_label::ClusterLabel;
+pub use clusters::{ClusterState, ClusterStatus, ClusterView};
+
 use crate::{
     enrolment::{EnrolmentState, KeyFingerprint},
     facts::{Labels, Migration},
     health::{HealthConditionView, HealthView},
+    longer_history::HistoryRange,
     pull_result::{Failure, MetricsSummary, UnixMs},
+    queue_traffic::QueueTraffic,
+    spec_view::SpecCheckView,
+    story::{MigrationView, TimelineEntry},
+    usage::GuestUsage,
+    usage_history::UsageHistoryView,
     way::AgentWay,
 };
 
@@ -115,6 +125,9 @@ pub enum AgentStatus {
     Off,
     /// The VM runs, and the collector pulls no agent: neither `enrolment` nor `scrape.tls` is set.
     Disabled,
+    /// The collector does not pull this agent: the VM has the annotation `virtfleet.io/ignore`,
+    /// `vms.selector` does not select it, or its guest is Windows.
+    Unmanaged,
 }
 
 impl AgentStatus {
@@ -126,6 +139,7 @@ impl AgentStatus {
             Self::Waiting => "waiting",
             Self::Off => "off",
             Self::Disabled => "disabled",
+            Self::Unmanaged => "unmanaged",
         }
     }
 }
@@ -251,6 +265,9 @@ pub struct GuestView {
     pub nics: Option<usize>,
     /// Summary of its metrics.
     pub metrics: MetricsSummary,
+    /// Use of CPU and memory between the last two pulls; none if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<GuestUsage>,
 }
 
 /// All details of one VM.
@@ -260,23 +277,55 @@ pub struct VmDetail {
     /// The VM as in lists.
     #[serde(flatten)]
     pub vm: VmView,
+    /// When its VirtualMachine was created, or its VMI where there is no VirtualMachine; none if
+    /// its manifest does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_ms: Option<UnixMs>,
     /// The labels by which it is selected: the VMI's, and those that only its VirtualMachine has.
     pub labels: Labels,
     /// The infra node's labels.
     pub infra_node_labels: Labels,
     /// The user-cluster Node's labels.
     pub user_node_labels: Labels,
+    /// Status of each condition that the collector writes to that Node, by type
+    /// (`virtfleet.io/DisksReady`), as the Node has them.
+    #[serde(default)]
+    pub node_conditions: BTreeMap<String, String>,
     /// Its last migration.
     pub migration: Option<Migration>,
     /// Networks with their addresses.
     pub interfaces: Vec<InterfaceView>,
     /// Comparison of the guest's identities with the inventory, by name.
     pub identity: BTreeMap<String, IdentityCheck>,
+    /// Comparison of its specification with what its guest sees, differences first; empty without
+    /// `spec.domain`.
+    #[serde(default)]
+    pub spec: Vec<SpecCheckView>,
     /// The conditions from which its health follows.
     #[serde(default)]
     pub conditions: Vec<HealthConditionView>,
     /// Findings about the VM.
     pub findings_list: Vec<Finding>,
+    /// What happened to it since the collector started, oldest first; bounded.
+    #[serde(default)]
+    pub timeline: Vec<TimelineEntry>,
+    /// Since when the collector remembers; times in `timeline` may be earlier where KubeVirt or the
+    /// guest knew them.
+    #[serde(default)]
+    pub timeline_since_ms: Option<UnixMs>,
+    /// Its last migrations, oldest first.
+    #[serde(default)]
+    pub migrations: Vec<MigrationView>,
+    /// Use of CPU and pressure over the last hour, as its guest reports it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage_history: Option<UsageHistoryView>,
+    /// Ranges of `/api/v1/vms/{namespace}/{name}/history`; empty if this collector has no
+    /// Prometheus to read from.
+    #[serde(default)]
+    pub history_ranges: Vec<HistoryRange>,
+    /// Traffic of each queue of its network interfaces between the last two pulls.
+    #[serde(default)]
+    pub queues: Vec<QueueTraffic>,
     /// Its recorded key, if this collector issues certificates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enrolment: Option<EnrolmentView>,
@@ -367,81 +416,6 @@ pub struct HostView {
     pub agents_silent: usize,
     /// User clusters with a VM on it.
     pub clusters: Vec<ClusterName>,
-}
-
-/// State of a user cluster.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
-)]
-pub enum ClusterState {
-    /// There is no `UserCluster`, or it has no kubeconfig yet.
-    #[default]
-    Pending,
-    /// Its Nodes are being read for the first time.
-    Connecting,
-    /// Its Nodes are watched; or they are read from a folder.
-    Ready,
-    /// Its kubeconfig cannot be used, or requests to its API server fail; its last known Nodes are
-    /// used.
-    Unreachable,
-    /// Its API server sends more data than the limits allow; its last known Nodes are used.
-    Failed,
-    /// As `Ready`, but nothing is written to it: `spec.suspend`.
-    Suspended,
-}
-
-impl ClusterState {
-    /// The name in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Connecting => "Connecting",
-            Self::Ready => "Ready",
-            Self::Unreachable => "Unreachable",
-            Self::Failed => "Failed",
-            Self::Suspended => "Suspended",
-        }
-    }
-}
-
-/// State of a user cluster, with a message.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct ClusterStatus {
-    /// State.
-    pub state: ClusterState,
-    /// Why it is not `Ready`, and what to do.
-    pub message: Option<String>,
-}
-
-/// One user cluster.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterView {
-    /// Its name.
-    pub name: ClusterName,
-    /// Whether the inventory has its `UserCluster`; labels of VMs may name a missing one.
-    pub known: bool,
-    /// The namespace of its VMIs; the first by name, if it is not `known`.
-    pub namespace: Namespace,
-    /// State.
-    pub state: ClusterState,
-    /// Why it is not `Ready`, and what to do.
-    pub message: Option<String>,
-    /// Its VMs; if it is not `known`, those whose labels name it and that no `UserCluster` selects.
-    pub vms: usize,
-    /// Of these, running ones.
-    pub running: usize,
-    /// Of these, agents that answer.
-    pub agents_up: usize,
-    /// Its VMs by zone.
-    pub zones: BTreeMap<String, usize>,
-    /// Nodes that the user cluster has.
-    pub nodes: usize,
-    /// Of these, Nodes without VM.
-    pub nodes_without_vm: usize,
-    /// Some of its objects cannot be read: it may have more Nodes.
-    #[serde(default)]
-    pub partial: bool,
 }
 
 /// Scopes in which the inventory may lack objects, because some cannot be read.

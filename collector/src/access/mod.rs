@@ -176,8 +176,21 @@ impl AccessControl {
         need: &AccessNeed,
         fleet: &dyn FleetRead,
     ) -> Result<AccessScope, AccessError> {
+        self.enter_as(request, need, fleet).await.map(|(scope, _)| scope)
+    }
+
+    /// As [`AccessControl::enter`], with the caller; none if it was not authenticated.
+    ///
+    /// # Errors
+    /// As [`AccessControl::enter`].
+    pub async fn enter_as(
+        &self,
+        request: &AccessRequest<'_>,
+        need: &AccessNeed,
+        fleet: &dyn FleetRead,
+    ) -> Result<(AccessScope, Option<Caller>), AccessError> {
         let Some(rules) = &self.rules else {
-            return Ok(AccessScope::All);
+            return Ok((AccessScope::All, None));
         };
         let (now, seconds) = (Instant::now(), unix_seconds());
         let audited = AuditedRequest {
@@ -196,21 +209,21 @@ impl AccessControl {
         };
         let scope = match (scope.await, need) {
             // A probe without credentials, or with those of a caller that may see nothing.
-            (Err(_), AccessNeed::Nothing) => return Ok(AccessScope::nothing()),
+            (Err(_), AccessNeed::Nothing) => return Ok((AccessScope::nothing(), known)),
             (scope, _) => scope,
         };
         let scope = rules.limited(request, known.as_ref(), scope, fleet, now);
-        match (&scope, known) {
+        match (&scope, &known) {
             (Err(error), caller) => {
                 self.metrics.was_denied(error.reason());
                 rules.audit.denied(&audited, caller.as_ref(), error, now);
             }
             (Ok(AccessScope::All), Some(caller)) if reads(need) => {
-                rules.audit.read_across_tenants(&audited, &caller, now);
+                rules.audit.read_across_tenants(&audited, caller, now);
             }
             _ => {}
         }
-        scope
+        scope.map(|scope| (scope, known))
     }
 
     /// The fleet as a caller with a scope sees it; none if that is the whole fleet.

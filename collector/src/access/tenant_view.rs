@@ -8,10 +8,12 @@ use virtfleet_collector_core::{
     access::{
         AccessScope, VisibleFleet,
         redact::{InfraTerms, KeyedHash, Redactor},
-        tenant_detail, tenant_failure, tenant_findings, tenant_label_input, tenant_snapshot,
+        tenant_detail, tenant_failure, tenant_findings, tenant_label_input, tenant_snapshot, tenant_story,
     },
+    facts::Labels,
     labels::plan::LabelInput,
     pull_result::Failure,
+    story::StoryView,
     view::{FleetSnapshot, VmDetail},
 };
 use virtfleet_wire::{finding::Finding, ids::VmKey};
@@ -92,6 +94,34 @@ impl FleetRead for TenantView {
                 .collect(),
             None => found,
         }
+    }
+
+    fn stories(&self, keys: &[VmKey]) -> Vec<StoryView> {
+        let whole = self.fleet.snapshot();
+        let visible = VisibleFleet::new(&whole, &self.scope);
+        let redactor = self.redactor_for(&whole);
+        let stories = keys.iter().zip(self.fleet.stories(keys));
+        let part = stories.map(|(key, story)| {
+            let story = tenant_story(&visible, whole.vms.get(key)?, story)?;
+            Some(match &redactor {
+                Some(redactor) => redactor.story(story),
+                None => story,
+            })
+        });
+        part.map(Option::unwrap_or_default).collect()
+    }
+
+    fn vm_labels(&self, keys: &[VmKey]) -> Vec<Labels> {
+        let whole = self.fleet.snapshot();
+        let visible = VisibleFleet::new(&whole, &self.scope);
+        let redactor = self.redactor_for(&whole);
+        let labels = keys.iter().zip(self.fleet.vm_labels(keys));
+        let part = labels.map(|(key, labels)| match &redactor {
+            _ if !visible.has_vm(key) => Labels::new(),
+            Some(redactor) => redactor.vm_labels(&labels),
+            None => labels,
+        });
+        part.collect()
     }
 
     fn label_inputs(&self) -> Vec<LabelInput> {

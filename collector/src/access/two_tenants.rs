@@ -331,6 +331,8 @@ fn pulls(fleet: &Fleet, tenant: &str) {
     let answer = Answer {
         report: Box::new(KeptReport::read(report.to_string().as_bytes()).unwrap()),
         metrics: MetricsSummary::default(),
+        counters: virtfleet_collector_core::usage::UsageCounters::default(),
+        queues: Box::default(),
         took_ms: 3,
         slow: false,
         certificate: None,

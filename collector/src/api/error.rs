@@ -21,8 +21,8 @@ pub struct ErrorBody {
 pub struct ErrorDetail {
     /// Stable, for programs: `unknown_parameter`, `invalid_parameter`, `not_found`, `unknown_path`,
     /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_recorded`, `not_leading`,
-    /// `agent_failed`, `invalid_body`, `unsupported_media_type`, `ca_refused`, `ca_unavailable`,
-    /// `unauthenticated`, `forbidden`, `access_unavailable`,
+    /// `agent_failed`, `no_history`, `history_failed`, `invalid_body`, `unsupported_media_type`,
+    /// `ca_refused`, `ca_unavailable`, `unauthenticated`, `forbidden`, `access_unavailable`,
     /// `too_many_requests`, `internal`.
     pub code: String,
     /// One sentence that names the parameter, the path or the object.
@@ -125,6 +125,16 @@ impl ApiError {
             "busy",
             "too many requests are waiting for a change",
             "omit `wait`, or try again in a few seconds",
+        )
+    }
+
+    /// 503: the maximum number of streams is open, of this caller or of all.
+    pub(super) fn too_many_streams() -> Self {
+        Self::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "busy",
+            "too many streams of changes are open",
+            "close other pages, or request the lists again from time to time",
         )
     }
 

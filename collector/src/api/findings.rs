@@ -2,13 +2,13 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_collector_core::view::VmView;
 use virtfleet_wire::{
-    finding::{Finding, Severity},
+    finding::Finding,
     ids::{ClusterName, Namespace, VmName},
 };
 
-use super::{error::ApiError, paging, query::Query, reply::Reply, router::ApiRequest};
+use super::{error::ApiError, paging, reply::Reply, router::ApiRequest, vm_filter};
+use crate::fleet_series::severity_name;
 
 /// A finding and its VM; without VM, it is about the inventory itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -41,10 +41,7 @@ impl FindingView {
 pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
     let query = &request.query;
     let mut found = Vec::new();
-    if query.admits("scope", Some("inventory"))
-        && query.admits("namespace", None)
-        && query.admits("cluster", None)
-    {
+    if query.admits("scope", Some("inventory")) && !vm_filter::has_vm_filter(query) {
         found.extend(request.snapshot.findings.iter().map(|finding| FindingView {
             namespace: None,
             name: None,
@@ -53,8 +50,8 @@ pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
         }));
     }
     if query.admits("scope", Some("vm")) {
-        let vms = request.snapshot.vms.iter();
-        for (key, vm) in vms.filter(|(_, vm)| vm.findings > 0 && selects(query, vm)) {
+        let vms = vm_filter::selected(request)?;
+        for (key, vm) in vms.iter().filter(|(_, vm)| vm.findings > 0) {
             let findings = request.api.fleet.findings(key);
             found.extend(findings.into_iter().map(|finding| FindingView {
                 namespace: Some(vm.namespace.clone()),
@@ -68,18 +65,4 @@ pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
     found.sort_by(|a, b| a.key().cmp(&b.key()));
     found.dedup_by(|a, b| a.key() == b.key());
     Reply::json(&paging::page(found, FindingView::key, query, &request.snapshot)?)
-}
-
-fn selects(query: &Query, vm: &VmView) -> bool {
-    query.admits("namespace", Some(vm.namespace.as_str()))
-        && query.admits("cluster", vm.cluster.as_ref().map(ClusterName::as_str))
-}
-
-/// The name in JSON.
-pub(crate) fn severity_name(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Info => "info",
-        Severity::Warning => "warning",
-        Severity::Critical => "critical",
-    }
 }

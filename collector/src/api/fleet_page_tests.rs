@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use virtfleet_collector_core::view::{FleetSnapshot, VmState};
 use virtfleet_wire::exposition::{Line, parse_line};
 
 use super::*;
@@ -10,7 +11,7 @@ use crate::api::testing;
 
 fn text(fleet: &FleetSnapshot) -> String {
     let mut page = Page::new();
-    write(&mut page, fleet);
+    fleet_series::fleet(&mut page, fleet);
     page.to_text()
 }
 

@@ -1,4 +1,4 @@
-//! `GET /healthz`, `GET /readyz`, and the text index at `/`.
+//! `GET /healthz`, `GET /readyz`, and the text index at `/api`.
 
 use virtfleet_collector_core::findings::leaves_gaps;
 
@@ -23,7 +23,7 @@ pub(super) fn ready(request: &ApiRequest) -> Result<Reply, ApiError> {
     }
 }
 
-/// The list of paths, for a browser or curl.
+/// The list of paths, for curl.
 #[expect(clippy::unnecessary_wraps, reason = "all handlers have the same signature")]
 pub(super) fn index(request: &ApiRequest) -> Result<Reply, ApiError> {
     let width = request

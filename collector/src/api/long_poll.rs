@@ -47,16 +47,17 @@ impl<'a> LongPoll<'a> {
         !self.ended && self.known == Some(revision)
     }
 
-    /// Waits for a change of the fleet since [`LongPoll::mark`]; a tenant at least for `pause`. Or
-    /// for the end.
+    /// Waits for a change of the fleet since [`LongPoll::mark`], at least for `pause` if answers
+    /// are compared. Or for the end.
     ///
     /// # Errors
     /// Too many long polls: they would block other requests, among them those of Prometheus.
-    pub(super) async fn wait(&mut self, pause: Option<Duration>) -> Result<(), ApiError> {
+    pub(super) async fn wait(&mut self, pause: Option<Duration>, is_tenant: bool) -> Result<(), ApiError> {
         if self.waiting.is_none() {
-            let permits = match pause {
-                None => &self.api.waiting,
-                Some(_) => &self.api.waiting_tenants,
+            let permits = if is_tenant {
+                &self.api.waiting_tenants
+            } else {
+                &self.api.waiting
             };
             let permit = permits.try_acquire().map_err(|_| ApiError::busy())?;
             self.waiting = Some((Instant::now() + self.timeout, permit));

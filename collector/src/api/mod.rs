@@ -7,36 +7,49 @@
 //!            routes ── one table ──▶ OpenAPI document, text index, "no such path"
 //! ```
 
+mod browser_headers;
 mod ca;
 mod clusters;
 mod collector_metrics;
 mod enrolment;
 mod error;
+mod etag;
+mod events;
 mod findings;
 mod fleet_page;
 mod gzip;
 mod health;
+mod history;
 mod hosts;
 mod label_inputs;
 mod labels;
 mod long_poll;
+mod migrations;
 mod openapi;
 mod paging;
 mod param;
+mod placement;
 mod query;
+mod queues;
 mod reply;
 mod route;
 mod router;
 mod routes;
 mod sd;
 mod status;
+mod targets;
 mod tenant_answer;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tokens;
+mod top;
 mod vm;
+mod vm_filter;
 mod vm_page;
 mod vms;
+mod watch;
+mod watch_slots;
+mod web_files;
 
 use std::{path::Path, sync::Arc};
 
@@ -44,22 +57,27 @@ use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use crate::fleet_series::severity_name;
 pub use enrolment::EnrolmentChange;
 pub(crate) use error::TOO_MANY_REQUESTS;
 pub use error::{ErrorBody, ErrorDetail};
+pub use events::FleetEvent;
 pub use findings::FindingView;
-pub(crate) use findings::severity_name;
 pub use label_inputs::LabelInputs;
 pub use labels::LabelView;
 pub(crate) use labels::action_name;
+pub use migrations::FleetMigration;
 pub(crate) use param::MAX_WAIT;
 pub use router::{probes, router};
 pub use sd::TargetGroup;
+pub use targets::TargetView;
 pub use tokens::TokenRevocation;
+pub use watch_slots::WatchSlots;
 
 use crate::{
-    access::AccessControl, ca::CaService, enrolment::EnrolmentAdmin, fleet::FleetRead,
-    labels::LabelStatusStore, leader::WriteAccess, scrape::PageProxy, tokens::JoinTokenBook,
+    access::AccessControl, ca::CaService, drain::DrainReader, enrolment::EnrolmentAdmin, fleet::FleetRead,
+    history::HistoryReader, labels::LabelStatusStore, leader::WriteAccess, mla::status::MlaStatus,
+    scrape::PageProxy, tokens::JoinTokenBook,
 };
 
 /// The header with the revision of a response; pass it as `long_poll` to long_poll for the next
@@ -75,6 +93,8 @@ pub struct ApiState {
     pub fleet: Arc<dyn FleetRead>,
     /// Label status of each VM.
     pub labels: Arc<LabelStatusStore>,
+    /// Status of the streams of samples, and of each VM's page.
+    pub mla: Arc<MlaStatus>,
     /// Whether this process leads, and the leader otherwise.
     pub write_access: WriteAccess,
     /// Whether only the leader answers for the fleet: agents connect to it alone (`ingest`), so a
@@ -95,12 +115,18 @@ pub struct ApiState {
     /// Differs between starts of the collector: revisions start again then, but an `ETag` must not
     /// repeat.
     pub instance: u64,
+    /// Reads what the what-if of a drain depends on.
+    pub drains: Arc<DrainReader>,
+    /// Reads longer histories; none without `prometheus` in the settings.
+    pub histories: Option<Arc<HistoryReader>>,
     /// Permits for long polls: fewer than the server's limit on requests, so that long polls never
     /// block other requests.
     pub waiting: Arc<Semaphore>,
     /// Permits for long polls of tenants, whose answers are made to be compared. Apart from the
     /// others, so that tenants block no one else.
     pub waiting_tenants: Arc<Semaphore>,
-    /// Ends long polls, so that they do not delay a shutdown.
+    /// Open streams of changes.
+    pub watching: Arc<WatchSlots>,
+    /// Ends long polls and streams, so that they do not delay a shutdown.
     pub shutdown: CancellationToken,
 }

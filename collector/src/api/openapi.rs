@@ -114,6 +114,7 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
 fn path_param_text(name: &str) -> String {
     match name {
         "id" => "The join token's id.".to_owned(),
+        "file" => "The file's name.".to_owned(),
         _ => format!("The VM's {name}."),
     }
 }

@@ -95,13 +95,20 @@ async fn responses_of_all_paths_match_their_schemas() {
             // `ca_tests` sends it.
             continue;
         }
+        let name = if path.starts_with("/api/v1/hosts/") {
+            "infra-1"
+        } else {
+            "worker-0"
+        };
         let uri = path
             .replace("{namespace}", "cluster-a")
-            .replace("{name}", "worker-0");
+            .replace("{name}", name)
+            .replace("{file}", "app.js");
         let request = Request::get(&uri).body(HttpBody::empty()).unwrap();
         let response = router.clone().oneshot(request).await.unwrap();
-        if path.starts_with("/vm/") {
-            // The test API has no agent; the scenario `prometheus` requests real pages.
+        if path.starts_with("/vm/") || path.ends_with("/history") {
+            // The test API has no agent and no Prometheus; the scenarios `prometheus` and `history`
+            // have.
             assert_eq!(response.status(), 503, "{uri}");
             continue;
         }

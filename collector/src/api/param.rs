@@ -67,6 +67,86 @@ const fn names(name: &'static str, about: &'static str) -> Param {
     }
 }
 
+const VM_STATE: Param = Param {
+    name: "state",
+    about: "Only VMs in these states.",
+    rule: ParamRule::OneOf(&[
+        "stopped",
+        "starting",
+        "running",
+        "migrating",
+        "paused",
+        "stopping",
+        "succeeded",
+        "failed",
+        "unknown",
+    ]),
+};
+
+const VM_HEALTH: Param = Param {
+    name: "health",
+    about: "Only VMs with these verdicts.",
+    rule: ParamRule::OneOf(&["healthy", "unknown", "degraded", "critical"]),
+};
+
+const VM_SELECTOR: Param = Param {
+    name: "selector",
+    about: "Only VMs whose labels match this selector, in the syntax of kubectl -l.",
+    rule: ParamRule::Text,
+};
+
+const SINCE: Param = Param {
+    name: "sinceMs",
+    about: "Only what happened at this time or later, in milliseconds since 1970.",
+    rule: ParamRule::Number(0, u64::MAX),
+};
+
+/// Selects events by their VMs, kind and time.
+pub(super) const EVENT_FILTERS: &[Param] = &[
+    names("namespace", "Only VMs of these namespaces."),
+    names("name", "Only VMs of these names."),
+    names("cluster", "Only VMs that serve these user clusters."),
+    names("node", "Only VMs on these infra nodes."),
+    names("zone", "Only VMs on infra nodes of these zones."),
+    VM_STATE,
+    VM_HEALTH,
+    VM_SELECTOR,
+    Param {
+        name: "kind",
+        about: "Only events of these kinds.",
+        rule: ParamRule::OneOf(&[
+            "verdict",
+            "state",
+            "migration",
+            "placement",
+            "pause",
+            "clock",
+            "restart",
+            "address",
+            "finding",
+        ]),
+    },
+    SINCE,
+];
+
+/// Selects migrations by their VMs, hosts, phase and time.
+pub(super) const MIGRATION_FILTERS: &[Param] = &[
+    names("namespace", "Only VMs of these namespaces."),
+    names("name", "Only VMs of these names."),
+    names("cluster", "Only VMs that serve these user clusters."),
+    names("host", "Only migrations from or to these infra nodes."),
+    names("zone", "Only VMs on infra nodes of these zones."),
+    VM_STATE,
+    VM_HEALTH,
+    VM_SELECTOR,
+    Param {
+        name: "phase",
+        about: "Only migrations in these phases.",
+        rule: ParamRule::OneOf(&["pending", "running", "succeeded", "failed"]),
+    },
+    SINCE,
+];
+
 /// Selects VMs.
 pub(super) const VM_FILTERS: &[Param] = &[
     names("namespace", "Only VMs of these namespaces."),
@@ -74,35 +154,42 @@ pub(super) const VM_FILTERS: &[Param] = &[
     names("node", "Only VMs on these infra nodes."),
     names("zone", "Only VMs on infra nodes of these zones."),
     names("region", "Only VMs on infra nodes of these regions."),
-    Param {
-        name: "state",
-        about: "Only VMs in these states.",
-        rule: ParamRule::OneOf(&[
-            "stopped",
-            "starting",
-            "running",
-            "migrating",
-            "paused",
-            "stopping",
-            "succeeded",
-            "failed",
-            "unknown",
-        ]),
-    },
-    Param {
-        name: "health",
-        about: "Only VMs with these verdicts.",
-        rule: ParamRule::OneOf(&["healthy", "unknown", "degraded", "critical"]),
-    },
+    VM_STATE,
+    VM_HEALTH,
+    VM_SELECTOR,
     Param {
         name: "agent",
         about: "Only VMs whose agents have these states.",
-        rule: ParamRule::OneOf(&["up", "silent", "waiting", "off", "disabled"]),
+        rule: ParamRule::OneOf(&["up", "silent", "waiting", "off", "disabled", "unmanaged"]),
     },
     Param {
         name: "q",
         about: "Only VMs whose names contain this text, ignoring case.",
         rule: ParamRule::Text,
+    },
+];
+
+/// Selects the pages of VMs, beside [`VM_FILTERS`].
+pub(super) const TARGET_FILTERS: &[Param] = &[Param {
+    name: "error",
+    about: "Only VMs whose last page had these errors; `none`: no error.",
+    rule: ParamRule::OneOf(&["none", "pullFailed", "malformed", "overLimit"]),
+}];
+
+/// Selects streams.
+pub(super) const QUEUE_FILTERS: &[Param] = &[
+    names("cluster", "Only the streams of these user clusters."),
+    Param {
+        name: "state",
+        about: "Only streams in these states.",
+        rule: ParamRule::OneOf(&[
+            "live",
+            "catching-up",
+            "retrying",
+            "refused",
+            "stopped",
+            "not-configured",
+        ]),
     },
 ];
 
@@ -130,6 +217,20 @@ pub(super) const HOST_FILTERS: &[Param] = &[
     },
 ];
 
+/// Selects the first VMs or hosts in an order.
+pub(super) const TOP_FILTERS: &[Param] = &[
+    Param {
+        name: "by",
+        about: "The order; `cpu` without it.",
+        rule: ParamRule::OneOf(&["cpu", "steal", "memory", "io"]),
+    },
+    Param {
+        name: "limit",
+        about: "Maximum number of items; 20 without it.",
+        rule: ParamRule::Number(1, 10_000),
+    },
+];
+
 /// Selects findings.
 pub(super) const FINDING_FILTERS: &[Param] = &[
     Param {
@@ -147,6 +248,11 @@ pub(super) const FINDING_FILTERS: &[Param] = &[
         "cluster",
         "Only findings about VMs that serve these user clusters.",
     ),
+    names("node", "Only findings about VMs on these infra nodes."),
+    names("zone", "Only findings about VMs on infra nodes of these zones."),
+    VM_STATE,
+    VM_HEALTH,
+    VM_SELECTOR,
 ];
 
 /// Selects Nodes with labels by their VMs.
@@ -184,6 +290,13 @@ pub(super) const PAGING: &[Param] = &[
 /// Maximum duration of a long poll.
 pub(crate) const MAX_WAIT: Duration = Duration::from_mins(5);
 
+/// Selects the range of a history.
+pub(super) const HISTORY_RANGE: &[Param] = &[Param {
+    name: "range",
+    about: "How far back: `6h`, `24h` (the default) or `7d`.",
+    rule: ParamRule::Text,
+}];
+
 /// Waits for a change of the fleet.
 pub(super) const WAIT: &[Param] = &[
     Param {
@@ -202,13 +315,18 @@ pub(super) const WAIT: &[Param] = &[
 mod tests {
     use virtfleet_collector_core::{
         health::HealthVerdict,
+        mla::status::StreamState,
         view::{AgentStatus, VmState},
     };
 
     use super::*;
 
     fn words(name: &str) -> &'static [&'static str] {
-        let param = VM_FILTERS.iter().find(|param| param.name == name).unwrap();
+        words_of(VM_FILTERS, name)
+    }
+
+    fn words_of(params: &'static [Param], name: &str) -> &'static [&'static str] {
+        let param = params.iter().find(|param| param.name == name).unwrap();
         match param.rule {
             ParamRule::OneOf(words) => words,
             _ => panic!("{param:?} has no fixed values"),
@@ -227,7 +345,10 @@ mod tests {
             AgentStatus::Waiting,
             AgentStatus::Off,
             AgentStatus::Disabled,
+            AgentStatus::Unmanaged,
         ];
         assert_eq!(words("agent"), statuses.map(AgentStatus::as_str));
+        let streams = StreamState::ALL.map(StreamState::as_str);
+        assert_eq!(words_of(QUEUE_FILTERS, "state"), streams);
     }
 }

@@ -51,6 +51,8 @@ pub(super) enum RouteAccess {
     Fleet,
     /// Callers that may see the whole fleet.
     WholeFleet,
+    /// The same; the answer depends on what only the leader may know.
+    Infra,
     /// Callers that may change such objects.
     Change(WriteResource),
 }
@@ -64,7 +66,7 @@ impl RouteAccess {
             Self::Fleet => AccessNeed::Read {
                 namespaces: namespaces(),
             },
-            Self::WholeFleet => AccessNeed::ReadAll,
+            Self::WholeFleet | Self::Infra => AccessNeed::ReadAll,
             Self::Change(resource) => AccessNeed::Write(resource),
         }
     }
@@ -75,8 +77,17 @@ impl RouteAccess {
 pub(super) enum Handler {
     /// A function of the fleet's snapshot.
     Snapshot(fn(&ApiRequest) -> Result<Reply, ApiError>),
+    /// A function of the snapshot and of state whose changes the fleet's revision does not count.
+    /// The revision of its reply is a hash of the reply.
+    Live(fn(&ApiRequest) -> Result<Reply, ApiError>),
+    /// Reads from API servers for each answer, which has no revision.
+    Read(for<'a> fn(&'a ApiRequest) -> BoxFuture<'a, Result<Reply, ApiError>>),
     /// Proxies the page of a VM's agent.
     Agent,
+    /// Sends changes of the fleet until the client leaves.
+    Watch,
+    /// A file of the web page.
+    WebFile,
     /// Changes something; for POST.
     Change {
         /// Schema of the request's body.
@@ -98,7 +109,12 @@ impl Route {
     /// The method.
     pub(super) fn method(&self) -> Method {
         match self.answer {
-            Handler::Snapshot(_) | Handler::Agent => Method::GET,
+            Handler::Snapshot(_)
+            | Handler::Live(_)
+            | Handler::Read(_)
+            | Handler::Agent
+            | Handler::Watch
+            | Handler::WebFile => Method::GET,
             Handler::Change { .. } => Method::POST,
         }
     }
@@ -115,8 +131,7 @@ impl Route {
         }
     }
 
-    /// Whether its response depends on the fleet's revision only, so that it has an `ETag` and
-    /// supports long polls.
+    /// Whether its response has a revision, so that it has an `ETag` and supports long polls.
     pub(super) fn has_revision(&self) -> bool {
         self.params
             .iter()

@@ -14,17 +14,21 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
+use virtfleet_collector_core::access::Caller;
 use virtfleet_runtime::http::RequestPeer;
 use virtfleet_wire::ids::{Namespace, VmKey};
 
 use super::{
-    ApiState, REVISION_HEADER,
+    ApiState, REVISION_HEADER, browser_headers,
     error::ApiError,
+    etag::if_none_match,
     gzip,
     long_poll::LongPoll,
     query::Query,
     routes::{Handler, ROUTES, Route, RouteAccess},
     tenant_answer, vm_page,
+    watch::{FleetWatch, Rights},
+    web_files,
 };
 use crate::access::{AccessControl, AccessNeed, AccessRequest, TenantView};
 
@@ -84,9 +88,12 @@ fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Ro
                 headers,
                 path: path.0,
             };
-            answer(route, api, &head)
-                .await
-                .unwrap_or_else(IntoResponse::into_response)
+            let answered = match route.answer {
+                Handler::WebFile => web_files::answer(named(&head.path, "file"), &head.headers),
+                Handler::Watch => watch(route, api, head).await,
+                _ => answer(route, api, &head).await,
+            };
+            answered.unwrap_or_else(IntoResponse::into_response)
         };
         router = router.route(route.path, get(handler));
     }
@@ -95,6 +102,7 @@ fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Ro
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn(gzip::layer))
+        .layer(from_fn(browser_headers::layer))
         .with_state(state)
 }
 
@@ -175,8 +183,9 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
         if !route.has_revision() {
             return handle(route.answer, &request).await;
         }
+        let tenant_waits = request.tenant.is_some();
         let (revision, pause, answered) = match (&request.tenant, route.answer) {
-            (Some(_), Handler::Snapshot(handler)) => {
+            (Some(_), Handler::Snapshot(handler)) | (_, Handler::Live(handler)) => {
                 let (reply, revision) = tenant_answer::with_revision(request, handler)?;
                 let pause = tenant_answer::pause(begun.elapsed());
                 (revision, Some(pause), Answered::Made(reply.into_response()))
@@ -188,7 +197,7 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
             ),
         };
         if poll.is_known(revision) {
-            poll.wait(pause).await?;
+            poll.wait(pause, tenant_waits).await?;
             // Meanwhile the caller's rights may have changed.
             tenant = enter(&api, head, &need, Entry::repeated()).await?;
             leader_if_needed(route, &api, tenant.is_some())?;
@@ -198,10 +207,53 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
     }
 }
 
+/// The stream of changes for a caller that has the rights and a free place.
+async fn watch(route: &'static Route, api: ApiState, head: RequestHead) -> Result<Response, ApiError> {
+    let parsed = Query::parse(route.params, &head.uri);
+    let rights = WatchRights { route, api, head };
+    let (tenant, caller) = rights.enter(Entry::first()).await?;
+    parsed?;
+    let address = rights
+        .head
+        .peer
+        .as_ref()
+        .map(|peer| peer.address.ip().to_string());
+    let caller = match caller {
+        Some(caller) => format!("{} {}", caller.method.as_str(), caller.name),
+        None => address.unwrap_or_default(),
+    };
+    let slot = rights.api.watching.take(&caller, tenant.is_some());
+    let slot = slot.ok_or_else(ApiError::too_many_streams)?;
+    Ok(FleetWatch::new(rights.api.clone(), rights, tenant, slot).into_response())
+}
+
+/// The rights of the client of a stream.
+struct WatchRights {
+    route: &'static Route,
+    api: ApiState,
+    head: RequestHead,
+}
+
+impl WatchRights {
+    async fn enter(&self, entry: Entry<'_>) -> Result<(Option<Arc<TenantView>>, Option<Caller>), ApiError> {
+        let need = self.route.access.need(BTreeSet::new);
+        let (tenant, caller) = enter_as(&self.api, &self.head, &need, entry).await?;
+        leader_if_needed(self.route, &self.api, tenant.is_some())?;
+        Ok((tenant, caller))
+    }
+}
+
+impl Rights for WatchRights {
+    async fn review(&self) -> Result<Option<Arc<TenantView>>, ApiError> {
+        self.enter(Entry::repeated()).await.map(|(tenant, _)| tenant)
+    }
+}
+
 /// Refuses a request for the fleet, if only the leader knows all of it and another process leads.
 /// If none leads, this process answers with what it knows.
 fn leader_if_needed(route: &Route, api: &ApiState, is_tenant: bool) -> Result<(), ApiError> {
-    if !api.only_leader_reads || route.access != RouteAccess::Fleet {
+    let is_of_fleet = matches!(route.access, RouteAccess::Fleet | RouteAccess::Infra);
+    if !api.only_leader_reads || !is_of_fleet {
         return Ok(());
     }
     match api.write_access.led_by_another() {
@@ -267,16 +319,18 @@ impl Entry<'_> {
     }
 }
 
+/// The part of a path with this name; empty if it has none.
+fn named<'a>(path: &'a [(String, String)], wanted: &str) -> &'a str {
+    path.iter()
+        .find(|(name, _)| name == wanted)
+        .map_or("", |(_, value)| value)
+}
+
 /// The VM that a path names.
 fn named_vm(path: &[(String, String)]) -> Option<VmKey> {
-    let named = |wanted: &str| {
-        path.iter()
-            .find(|(name, _)| name == wanted)
-            .map(|(_, value)| value)
-    };
     Some(VmKey {
-        namespace: named("namespace")?.parse().ok()?,
-        name: named("name")?.parse().ok()?,
+        namespace: named(path, "namespace").parse().ok()?,
+        name: named(path, "name").parse().ok()?,
     })
 }
 
@@ -287,6 +341,16 @@ async fn enter(
     need: &AccessNeed,
     entry: Entry<'_>,
 ) -> Result<Option<Arc<TenantView>>, ApiError> {
+    enter_as(api, head, need, entry).await.map(|(tenant, _)| tenant)
+}
+
+/// As [`enter`], with the caller; none if it was not authenticated.
+async fn enter_as(
+    api: &ApiState,
+    head: &RequestHead,
+    need: &AccessNeed,
+    entry: Entry<'_>,
+) -> Result<(Option<Arc<TenantView>>, Option<Caller>), ApiError> {
     let request = AccessRequest {
         peer: head.peer.as_deref(),
         headers: &head.headers,
@@ -295,8 +359,8 @@ async fn enter(
         page: entry.page,
         is_repeated: entry.is_repeated,
     };
-    let scope = api.access.enter(&request, need, &*api.fleet).await?;
-    Ok(api.access.tenant_view(&api.fleet, &scope))
+    let (scope, caller) = api.access.enter_as(&request, need, &*api.fleet).await?;
+    Ok((api.access.tenant_view(&api.fleet, &scope), caller))
 }
 
 /// The namespaces that a request names; other names than valid ones have no VM.
@@ -342,21 +406,13 @@ impl ApiRequest {
 
 async fn handle(handler: Handler, request: &ApiRequest) -> Result<Response, ApiError> {
     match handler {
-        Handler::Snapshot(answer) => answer(request).map(IntoResponse::into_response),
+        Handler::Snapshot(answer) | Handler::Live(answer) => answer(request).map(IntoResponse::into_response),
+        Handler::Read(answer) => answer(request).await.map(IntoResponse::into_response),
         Handler::Agent => vm_page::page(request).await,
-        Handler::Change { .. } => Err(ApiError::internal("a change was requested by GET")),
+        Handler::Change { .. } | Handler::Watch | Handler::WebFile => {
+            Err(ApiError::internal("the route has another handler"))
+        }
     }
-}
-
-/// RFC 9110, 13.1.2: a list of tags or `*`, compared weakly.
-fn if_none_match(headers: &HeaderMap, etag: &str) -> bool {
-    let opaque = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
-    headers
-        .get_all(header::IF_NONE_MATCH)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .any(|tag| tag.trim() == "*" || opaque(tag) == opaque(etag))
 }
 
 /// The decoded parameters of the path.
@@ -403,6 +459,9 @@ async fn unknown_method(method: Method, uri: Uri) -> ApiError {
     )
 }
 
+#[cfg(test)]
+#[path = "mla_tests.rs"]
+mod mla_tests;
 #[cfg(test)]
 #[path = "standby_tests.rs"]
 mod standby_tests;

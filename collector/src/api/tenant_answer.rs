@@ -1,4 +1,5 @@
-//! Revision of an answer for a caller that may see a part of the fleet: a hash of the answer.
+//! Revision of an answer that is a hash of the answer: for a caller that may see a part of the
+//! fleet, and for state that the fleet's revision does not count.
 //!
 //! The fleet's revision counts the changes of all tenants, so it would show how many VMs others
 //! have, and how busy they are.

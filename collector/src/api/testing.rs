@@ -1,5 +1,10 @@
 //! A fleet in memory for tests of the API and of the CLI.
 
+mod mla;
+mod placement;
+mod spec_checks;
+mod vm_detail;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -12,27 +17,34 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     access::redact::InfraTerms,
     facts::{InfraNode, Labels, Selector},
-    health::{HealthCause, HealthConditionStatus, HealthConditionView, HealthVerdict, HealthView},
+    health::{HealthCause, HealthVerdict, HealthView},
     join_token::JoinTokens,
     labels::{
         plan::LabelInput,
         policy::{LabelPolicy, Mode, Rule, Source},
     },
+    placement::PlacementFleet,
     pull_result::{Failure, FailureClass, MetricsSummary},
+    story::StoryView,
     view::{
         AgentStatus, AgentView, ClusterState, ClusterView, FleetSnapshot, Gaps, GuestView, HostView,
-        IdentityCheck, IdentityVerdict, InterfaceView, SeverityCounts, VmDetail, VmState, VmView,
+        SeverityCounts, VmDetail, VmState, VmView,
     },
     way::AgentWay,
 };
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::VmKey,
-    report::{GuestReport, Section, SectionStatus},
 };
 
+#[path = "testing_story.rs"]
+mod story;
+
 use super::ApiState;
-use crate::{ca::CaService, enrolment, fleet::FleetRead, leader::WriteAccess, tokens::JoinTokenBook};
+use crate::{
+    ca::CaService, drain::DrainReader, enrolment, fleet::FleetRead, leader::WriteAccess,
+    mla::status::MlaStatus, tokens::JoinTokenBook,
+};
 
 /// The present time in tests: 2024-05-01T12:00:00Z in milliseconds.
 pub(crate) const NOW: u64 = 1_714_564_800_000;
@@ -96,6 +108,15 @@ impl FleetRead for TestFleet {
             .map(|detail| detail.findings_list)
             .unwrap_or_default()
     }
+    fn stories(&self, keys: &[VmKey]) -> Vec<StoryView> {
+        keys.iter().map(story::of).collect()
+    }
+    fn vm_labels(&self, keys: &[VmKey]) -> Vec<Labels> {
+        let details = keys.iter().map(|key| self.detail(key));
+        details
+            .map(|one| one.map(|one| one.labels).unwrap_or_default())
+            .collect()
+    }
     fn label_inputs(&self) -> Vec<LabelInput> {
         label_inputs()
     }
@@ -108,6 +129,9 @@ impl FleetRead for TestFleet {
             }
         }
         Arc::new(terms)
+    }
+    fn placement_fleet(&self) -> PlacementFleet {
+        placement::of(&self.snapshot())
     }
     fn revisions(&self) -> watch::Receiver<u64> {
         self.revisions.subscribe()
@@ -155,12 +179,23 @@ pub(crate) fn label_inputs() -> Vec<LabelInput> {
             conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
             unschedulable: false,
             taints: Vec::new(),
+            allocatable: None,
         }),
         unconfirmed: BTreeSet::new(),
         stood_on: Vec::new(),
         policies: vec![policy.clone()],
     };
     vec![input("worker-0", Some("r2")), input("worker-1", None)]
+}
+
+/// Two streams and the pages of two VMs.
+pub(crate) fn mla_status() -> Arc<MlaStatus> {
+    mla::status(NOW)
+}
+
+/// A stream and a page of each of two tenants.
+pub(crate) fn mla_of_tenants() -> Arc<MlaStatus> {
+    mla::of_tenants(NOW)
 }
 
 pub(crate) fn state(fleet: Arc<TestFleet>) -> ApiState {
@@ -176,6 +211,7 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         access: Arc::default(),
         fleet,
         labels: Arc::default(),
+        mla: mla_status(),
         write_access: WriteAccess::fixed(true),
         only_leader_reads: false,
         pages: None,
@@ -188,8 +224,11 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         registry: Arc::new(registry),
         procfs: Path::new("/proc").into(),
         instance: 7,
+        drains: Arc::new(DrainReader::new(Arc::default())),
+        histories: None,
         waiting: Arc::new(tokio::sync::Semaphore::new(2)),
         waiting_tenants: Arc::new(tokio::sync::Semaphore::new(1)),
+        watching: Arc::default(),
         shutdown: CancellationToken::new(),
     }
 }
@@ -278,6 +317,7 @@ pub(crate) fn vm(namespace: &str, name: &str, state: VmState, agent: AgentStatus
                 clock_synchronised: Some(true),
                 reserved_samples: 0,
             },
+            usage: None,
         }),
         health: health(state, agent),
         findings: usize::from(agent == AgentStatus::Silent),
@@ -354,6 +394,8 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 nodes: 4,
                 nodes_without_vm: 1,
                 partial: false,
+                node_conditions: BTreeSet::new(),
+                source: None,
             },
             ClusterView {
                 name: id("staging"),
@@ -370,6 +412,8 @@ pub(crate) fn fleet() -> FleetSnapshot {
                 nodes: 0,
                 nodes_without_vm: 0,
                 partial: false,
+                node_conditions: BTreeSet::new(),
+                source: None,
             },
         ],
         findings: vec![
@@ -389,103 +433,11 @@ fn details(snapshot: &FleetSnapshot) -> BTreeMap<VmKey, VmDetail> {
     snapshot
         .vms
         .iter()
-        .map(|(key, vm)| (key.clone(), detail(vm)))
+        .map(|(key, vm)| {
+            (
+                key.clone(),
+                vm_detail::detail(vm, story::of(key), story::condition(vm), NOW),
+            )
+        })
         .collect()
-}
-
-fn condition(vm: &VmView) -> HealthConditionView {
-    let health = vm.health.clone();
-    HealthConditionView {
-        kind: "AgentReporting".to_owned(),
-        status: match health.verdict {
-            HealthVerdict::Healthy => HealthConditionStatus::True,
-            _ => HealthConditionStatus::False,
-        },
-        reason: health.reason,
-        cause: health.cause,
-        severity: health.verdict,
-        message: health.message,
-        next: health.next,
-        since_ms: health.since_ms,
-        is_undecided: false,
-        is_measured: false,
-    }
-}
-
-fn detail(vm: &VmView) -> VmDetail {
-    let uuid = "8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34";
-    let check = |verdict, expected: &str, claimed: Option<&str>, source: Option<&str>| IdentityCheck {
-        expected: Some(expected.to_owned()),
-        claimed: claimed.map(str::to_owned),
-        source: source.map(str::to_owned),
-        verdict,
-    };
-    let section = |items| Section {
-        status: SectionStatus::Ok,
-        age_ms: 3_000,
-        items,
-        truncated: false,
-    };
-    let name = format!("{}/{}", vm.namespace, vm.name);
-    let silent = Finding::new(
-        "agent-silent",
-        Severity::Warning,
-        ("VM", &name),
-        "AgentSilent",
-        "the agent is silent",
-    )
-    .remedy("systemctl status virtfleet-agent");
-    VmDetail {
-        vm: vm.clone(),
-        labels: [("app", "worker")].into_iter().collect(),
-        infra_node_labels: Labels::new(),
-        user_node_labels: Labels::new(),
-        migration: None,
-        interfaces: vec![InterfaceView {
-            name: "default".to_owned(),
-            mac: Some("02:00:00:00:00:01".to_owned()),
-            addresses: vec!["10.0.0.7".to_owned(), "fe80::1".to_owned()],
-            dial: "dialled at 10.0.0.7".to_owned(),
-        }],
-        conditions: vec![condition(vm)],
-        identity: [
-            (
-                "uuid".to_owned(),
-                check(IdentityVerdict::Confirmed, uuid, Some(uuid), Some("/sys/class/dmi/id/product_uuid")),
-            ),
-            (
-                "hostname".to_owned(),
-                check(
-                    IdentityVerdict::Disagrees,
-                    vm.name.as_str(),
-                    Some("\u{1b}[31mevil\u{202e}\n"),
-                    Some("uname"),
-                ),
-            ),
-            ("mac".to_owned(), check(IdentityVerdict::Unknown, "02:00:00:00:00:01", None, None)),
-        ]
-        .into(),
-        findings_list: vec![silent; vm.findings],
-        enrolment: None,
-        report: vm.guest.is_some().then(|| GuestReport {
-            sections: [
-                (
-                    "system".to_owned(),
-                    section(vec![serde_json::json!({
-                        "osName": "Debian", "osId": "debian", "bootTimeUnix": 1_700_000_000, "memoryTotalBytes": 4_294_967_296_u64,
-                        "cpusOnline": 2, "uptimeSeconds": 200_000, "dmi": { "a": 1 },
-                    })]),
-                ),
-                (
-                    "disks".to_owned(),
-                    section(vec![
-                        serde_json::json!({ "name": "vda", "sizeBytes": 10_737_418_240_u64, "mounted": true }),
-                        serde_json::json!({ "name": "vdb\u{1b}[2J", "serial": "data" }),
-                    ]),
-                ),
-            ]
-            .into(),
-            ..GuestReport::default()
-        }),
-    }
 }

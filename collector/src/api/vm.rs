@@ -1,5 +1,6 @@
 //! `GET /api/v1/vms/{namespace}/{name}`.
 
+use virtfleet_collector_core::longer_history::HistoryRange;
 use virtfleet_wire::ids::{InvalidId, VmKey};
 
 use super::{error::ApiError, query::nearest, reply::Reply, router::ApiRequest};
@@ -10,6 +11,9 @@ pub(super) fn detail(request: &ApiRequest) -> Result<Reply, ApiError> {
         Some(mut detail) => {
             let enrolment = request.api.enrolment.as_ref();
             detail.enrolment = enrolment.and_then(|admin| admin.view(&key));
+            if request.api.histories.is_some() {
+                detail.history_ranges = HistoryRange::ALL.to_vec();
+            }
             Reply::json(&detail)
         }
         None => Err(missing(request, &key)),

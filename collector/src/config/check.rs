@@ -8,7 +8,9 @@ use virtfleet_wire::{
     settings::Span,
 };
 
-use super::{CollectorConfig, ServerSettings, check_access, check_enrolment, check_ingest};
+use super::{
+    CollectorConfig, ServerSettings, check_access, check_enrolment, check_ingest, check_mla, check_prometheus,
+};
 
 /// All problems, with the file and line of the value.
 pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem> {
@@ -25,6 +27,8 @@ pub(super) fn check(config: &CollectorConfig, origins: &Origins) -> Vec<Problem>
     writes(config, &mut report);
     check_enrolment::check(config, origins, &mut report);
     check_ingest::check(config, &mut report);
+    check_mla::check(config, &mut report);
+    check_prometheus::check(config, &mut report);
 
     let server = &config.server;
     let tls = &server.tls;

@@ -22,6 +22,8 @@ pub struct ClusterInventory {
     pub namespaces: Vec<String>,
     /// API servers of user clusters: allowed networks and limits.
     pub user_clusters: UserClusterSettings,
+    /// Time between two reads of each ClusterSource. Absent: 15 s.
+    pub source_interval: Option<Span>,
 }
 
 /// API servers of user clusters: allowed networks and limits.
@@ -41,13 +43,18 @@ pub struct UserClusterSettings {
     pub max_nodes: u32,
 }
 
+/// Every IPv4 and IPv6 address.
+pub(super) fn every_network() -> Vec<IpNet> {
+    vec![
+        IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0)),
+        IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 0)),
+    ]
+}
+
 impl Default for UserClusterSettings {
     fn default() -> Self {
         Self {
-            allow_cidrs: vec![
-                IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::UNSPECIFIED, 0)),
-                IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::UNSPECIFIED, 0)),
-            ],
+            allow_cidrs: every_network(),
             // Kubernetes' own limit
             // (https://kubernetes.io/docs/setup/best-practices/cluster-large/).
             max_nodes: 5000,

@@ -226,6 +226,65 @@ fn each_problem_of_enrolment_has_its_line_and_key() {
 }
 
 #[test]
+fn each_problem_of_prometheus_has_its_key() {
+    for (settings, expected) in [
+        ("{}", "prometheus.url: required"),
+        ("{url: 'http://10.0.0.1:9090'}", "prometheus.url: "),
+        ("{url: 'https://a?x=y'}", "prometheus.url: has a query"),
+        (
+            "{url: 'https://a', timeout: 2m}",
+            "prometheus.timeout: must be 1s to 1m",
+        ),
+        ("{url: 'https://a', labels: {a-b: c}}", "prometheus.labels.a-b: "),
+        (
+            "{url: 'https://a', labels: {name: c}}",
+            "prometheus.labels.name: the query sets",
+        ),
+        (
+            "{url: 'https://a', tls: {serverName: 'a b'}}",
+            "prometheus.tls.serverName: ",
+        ),
+        (
+            "{url: 'https://a', tls: {key: k}}",
+            "prometheus.tls.certificate: required",
+        ),
+        (
+            "{url: 'https://a', headers: [{name: 'a b', value: v}]}",
+            "prometheus.headers[0].name: ",
+        ),
+        (
+            "{url: 'https://a', headers: [{name: a}]}",
+            "prometheus.headers[0]: exactly one",
+        ),
+        (
+            "{url: 'https://a', headers: [{name: Authorization, value: v}], auth: {tokenFile: t}}",
+            "prometheus.headers[0].name: auth is set",
+        ),
+        (
+            "{url: 'https://a', auth: {username: u}}",
+            "prometheus.auth.passwordFile: ",
+        ),
+    ] {
+        let found = problems(&format!("prometheus: {settings}\n"));
+        assert!(
+            found.len() == 1 && found[0].contains(expected),
+            "{settings}: {found:?}"
+        );
+    }
+    for settings in [
+        "{url: 'http://127.0.0.1:9090/prometheus'}",
+        "{url: 'http://prometheus:9090', insecure: true, labels: {infra_cluster: a}}",
+        "{url: 'https://mimir', headers: [{name: X-Scope-OrgID, value: a}], auth: {username: u, passwordFile: p}}",
+    ] {
+        assert_eq!(
+            problems(&format!("prometheus: {settings}\n")),
+            Vec::<String>::new(),
+            "{settings}"
+        );
+    }
+}
+
+#[test]
 fn each_problem_of_access_has_its_key() {
     for (text, expected) in [
         (
@@ -326,5 +385,102 @@ fn the_port_for_agents_is_off_and_its_settings_are_checked() {
                 "{part}: {found:?}"
             );
         }
+    }
+}
+
+#[test]
+fn mla_is_off_and_its_settings_are_checked() {
+    assert_eq!(CollectorConfig::default().mla, None);
+    let enrolment = "enrolment: {trustDomain: d}\n";
+    let fleet = |more: &str| format!("mla: {{fleet: {{remoteWrite: {{url: 'https://a/push'{more}}}}}}}\n");
+    for good in [
+        "mla: {}\n".to_owned(),
+        fleet(""),
+        fleet(", auth: {username: u, passwordFile: /p}, headers: [{name: X-Scope-OrgID, value: a}]"),
+        fleet(", tls: {ca: /a, certificate: /c, key: /k, serverName: a.example}"),
+    ] {
+        assert_eq!(
+            problems(&format!("{enrolment}{good}")),
+            Vec::<String>::new(),
+            "{good}"
+        );
+    }
+    assert_eq!(problems("mla: {}\n").len(), 1, "it pulls no agents");
+    for (text, expected) in [
+        (
+            "mla: {queue: {folder: ''}}\n".to_owned(),
+            "c.yaml:4: mla.queue.folder: empty",
+        ),
+        (
+            "mla: {queue: {maxBytes: 5}}\n".to_owned(),
+            "c.yaml:4: mla.queue.maxBytes: 5 is less than 16777216",
+        ),
+        (
+            "mla:\n  queue:\n    maxBytes: 20000000\n".to_owned(),
+            "mla.queue.maxBytesPerStream: must be at most mla.queue.maxBytes, 20000000",
+        ),
+        (
+            "mla: {queue: {maxAge: 1s}}\n".to_owned(),
+            "c.yaml:4: mla.queue.maxAge: ",
+        ),
+        (
+            "mla: {flush: {interval: 2m}}\n".to_owned(),
+            "c.yaml:4: mla.flush.interval: ",
+        ),
+        (
+            "mla: {flush: {sync: 1ms}}\n".to_owned(),
+            "c.yaml:4: mla.flush.sync: ",
+        ),
+        (
+            "mla: {batch: {maxBytes: 1}}\n".to_owned(),
+            "c.yaml:4: mla.batch.maxBytes: ",
+        ),
+        (
+            "mla: {fleet: {}}\n".to_owned(),
+            "mla.fleet.remoteWrite.url: required",
+        ),
+        (
+            "mla:\n  fleet:\n    remoteWrite: {url: 'http://a/push'}\n".to_owned(),
+            "c.yaml:6: mla.fleet.remoteWrite.url: http:// shows",
+        ),
+        (
+            "mla: {fleet: {remoteWriet: {}}}\n".to_owned(),
+            "mla.fleet.remoteWriet: unknown key (did you mean remoteWrite?)",
+        ),
+        (
+            fleet(", tls: {certificate: /c}"),
+            "mla.fleet.remoteWrite.tls.key: required",
+        ),
+        (
+            fleet(", auth: {username: u}"),
+            "mla.fleet.remoteWrite.auth.passwordFile: required",
+        ),
+        (
+            fleet(", auth: {username: u, passwordFile: /p, tokenFile: /t}"),
+            "mla.fleet.remoteWrite.auth.tokenFile: ",
+        ),
+        (fleet(", headers: [{name: A}]"), "exactly one of value and file"),
+        (
+            fleet(", headers: [{name: Host, value: a}]"),
+            "mla.fleet.remoteWrite.headers[0].name: Host: the header belongs",
+        ),
+        (
+            fleet("").replace("fleet: {", "fleet: {externalLabels: {__replica__: a}, "),
+            "mla.fleet.externalLabels.__replica__: ",
+        ),
+        (
+            fleet("").replace("fleet: {", "fleet: {relabel: [{action: hashmod}], "),
+            "mla.fleet.relabel[0]",
+        ),
+        (
+            fleet("").replace("fleet: {", "fleet: {placementLabels: [{source: Zones}], "),
+            "(did you mean Zone?)",
+        ),
+    ] {
+        let found = problems(&format!("{enrolment}{text}"));
+        assert!(
+            found.iter().any(|problem| problem.contains(expected)),
+            "{text}: {found:?}"
+        );
     }
 }

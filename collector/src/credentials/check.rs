@@ -63,6 +63,12 @@ fn content(key: &str, file: &str) -> Result<Option<Validity>, String> {
     check_pem(&pem, matches!(key, "server.tls.key" | "scrape.tls.key"))
 }
 
+/// A result for a PEM file: a private key, or certificates, whose validity is checked.
+pub(crate) fn pem_file(key: &str, file: &str, is_key: bool, now: u64) -> CheckResult {
+    let pem = fs::read(file).map_err(|error| format!("cannot be read: {error}"));
+    file_result(key, file, pem.and_then(|pem| check_pem(&pem, is_key)), now)
+}
+
 fn file_result(key: &str, file: &str, content: Result<Option<Validity>, String>, now: u64) -> CheckResult {
     match content {
         Err(reason) => CheckResult::fail(key, format!("{file} {reason}"), format!("ls -l {file}")),

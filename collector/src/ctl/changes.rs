@@ -4,7 +4,8 @@
 use serde_json::Value;
 
 /// Fields that identify an item; an item has some of them.
-const IDENTITY_FIELDS: [&str; 8] = [
+const IDENTITY_FIELDS: [&str; 9] = [
+    "stream",
     "namespace",
     "name",
     "cluster",
@@ -15,7 +16,19 @@ const IDENTITY_FIELDS: [&str; 8] = [
     "dryRun",
 ];
 /// Fields that change with every pull or with time.
-const VOLATILE: [&str; 4] = ["lastSeenMs", "lastTryMs", "tookMs", "since"];
+const VOLATILE: [&str; 11] = [
+    "lastScrapeMs",
+    "lastSeenMs",
+    "lastSuccessMs",
+    "lastTryMs",
+    "oldestMs",
+    "acceptedSamples",
+    "scrapedSamples",
+    "sentBytes",
+    "sentSamples",
+    "since",
+    "tookMs",
+];
 
 /// Changes to print.
 #[derive(Debug, Default, PartialEq)]
@@ -41,14 +54,16 @@ pub(super) fn between(before: &Value, after: &Value) -> Option<Changes> {
         .iter()
         .filter(|item| !lasting_before.contains(&without_volatile(item)));
     let is_there = |item: &&Value| after.iter().any(|other| identity(other) == identity(item));
-    let gone = before.iter().filter(|item| !is_there(item));
+    // An event stays what happened, also when the list does not have it any more.
+    let is_event = |item: &&Value| !item["atMs"].is_null();
+    let gone = before.iter().filter(|item| !is_event(item) && !is_there(item));
     Some(Changes {
         changed: changed.cloned().collect(),
         gone: gone.map(display_name).collect(),
     })
 }
 
-fn identity(item: &Value) -> [&Value; 8] {
+fn identity(item: &Value) -> [&Value; 9] {
     IDENTITY_FIELDS.map(|name| &item[name])
 }
 

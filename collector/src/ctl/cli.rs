@@ -1,13 +1,22 @@
 //! Definition of the command line. Completions and man pages are generated from [`command`].
 
-use std::path::PathBuf;
-
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
 use ipnet::IpNet;
-use virtfleet_collector_core::{health::HealthVerdict, view::VmState};
+use virtfleet_collector_core::longer_history::HistoryRange;
 use virtfleet_wire::duration::Span;
 
-pub(super) use super::connection_args::{ConnectionArgs, Via};
+pub(super) use super::{
+    bundle::BundleArgs,
+    connection_args::{ConnectionArgs, Via},
+    disks::DisksCommand,
+    filters::{HostSelection, Output, OutputOptions, VmFilters, VmSelection},
+    install::InstallArgs,
+    labels_args::{LabelsCommand, PolicyCommand},
+    mla_args::MlaArgs,
+    render_args::{Form, InputArgs, Render},
+    story_args::{EventFilters, MigrationFilters, StatusWait},
+    user_cluster::args::ClusterCommand,
+};
 use crate::enrolment::EnrolmentAction;
 
 /// The clap command, for completions and man pages.
@@ -35,65 +44,31 @@ pub(super) enum TopLevelCommand {
     /// file (kind: Delivery); connects to the collector only for the authority of tls.enrolment
     #[command(subcommand)]
     Render(Render),
+    /// Give the collector access to a user cluster, renew its token, or remove it; needs
+    /// kubeconfigs of both clusters, and does not connect to the collector
+    #[command(subcommand)]
+    Cluster(Box<ClusterCommand>),
+    /// Disks in the specs of VMs: give those of existing VMs serials; needs a kubeconfig of the
+    /// infra cluster, and does not connect to the collector
+    #[command(subcommand)]
+    Disks(DisksCommand),
+    /// Write an archive for a person who helps: status, VMs, hosts, clusters, findings, events,
+    /// metrics, versions; without secrets
+    SupportBundle {
+        #[command(flatten)]
+        args: BundleArgs,
+    },
+    /// Check the installation on the infra cluster, or show what it consists of; writes nothing
+    Install {
+        #[command(flatten)]
+        args: InstallArgs,
+    },
     /// Explain a finding and its remedy; does not connect to the collector
     Explain {
         /// The finding's id, as shown by `virtfleetctl findings`
         #[arg(value_name = "ID")]
         id: String,
     },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum Render {
-    /// Print user-data for cloud-init
-    CloudInit {
-        /// The input file; `-` reads standard input
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Also include files outside of the input's folder; its author chooses which
-        #[arg(long)]
-        files_from_anywhere: bool,
-        /// Render without certificates: the guest's image must set server.tls, otherwise the
-        /// collector cannot read the agent
-        #[arg(long)]
-        without_tls: bool,
-        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment;
-        /// otherwise it is read from the collector (--server)
-        #[arg(long, value_name = "FILE")]
-        fleet_ca: Option<PathBuf>,
-        /// One cloud-config that starts with a boot command, or a MIME message with a boothook
-        #[arg(long, value_enum, default_value = "cloud-config")]
-        form: Form,
-        /// Existing user-data to merge; may be repeated; `-` reads standard input
-        #[arg(long, value_name = "USER-DATA")]
-        with: Vec<PathBuf>,
-    },
-    /// Print an Ignition config, spec 3.3.0
-    Ignition {
-        /// The input file; `-` reads standard input
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Also include files outside of the input's folder; its author chooses which
-        #[arg(long)]
-        files_from_anywhere: bool,
-        /// Render without certificates: the guest's image must set server.tls, otherwise the
-        /// collector cannot read the agent
-        #[arg(long)]
-        without_tls: bool,
-        /// PEM file with the fleet's authority of clients, for an input with tls.enrolment;
-        /// otherwise it is read from the collector (--server)
-        #[arg(long, value_name = "FILE")]
-        fleet_ca: Option<PathBuf>,
-        /// An existing config to merge; `-` reads standard input
-        #[arg(long, value_name = "IGN")]
-        with: Option<PathBuf>,
-    },
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Form {
-    CloudConfig,
-    Mime,
 }
 
 /// A command that queries the collector, and the connection to it.
@@ -111,6 +86,31 @@ pub(super) enum QueryCommand {
     /// Show the fleet in ten lines: VMs by verdict and cause, the worst ones, hosts and clusters
     /// that are not ready; exit code 0 if all VMs are healthy, 5 unknown, 6 degraded, 7 critical
     Status {
+        #[command(flatten)]
+        wait: StatusWait,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// Explain the verdict on a VM: cause, evidence, what happened before, and the next command
+    Why {
+        /// The VM: its name, or namespace/name if several VMs have that name
+        #[arg(value_name = "[NAMESPACE/]NAME")]
+        name: String,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// List what happened to the VMs, the newest last: verdicts, migrations, pauses, restarts,
+    /// addresses, findings
+    Events {
+        #[command(flatten)]
+        filters: EventFilters,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// List live migrations, with what the guests felt
+    Migrations {
+        #[command(flatten)]
+        filters: MigrationFilters,
         #[command(flatten)]
         show: OutputOptions,
     },
@@ -137,6 +137,18 @@ pub(super) enum QueryCommand {
         #[command(subcommand)]
         change: Option<EnrolmentChangeCommand>,
     },
+    /// Show CPU use and pressure of one VM over hours or days, from the Prometheus in the
+    /// collector's settings
+    History {
+        /// The VM: its name, or namespace/name if several VMs have that name
+        #[arg(value_name = "[NAMESPACE/]NAME")]
+        name: String,
+        /// How far back
+        #[arg(long, value_parser = HistoryRange::ALL.map(HistoryRange::as_str), default_value = "24h")]
+        range: String,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
     /// List infra nodes with the VMs on each
     Hosts {
         /// Only hosts of these zones
@@ -148,6 +160,45 @@ pub(super) enum QueryCommand {
         /// Only hosts with this status of the condition Ready
         #[arg(long, value_delimiter = ',', value_parser = ["true", "false", "unknown"])]
         ready: Vec<String>,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// Show one infra node: conditions, requests against capacity, and its VMs with verdict, use
+    /// and steal
+    Host {
+        /// The infra node
+        #[arg(value_name = "NAME")]
+        name: String,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// Show what would happen if an infra node were drained: which VMs migrate, stop or block, and
+    /// whether the others have room; an estimate, nothing is written; exit code 0 if all VMs
+    /// migrate, 6 if some stop, 7 if some block or lack room
+    Drain {
+        /// The infra node
+        #[arg(value_name = "HOST")]
+        name: String,
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// Show scheduling rules of VMs that are not obeyed, and how worker pools are spread; exit code
+    /// 6 if a required rule is violated; `-o wide` adds preferences
+    Placement {
+        #[command(flatten)]
+        show: OutputOptions,
+    },
+    /// List VMs or infra nodes by use of CPU, steal or pressure, as guests report it
+    Top {
+        /// What to list
+        #[arg(value_enum, default_value = "vms")]
+        what: TopArg,
+        /// The order
+        #[arg(long, value_name = "ORDER", value_parser = ["cpu", "steal", "memory", "io"], default_value = "cpu")]
+        by: String,
+        /// Maximum number of lines
+        #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
         #[command(flatten)]
         show: OutputOptions,
     },
@@ -164,15 +215,16 @@ pub(super) enum QueryCommand {
         /// Only findings about the inventory itself, or only those about VMs
         #[arg(long, value_parser = ["inventory", "vm"])]
         scope: Vec<String>,
-        /// Only findings about VMs of these namespaces
-        #[arg(short, long, value_delimiter = ',')]
-        namespace: Vec<String>,
-        /// Only findings about VMs that serve these user clusters
-        #[arg(long, value_delimiter = ',')]
-        cluster: Vec<String>,
+        #[command(flatten)]
+        vms: VmSelection,
+        #[command(flatten)]
+        host: HostSelection,
         #[command(flatten)]
         show: OutputOptions,
     },
+    /// Show the streams of samples, one line each: state, backlog, rate, last error; exit code 7 if
+    /// one is stopped or refused
+    Mla(Box<MlaArgs>),
     /// Labels of user-cluster Nodes: pending changes, the source of a value, the effect of another
     /// policy
     #[command(subcommand)]
@@ -187,6 +239,12 @@ pub(super) enum QueryCommand {
     /// their VM
     #[command(subcommand)]
     Token(TokenCommand),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum TopArg {
+    Vms,
+    Hosts,
 }
 
 #[derive(Debug, Subcommand)]
@@ -332,117 +390,4 @@ pub(super) struct RotateArgs {
 pub(super) enum RootArg {
     Agents,
     Clients,
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum LabelsCommand {
-    /// List labels that differ from their desired values, and the actions
-    Diff {
-        /// Only Nodes of these user clusters
-        #[arg(long, value_delimiter = ',')]
-        cluster: Vec<String>,
-        /// Only Nodes of VMs of these namespaces
-        #[arg(short, long, value_delimiter = ',')]
-        namespace: Vec<String>,
-        /// Only labels of these keys
-        #[arg(long, value_delimiter = ',', value_name = "KEY")]
-        label: Vec<String>,
-        /// Also labels that have their desired values
-        #[arg(long)]
-        all: bool,
-        #[command(flatten)]
-        show: OutputOptions,
-    },
-    /// Show the source of a Node's label, and the reason for its state
-    Why {
-        /// The user cluster's Node; with its cluster if several clusters have a Node of that name
-        #[arg(value_name = "[CLUSTER/]NODE")]
-        node: String,
-        /// The label's key
-        #[arg(value_name = "KEY")]
-        label: String,
-        #[command(flatten)]
-        show: OutputOptions,
-    },
-    /// Test a LabelPropagation without applying it
-    #[command(subcommand)]
-    Policy(PolicyCommand),
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum PolicyCommand {
-    /// List the changes that LabelPropagation objects in a file would cause in the live fleet; an
-    /// object of the same name is replaced
-    #[command(group(clap::ArgGroup::new("what").args(["file", "delete", "delete_all"]).multiple(true).required(true)))]
-    Test {
-        /// YAML with one or more LabelPropagation objects; `-` reads standard input
-        #[arg(value_name = "FILE")]
-        file: Option<PathBuf>,
-        /// Assume that this LabelPropagation is deleted; may be repeated
-        #[arg(long, value_name = "NAME")]
-        delete: Vec<String>,
-        /// Assume that all LabelPropagations are deleted
-        #[arg(long, conflicts_with = "delete")]
-        delete_all: bool,
-        /// Also changed decisions that write no label
-        #[arg(long)]
-        all: bool,
-        #[command(flatten)]
-        show: OutputOptions,
-    },
-}
-
-/// Selects VMs. Several values of one filter mean "one of these".
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Filters")]
-pub(super) struct VmFilters {
-    /// Only VMs of these namespaces
-    #[arg(short, long, value_delimiter = ',')]
-    pub(super) namespace: Vec<String>,
-    /// Only VMs that serve these user clusters
-    #[arg(long, value_delimiter = ',')]
-    pub(super) cluster: Vec<String>,
-    /// Only VMs on these infra nodes
-    #[arg(long, value_delimiter = ',', value_name = "INFRA NODE")]
-    pub(super) node: Vec<String>,
-    /// Only VMs on infra nodes of these zones
-    #[arg(long, value_delimiter = ',')]
-    pub(super) zone: Vec<String>,
-    /// Only VMs on infra nodes of these regions
-    #[arg(long, value_delimiter = ',')]
-    pub(super) region: Vec<String>,
-    /// Only VMs with these verdicts
-    #[arg(long, value_delimiter = ',', value_parser = HealthVerdict::ALL.map(HealthVerdict::label))]
-    pub(super) health: Vec<String>,
-    /// Only VMs in these states
-    #[arg(long, value_delimiter = ',', value_parser = VmState::ALL.map(VmState::as_str))]
-    pub(super) state: Vec<String>,
-    /// Only VMs whose agents have these states
-    #[arg(long, value_delimiter = ',', value_parser = ["up", "silent", "waiting", "off", "disabled"])]
-    pub(super) agent: Vec<String>,
-    /// Only VMs whose names contain this text
-    #[arg(short, value_name = "TEXT")]
-    pub(super) q: Option<String>,
-}
-
-/// Output options.
-#[derive(Debug, Clone, Args)]
-#[command(next_help_heading = "Output")]
-pub(super) struct OutputOptions {
-    /// More columns, or the response of the API
-    #[arg(short, long, value_enum)]
-    pub(super) output: Option<Output>,
-    /// Omit the header line
-    #[arg(long)]
-    pub(super) no_headers: bool,
-    /// Show changes continuously, until Ctrl-C
-    #[arg(short, long)]
-    pub(super) watch: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
-    Wide,
-    Json,
-    Yaml,
 }

@@ -1,5 +1,5 @@
-//! virtfleetctl as a library: queries the collector's API and prints the results. `explain` and
-//! usually `render` work without a collector.
+//! virtfleetctl as a library: queries the collector's API and prints the results. `explain`,
+//! `disks` and usually `render` work without a collector.
 //!
 //! ```text
 //! arguments ─ cli ─▶ target (path, query, view) ─ client ─▶ answer ─ view ─▶ text ─ console ─▶ terminal
@@ -8,6 +8,7 @@
 //! ```
 //! The client finds the collector by `locate`: at a URL (`direct`), or in a cluster (`cluster`).
 
+mod bundle;
 mod ca;
 mod changes;
 pub mod cli;
@@ -16,15 +17,27 @@ mod cluster;
 mod connection_args;
 mod console;
 mod direct;
+mod disks;
 mod enrolment;
 mod explain;
 mod fail;
+mod filters;
+mod infra_cluster;
 mod input;
+mod install;
+mod install_agents;
+mod labels_args;
 mod locate;
+mod mla_args;
+mod names;
 mod policy;
 mod render;
+mod render_args;
 mod rendered;
 mod run;
+mod sort;
+mod status_wait;
+mod story_args;
 mod summary;
 mod table;
 mod target;
@@ -32,6 +45,7 @@ mod text;
 mod token_file;
 mod tokens;
 mod transport;
+mod user_cluster;
 mod view;
 mod watch;
 
@@ -40,11 +54,19 @@ mod ca_tests;
 #[cfg(test)]
 mod enrolment_tests;
 #[cfg(test)]
+mod history_tests;
+#[cfg(test)]
 mod labels_tests;
+#[cfg(test)]
+mod mla_tests;
+#[cfg(test)]
+mod story_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod tokens_tests;
+#[cfg(test)]
+mod watch_tests;
 
 pub use run::main;
 #[cfg(test)]

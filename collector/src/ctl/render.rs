@@ -1,8 +1,7 @@
-//! `virtfleetctl render`: reads the input and its files, and prints user-data or an Ignition
-//! config.
+//! `virtfleetctl render`: reads the input and its files, and prints user-data, an Ignition config
+//! or an OperatingSystemProfile.
 
 mod fleet_ca;
-mod settings;
 
 use std::{
     fmt::Write as _,
@@ -12,41 +11,29 @@ use std::{
 use virtfleet_delivery::{
     cloud_init::{self, With},
     ignition,
+    osp::{self, Naming, Profile},
     payload::{self, Outside, Payload},
-    spec,
+    spec::{self, Platform},
 };
-use virtfleet_runtime::digest::sha256_file;
+use virtfleet_runtime::digest::{Sha256, sha256_file};
 use virtfleet_wire::layered::Problem;
 
 use super::{
-    cli::{ConnectionArgs, Form, Render},
+    cli::{ConnectionArgs, Form, InputArgs, Render},
     console::Console,
     fail::Fail,
     input::{self, bytes},
 };
+use crate::delivered_settings;
 
 /// Maximum user-data in the VM object itself (KubeVirt: `cloudInitUserMaxLen`).
 const MAX_INLINE_BYTES: usize = 2048;
 
 pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Console<'_>) -> Result<(), Fail> {
     match what {
-        Render::CloudInit {
-            file,
-            form,
-            with,
-            files_from_anywhere,
-            without_tls,
-            fleet_ca,
-        } => {
-            one_reads_standard_input(file, with)?;
-            let input = Input {
-                file,
-                files_from_anywhere: *files_from_anywhere,
-                without_tls: *without_tls,
-                fleet_ca: fleet_ca.as_deref(),
-                connection,
-            };
-            let payload = load(&input, console)?;
+        Render::CloudInit { input, form, with } => {
+            one_reads_standard_input(&input.file, with)?;
+            let (_, payload) = load(input, connection, console)?;
             let texts = with
                 .iter()
                 .map(|path| Ok((input::shown(path), text(path)?)))
@@ -56,7 +43,7 @@ pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Cons
                 Form::CloudConfig => cloud_init::Form::CloudConfig,
                 Form::Mime => cloud_init::Form::Mime,
             };
-            let made = made("cloud-init", file);
+            let made = made("cloud-init", &input.file);
             let rendered = cloud_init::render(&payload, form, &with, &made).map_err(Fail::Input)?;
             console.print(&rendered.text)?;
             for note in rendered.notes {
@@ -64,22 +51,9 @@ pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Cons
             }
             advise(rendered.text.len(), console);
         }
-        Render::Ignition {
-            file,
-            with,
-            files_from_anywhere,
-            without_tls,
-            fleet_ca,
-        } => {
-            one_reads_standard_input(file, with.as_slice())?;
-            let input = Input {
-                file,
-                files_from_anywhere: *files_from_anywhere,
-                without_tls: *without_tls,
-                fleet_ca: fleet_ca.as_deref(),
-                connection,
-            };
-            let payload = load(&input, console)?;
+        Render::Ignition { input, with } => {
+            one_reads_standard_input(&input.file, with.as_slice())?;
+            let (_, payload) = load(input, connection, console)?;
             let theirs = with.as_deref().map(json).transpose()?;
             let config = ignition::render(&payload, theirs.as_deref()).map_err(|why| {
                 let name = with.as_deref().map_or_else(String::new, input::shown);
@@ -89,8 +63,46 @@ pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Cons
             console.print(&config)?;
             advise(config.len(), console);
         }
+        Render::Osp {
+            input,
+            from,
+            name,
+            profile_version,
+            custom,
+        } => {
+            one_reads_standard_input(&input.file, std::slice::from_ref(from))?;
+            let (platform, payload) = load(input, connection, console)?;
+            let (shown, theirs) = (input::shown(from), text(from)?);
+            let profile = Profile::read(&shown, &theirs).map_err(Fail::Input)?;
+            let naming = Naming {
+                name: name.clone(),
+                version: profile_version.clone(),
+                custom: *custom,
+            };
+            let made = made("osp", &input.file);
+            let rendered = osp::render(&payload, platform, &profile, &naming, &short_digest, &made)
+                .map_err(Fail::Input)?;
+            console.print(&rendered.text)?;
+            for note in rendered.notes {
+                console.note(&format!("note: {note}"));
+            }
+            console.note(&format!(
+                "note: apply it, then set the annotation k8c.io/operating-system-profile: {} of each MachineDeployment. Existing \
+                 machines keep their profile until they are replaced",
+                rendered.name
+            ));
+        }
     }
     Ok(())
+}
+
+/// The first digits of the SHA-256 of a text.
+fn short_digest(text: &str) -> String {
+    let mut digest = Sha256::default();
+    digest.update(text.as_bytes());
+    let mut hex = digest.hex();
+    hex.truncate(8);
+    hex
 }
 
 /// Only user-data has this comment, because JSON has no comments.
@@ -117,19 +129,6 @@ fn advise(bytes: usize, console: &mut Console<'_>) {
     }
 }
 
-/// An input, and the options for it.
-struct Input<'a> {
-    file: &'a Path,
-    /// `--files-from-anywhere`: also files outside of the input's folder.
-    files_from_anywhere: bool,
-    /// `--without-tls`: settings without certificates.
-    without_tls: bool,
-    /// `--fleet-ca`: the authority of an input with `tls.enrolment`.
-    fleet_ca: Option<&'a Path>,
-    /// The collector that has the authority otherwise.
-    connection: &'a ConnectionArgs,
-}
-
 /// Standard input can be read only once.
 fn one_reads_standard_input(file: &Path, with: &[PathBuf]) -> Result<(), Fail> {
     let all = std::iter::once(file).chain(with.iter().map(PathBuf::as_path));
@@ -141,15 +140,19 @@ fn one_reads_standard_input(file: &Path, with: &[PathBuf]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The payload of an input, with settings validated as by the agent.
-fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
-    let Input {
+/// The platform and the payload of an input, with settings validated as by the agent.
+fn load(
+    input: &InputArgs,
+    connection: &ConnectionArgs,
+    console: &mut Console<'_>,
+) -> Result<(Platform, Payload), Fail> {
+    let InputArgs {
         file,
         files_from_anywhere: anywhere,
         without_tls,
-        fleet_ca: given,
-        connection,
-    } = *input;
+        fleet_ca,
+    } = input;
+    let given = fleet_ca.as_deref();
     let checked = spec::read(&input::shown(file), &text(file)?).map_err(|found| problems(&found))?;
     fleet_ca::check_use(&checked, given)?;
     let folder = input::folder(file);
@@ -157,7 +160,7 @@ fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
         let path = folder.join(name);
         let found = path.canonicalize().map_err(|error| error.to_string())?;
         let here = folder.canonicalize().map_err(|error| error.to_string())?;
-        if anywhere || found.starts_with(&here) {
+        if *anywhere || found.starts_with(&here) {
             return Ok(found);
         }
         Err(format!(
@@ -172,14 +175,15 @@ fn load(input: &Input<'_>, console: &mut Console<'_>) -> Result<Payload, Fail> {
     };
     let payload = payload::build(&checked, &mut outside).map_err(|found| problems(&found))?;
     fleet_ca::describe(&checked, &payload, console)?;
-    let with_tls = settings::check(&checked, &payload, without_tls).map_err(|found| problems(&found))?;
+    let with_tls =
+        delivered_settings::check(&checked, &payload, *without_tls).map_err(|found| problems(&found))?;
     if !with_tls {
         console.note(
             "warning: --without-tls: no certificate is set; unless the guest's image sets server.tls, the agent does not \
              serve with TLS and the collector cannot read it",
         );
     }
-    Ok(payload)
+    Ok((checked.delivery.platform, payload))
 }
 
 fn problems(found: &[Problem]) -> Fail {

@@ -1,31 +1,52 @@
 //! Runs the program: from arguments to an exit code.
 
-use std::{ffi::OsString, process::ExitCode, time::Duration};
+use std::{ffi::OsString, path::Path, process::ExitCode, time::Duration};
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, FromArgMatches as _};
+use virtfleet_collector_core::health::HealthVerdict;
 use virtfleet_runtime::exit::Code;
 
 use super::{
-    ca,
+    bundle, ca,
     cli::{
         CaCommand, Cli, LabelsCommand, PolicyCommand, Program, QueryCommand, TokenCommand, TopLevelCommand,
     },
     client::Client,
     console::Console,
-    enrolment,
+    disks, enrolment,
     explain::explain,
     fail::Fail,
-    policy, render as files,
+    install, policy, render as files,
     rendered::render,
+    status_wait,
     summary::summary,
     target::{self, Target},
-    tokens, watch,
+    tokens, user_cluster, watch,
 };
+
+/// Time beyond `--timeout` for a history, in which the collector reports that its own timeout, of
+/// the same length by default, is over.
+const EXTRA_HISTORY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The name by which a person calls the program: kubectl runs `kubectl-virtfleet` for `kubectl
+/// virtfleet`.
+pub(super) fn called_as(program: Option<&OsString>) -> String {
+    let path = program.map(Path::new);
+    let name = path.and_then(Path::file_name).and_then(|name| name.to_str());
+    match name {
+        Some("kubectl-virtfleet") => "kubectl virtfleet".to_owned(),
+        Some(name) => name.to_owned(),
+        None => "virtfleetctl".to_owned(),
+    }
+}
 
 /// The program. Exit codes: 0 ok, 1 failure, 2 usage, 4 not found. `args[0]` is used only for
 /// display, so that `kubectl-virtfleet` works as well.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let program = match Program::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let name = called_as(args.first());
+    let matches = Program::command().bin_name(name).try_get_matches_from(args);
+    let program = match matches.and_then(|matches| Program::from_arg_matches(&matches)) {
         Ok(program) => program,
         // Help and version also end here, with 0.
         Err(error) => {
@@ -44,6 +65,22 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
                 Ok(()) => 0,
                 Err(fail) => report(&fail, &mut console),
             },
+            TopLevelCommand::Cluster(what) => match user_cluster::run(&what, &connection, &mut console) {
+                Ok(()) => 0,
+                Err(fail) => report(&fail, &mut console),
+            },
+            TopLevelCommand::Disks(what) => match disks::run(&what, &connection, &mut console) {
+                Ok(code) => code.number(),
+                Err(fail) => report(&fail, &mut console),
+            },
+            TopLevelCommand::SupportBundle { args } => match bundle::run(&args, &connection, &mut console) {
+                Ok(()) => 0,
+                Err(fail) => report(&fail, &mut console),
+            },
+            TopLevelCommand::Install { args } => match install::run(&args, &connection, &mut console) {
+                Ok(code) => code.number(),
+                Err(fail) => report(&fail, &mut console),
+            },
             TopLevelCommand::Explain { id } => {
                 match explain(&id).and_then(|text| Ok(console.print(&text)?)) {
                     Ok(()) => 0,
@@ -58,10 +95,13 @@ pub(super) fn run(cli: &Cli, console: &mut Console<'_>) -> u8 {
     let done = if target::show(&cli.command).watch {
         let once = match cli.command {
             QueryCommand::Labels(LabelsCommand::Policy(_)) => Some("labels policy test"),
+            QueryCommand::Status { ref wait, .. } if wait.wait.is_some() => Some("status --wait"),
             QueryCommand::Ca(CaCommand::Rotate { .. }) => Some("ca rotate"),
             QueryCommand::Enrolment(_) => Some("enrolment"),
             QueryCommand::Vm { change: Some(_), .. } => Some("vm revoke and vm reset"),
             QueryCommand::Token(_) => Some("token"),
+            QueryCommand::Drain { .. } => Some("drain"),
+            QueryCommand::History { .. } => Some("history"),
             _ => None,
         };
         if let Some(once) = once {
@@ -92,8 +132,22 @@ fn report(fail: &Fail, console: &mut Console<'_>) -> u8 {
 /// Queries and prints once.
 fn once(cli: &Cli, console: &mut Console<'_>) -> Result<Code, Fail> {
     let client = Client::new(&cli.connection)?;
-    let target = Target::of(&cli.command, &client)?;
+    let target = Target::of(&cli.command, &client, (console.now)())?;
+    let mut is_over = false;
     let answer = match &cli.command {
+        QueryCommand::Status { wait, .. } if wait.wait.is_some() => {
+            let wanted = wait.verdict().unwrap_or(HealthVerdict::Healthy);
+            let (answer, is_reached) = status_wait::wait(&client, &target, wanted, wait.wait_timeout.0)?;
+            if !is_reached {
+                console.note(&format!(
+                    "error: the fleet did not become {} within {}",
+                    wanted.as_str(),
+                    wait.wait_timeout
+                ));
+            }
+            is_over = is_reached;
+            answer
+        }
         QueryCommand::Labels(LabelsCommand::Policy(PolicyCommand::Test {
             file,
             delete,
@@ -112,6 +166,7 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<Code, Fail> {
         QueryCommand::Ca(CaCommand::Rotate { args, .. }) => ca::rotate(*args, &client)?,
         QueryCommand::Token(TokenCommand::Create { args, .. }) => tokens::create(args, &client)?,
         QueryCommand::Token(TokenCommand::Revoke { .. }) => tokens::revoke(&target.path, &client)?,
+        QueryCommand::History { .. } => client.get(&target.path, &target.query, EXTRA_HISTORY_TIMEOUT)?,
         command => match command.enrolment_change() {
             Some(change) => enrolment::change(&target.path, change.change().0, &client)?,
             None => client.get(&target.path, &target.query, Duration::ZERO)?,
@@ -121,6 +176,9 @@ fn once(cli: &Cli, console: &mut Console<'_>) -> Result<Code, Fail> {
     console.print(&text)?;
     if let Some(line) = summary(&client, &target, &answer) {
         console.note(&line);
+    }
+    if is_over {
+        return Ok(Code::Ok);
     }
     Ok(target.exit_code(&answer))
 }

@@ -5,27 +5,40 @@ use virtfleet_collector_core::{
     view::{List, VmView},
 };
 use virtfleet_runtime::exit::Code;
-use virtfleet_wire::ids::{InvalidId, Namespace, VmName};
+use virtfleet_wire::ids::{InvalidId, Namespace, NodeName, VmName};
 
 use super::{
     cli::{
         CaCommand, EnrolmentCommand, LabelsCommand, OutputOptions, PolicyCommand, QueryCommand, TokenCommand,
-        VmFilters,
+        TopArg,
     },
     client::{ApiResponse, Client},
     fail::Fail,
+    filters::query,
+    mla_args::{MlaArgs, MlaCommand},
     view::{self, ViewOptions},
 };
 
 /// The summary of the fleet.
 const STATUS_PATH: &str = "/api/v1/status";
+/// The placement of the fleet.
+const PLACEMENT_PATH: &str = "/api/v1/placement";
+/// Streams of samples.
+const QUEUES_PATH: &str = "/api/v1/queues";
+/// Metrics pages of VMs.
+const TARGETS_PATH: &str = "/api/v1/targets";
+/// What-if of a drain, after the path of an infra node.
+const DRAIN_PATH_END: &str = "/drain";
+
+/// Formats a response as text.
+type View = fn(&ApiResponse, &ViewOptions) -> Result<String, Fail>;
 
 /// One request to the API.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) path: String,
     pub(super) query: Vec<(&'static str, String)>,
-    pub(super) view: fn(&ApiResponse, &ViewOptions) -> Result<String, Fail>,
+    pub(super) view: View,
     /// Whether it is a list, which may be partial and has a summary line.
     pub(super) list: bool,
 }
@@ -33,15 +46,18 @@ pub(super) struct Target {
 impl Target {
     /// The exit code of a command that succeeded.
     pub(super) fn exit_code(&self, answer: &ApiResponse) -> Code {
-        if self.path == STATUS_PATH {
-            view::exit_code(answer)
-        } else {
-            Code::Ok
+        match self.path.as_str() {
+            STATUS_PATH => view::exit_code(answer),
+            PLACEMENT_PATH => view::placement_exit_code(answer),
+            QUEUES_PATH => view::queues_exit_code(answer),
+            path if path.ends_with(DRAIN_PATH_END) => view::drain_exit_code(answer),
+            _ => Code::Ok,
         }
     }
 
-    /// The request of `command`. A VM without namespace is looked up first.
-    pub(super) fn of(command: &QueryCommand, client: &Client) -> Result<Self, Fail> {
+    /// The request of `command` at a time, in milliseconds since 1970. A VM without namespace is
+    /// looked up first.
+    pub(super) fn of(command: &QueryCommand, client: &Client, now_ms: u64) -> Result<Self, Fail> {
         Ok(match command {
             QueryCommand::Status { .. } => Self {
                 path: STATUS_PATH.to_owned(),
@@ -49,7 +65,19 @@ impl Target {
                 view: view::status,
                 list: false,
             },
-            QueryCommand::Vms { filters, .. } => Self::list("/api/v1/vms", vm_query(filters), view::vms),
+            QueryCommand::Vms { filters, .. } => Self::list("/api/v1/vms", filters.query(), view::vms),
+            QueryCommand::Why { name, .. } => Self {
+                path: vm_path(name, client)?,
+                query: Vec::new(),
+                view: view::why,
+                list: false,
+            },
+            QueryCommand::Events { filters, .. } => {
+                Self::list("/api/v1/events", filters.query(now_ms), view::events)
+            }
+            QueryCommand::Migrations { filters, .. } => {
+                Self::list("/api/v1/migrations", filters.query(now_ms), view::migrations)
+            }
             QueryCommand::Vm {
                 change: Some(change), ..
             }
@@ -65,28 +93,41 @@ impl Target {
                 view: view::vm,
                 list: false,
             },
+            QueryCommand::History { name, range, .. } => Self {
+                query: vec![("range", range.clone())],
+                ..Self::one(format!("{}/history", vm_path(name, client)?), view::history)
+            },
             QueryCommand::Hosts {
                 zone, region, ready, ..
             } => {
                 let query = query(&[("zone", zone), ("region", region), ("ready", ready)]);
                 Self::list("/api/v1/hosts", query, view::hosts)
             }
+            QueryCommand::Host { name, .. } => Self::one(host_path(name)?, view::host),
+            QueryCommand::Drain { name, .. } => {
+                Self::one(format!("{}{DRAIN_PATH_END}", host_path(name)?), view::drain)
+            }
+            QueryCommand::Placement { .. } => Self::one(PLACEMENT_PATH.to_owned(), view::placement),
+            QueryCommand::Top { what, by, limit, .. } => {
+                let query = vec![("by", by.clone()), ("limit", limit.to_string())];
+                match what {
+                    TopArg::Vms => Self::list("/api/v1/top/vms", query, view::top_vms),
+                    TopArg::Hosts => Self::list("/api/v1/top/hosts", query, view::top_hosts),
+                }
+            }
             QueryCommand::Clusters { .. } => Self::list("/api/v1/clusters", Vec::new(), view::clusters),
             QueryCommand::Findings {
                 severity,
                 scope,
-                namespace,
-                cluster,
+                vms,
+                host,
                 ..
             } => {
-                let query = query(&[
-                    ("severity", severity),
-                    ("scope", scope),
-                    ("namespace", namespace),
-                    ("cluster", cluster),
-                ]);
+                let mut query = query(&[("severity", severity), ("scope", scope), ("node", &host.host)]);
+                query.extend(vms.query());
                 Self::list("/api/v1/findings", query, view::findings)
             }
+            QueryCommand::Mla(args) => Self::mla(args),
             QueryCommand::Labels(command) => Self::labels(command),
             QueryCommand::Ca(_) => Self {
                 path: "/api/v1/ca".to_owned(),
@@ -124,6 +165,15 @@ impl Target {
         })
     }
 
+    fn mla(args: &MlaArgs) -> Self {
+        let (path, query, view): (_, _, View) = match &args.command {
+            None => (QUEUES_PATH, Vec::new(), view::streams),
+            Some(MlaCommand::Queues { filters, .. }) => (QUEUES_PATH, filters.query(), view::queues),
+            Some(MlaCommand::Targets { filters, .. }) => (TARGETS_PATH, filters.query(), view::targets),
+        };
+        Self::list(path, query, view)
+    }
+
     fn labels(command: &LabelsCommand) -> Self {
         match command {
             LabelsCommand::Diff {
@@ -156,11 +206,17 @@ impl Target {
         }
     }
 
-    fn list(
-        path: &str,
-        query: Vec<(&'static str, String)>,
-        view: fn(&ApiResponse, &ViewOptions) -> Result<String, Fail>,
-    ) -> Self {
+    /// The details of one object.
+    fn one(path: String, view: View) -> Self {
+        Self {
+            path,
+            query: Vec::new(),
+            view,
+            list: false,
+        }
+    }
+
+    fn list(path: &str, query: Vec<(&'static str, String)>, view: View) -> Self {
         Self {
             path: path.to_owned(),
             query,
@@ -177,10 +233,19 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
             change: Some(change), ..
         }
         | QueryCommand::Enrolment(EnrolmentCommand::Change(change)) => change.show(),
-        QueryCommand::Status { show }
+        QueryCommand::Mla(args) => args.show(),
+        QueryCommand::Status { show, .. }
+        | QueryCommand::Why { show, .. }
+        | QueryCommand::Events { show, .. }
+        | QueryCommand::Migrations { show, .. }
         | QueryCommand::Vms { show, .. }
         | QueryCommand::Vm { show, .. }
+        | QueryCommand::History { show, .. }
         | QueryCommand::Hosts { show, .. }
+        | QueryCommand::Host { show, .. }
+        | QueryCommand::Drain { show, .. }
+        | QueryCommand::Placement { show }
+        | QueryCommand::Top { show, .. }
         | QueryCommand::Clusters { show }
         | QueryCommand::Findings { show, .. }
         | QueryCommand::Labels(
@@ -198,26 +263,12 @@ pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
     }
 }
 
-fn query(filters: &[(&'static str, &Vec<String>)]) -> Vec<(&'static str, String)> {
-    filters
-        .iter()
-        .flat_map(|(name, values)| values.iter().map(|value| (*name, value.clone())))
-        .collect()
-}
-
-fn vm_query(filters: &VmFilters) -> Vec<(&'static str, String)> {
-    let mut requested = query(&[
-        ("namespace", &filters.namespace),
-        ("cluster", &filters.cluster),
-        ("node", &filters.node),
-        ("zone", &filters.zone),
-        ("region", &filters.region),
-        ("health", &filters.health),
-        ("state", &filters.state),
-        ("agent", &filters.agent),
-    ]);
-    requested.extend(filters.q.clone().map(|text| ("q", text)));
-    requested
+/// The path of an infra node.
+fn host_path(name: &str) -> Result<String, Fail> {
+    let name: NodeName = name
+        .parse()
+        .map_err(|error: InvalidId| Fail::Usage(error.to_string()))?;
+    Ok(format!("/api/v1/hosts/{name}"))
 }
 
 /// The path of the VM in `text`.

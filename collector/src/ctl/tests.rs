@@ -1,17 +1,12 @@
 //! Tests of the CLI with a real listener.
 
-use std::{
-    io::{self, Write},
-    net::SocketAddr,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use axum::Router;
 use clap::Parser as _;
-use tokio::{net::TcpListener, runtime::Runtime, sync::Notify};
+use tokio::{net::TcpListener, runtime::Runtime};
 
-use super::{cli::Cli, client::Client, console::Console, run::run, target::Target, watch};
+use super::{cli::Cli, console::Console, run::run};
 use crate::{
     api::{
         self,
@@ -23,8 +18,8 @@ use crate::{
 /// A server on its own runtime, which ends with the test.
 pub(super) struct Server {
     address: SocketAddr,
-    fleet: Arc<TestFleet>,
-    runtime: Runtime,
+    pub(super) fleet: Arc<TestFleet>,
+    pub(super) runtime: Runtime,
 }
 
 impl Server {
@@ -61,7 +56,7 @@ impl Server {
         }
     }
 
-    fn cli(&self, args: &[&str]) -> Cli {
+    pub(super) fn cli(&self, args: &[&str]) -> Cli {
         let server = format!("http://{}", self.address);
         Cli::try_parse_from(["virtfleetctl", "--server", &server].iter().chain(args)).unwrap()
     }
@@ -104,6 +99,9 @@ fn snapshots_of_tables() {
         ("vm", &["vm", "cluster-a/worker-0", "-o", "wide"]),
         ("vm_silent", &["vm", "worker-1"]),
         ("vms_sick", &["vms", "--health", "critical,degraded"]),
+        ("host", &["host", "infra-1"]),
+        ("top_hosts", &["top", "hosts"]),
+        ("top_vms", &["top", "--by", "steal", "-o", "wide"]),
         ("hosts_wide", &["hosts", "-o", "wide"]),
         ("clusters_wide", &["clusters", "-o", "wide"]),
         ("findings_wide", &["findings", "-o", "wide"]),
@@ -128,6 +126,29 @@ fn status_is_a_summary_whose_exit_code_is_the_worst_verdict() {
     let (code, json, _) = server.run(&["status", "-o", "json"]);
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!((code, &json["verdict"]), (6, &"Degraded".into()));
+}
+
+#[test]
+fn drains_and_placements_have_exit_codes() {
+    let server = Server::new();
+    for (name, args, expected) in [
+        ("drain", &["drain", "infra-1"][..], 7),
+        ("drain_wide", &["drain", "infra-2", "-o", "wide"], 0),
+        ("placement", &["placement"], 6),
+        ("drain_missing", &["drain", "infra-11"], 4),
+    ] {
+        let (code, out, err) = server.run(args);
+        assert_eq!(code, expected, "{args:?}: {out}{err}");
+        insta::assert_snapshot!(name, format!("{out}--- stderr\n{err}"));
+    }
+    let (_, json, _) = server.run(&["drain", "infra-1", "-o", "json"]);
+    let plan: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(plan["vms"][0]["outcome"], "blocks");
+    let (code, _, err) = server.run(&["drain", "infra-1", "--watch"]);
+    assert!(
+        code == 2 && err.contains("drain does not support --watch"),
+        "{code}: {err}"
+    );
 }
 
 #[test]
@@ -300,107 +321,6 @@ fn usage_errors_are_exit_code_2_and_help_is_0() {
         );
     }
     super::cli::command().debug_assert();
-}
-
-/// The text written so far, with a notification for each write.
-#[derive(Clone, Default)]
-struct Screen {
-    text: Arc<Mutex<String>>,
-    bell: Arc<Notify>,
-}
-
-impl Screen {
-    fn count(&self, part: &str) -> usize {
-        self.text.lock().unwrap().matches(part).count()
-    }
-    async fn until(&self, done: impl Fn(&Self) -> bool) {
-        while !done(self) {
-            self.bell.notified().await;
-        }
-    }
-}
-
-impl Write for Screen {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.text
-            .lock()
-            .unwrap()
-            .push_str(&String::from_utf8_lossy(bytes));
-        self.bell.notify_one();
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Runs `--watch` until the script ends, and returns the text written.
-fn watched(server: &Server, args: &[&str], terminal: bool, script: impl AsyncFnOnce(Screen)) -> String {
-    let cli = server.cli(args);
-    let client = Client::new(&cli.connection).unwrap();
-    let target = Target::of(&cli.command, &client).unwrap();
-    let screen = Screen::default();
-    let (mut out, mut err) = (screen.clone(), Vec::new());
-    let mut console = Console {
-        out: &mut out,
-        err: &mut err,
-        colour: false,
-        terminal,
-        now: || NOW,
-    };
-    let seen = screen.clone();
-    server.runtime.block_on(async {
-        let script = async {
-            let deadline = Duration::from_secs(30);
-            tokio::time::timeout(deadline, script(seen))
-                .await
-                .expect("the expected text was never shown");
-        };
-        watch::watch(&cli, &client, &target, &mut console, script)
-            .await
-            .unwrap();
-    });
-    screen.text.lock().unwrap().clone()
-}
-
-#[test]
-fn watching_in_a_pipe_appends_changes() {
-    let server = Server::new();
-    let text = watched(&server, &["vms", "-w"], false, async |screen| {
-        screen.until(|screen| screen.count("NAMESPACE") == 1).await;
-        server.fleet.change(|fleet| {
-            let moved = fleet.vms.get_mut(&testing::key("cluster-a", "worker-0")).unwrap();
-            Arc::make_mut(moved).infra_node = Some(testing::id("infra-9"));
-        });
-        screen.until(|screen| screen.count("infra-9") == 1).await;
-        server.fleet.change(|fleet| {
-            fleet.vms.remove(&testing::key("cluster-a", "worker-0"));
-        });
-        screen.until(|screen| screen.count("gone: ") == 1).await;
-    });
-    assert_eq!(text.matches("NAMESPACE").count(), 1, "{text}");
-    let last: Vec<_> = text.lines().rev().take(2).collect();
-    assert!(last[0].starts_with("gone: cluster-a/worker-0"), "{text}");
-    assert!(
-        last[1].starts_with("cluster-a") && last[1].contains("infra-9"),
-        "one row, and no more: {text}"
-    );
-    assert!(!text.contains('\u{1b}'));
-}
-
-#[test]
-fn watching_on_a_terminal_redraws() {
-    let server = Server::new();
-    let text = watched(&server, &["hosts", "-w"], true, async |screen| {
-        screen
-            .until(|screen| screen.count("warning: 1 finding about") == 1)
-            .await;
-        server.fleet.change(|fleet| fleet.findings.clear());
-        screen.until(|screen| screen.count("\x1b[J") == 2).await;
-    });
-    assert!(text.starts_with("\x1b[2J\x1b[HNAME"), "{text:?}");
-    assert_eq!(text.matches("\x1b[2J").count(), 1);
-    assert!(text.ends_with("\x1b[K\n\x1b[J"), "{text:?}");
 }
 
 #[test]

@@ -25,7 +25,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Watches until Ctrl-C, which is a normal end.
 pub(super) fn until_interrupted(cli: &Cli, console: &mut Console<'_>) -> Result<(), Fail> {
     let client = Client::new(&cli.connection)?;
-    let target = Target::of(&cli.command, &client)?;
+    let target = Target::of(&cli.command, &client, (console.now)())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -9,15 +9,23 @@
 mod access;
 mod authority;
 mod definitions;
+mod features;
 mod ingest;
+mod installation;
+mod mla;
+mod node_conditions;
 mod port;
+mod prometheus;
 mod rights;
 mod server;
+mod workload;
 
 use std::{fs, time::Duration};
 
+pub use installation::{Installation, installation};
 use jiff::Timestamp;
 pub use virtfleet_runtime::checks::{CheckResult, CheckStatus, any_failed, text};
+pub use workload::Workload;
 
 use virtfleet_runtime::process::raise_file_limit;
 
@@ -40,6 +48,8 @@ pub async fn files(config: &CollectorConfig) -> Vec<CheckResult> {
         results.push(folder(&config.inventory.folder));
     }
     results.extend(authority::folder(config, now()).await);
+    results.extend(mla::check(config, now()));
+    results.extend(prometheus::files(config, now()).await);
     results
 }
 
@@ -79,6 +89,8 @@ pub async fn check(config: &CollectorConfig, file: &str) -> Vec<CheckResult> {
     } else {
         results.push(folder(&config.inventory.folder));
     }
+    results.extend(mla::check(config, now()));
+    results.extend(prometheus::check(config, now()).await);
     results.push(open_files());
     results.push(port::check("server.address", &config.server.address));
     let probes = config.server.probe_address.as_deref();

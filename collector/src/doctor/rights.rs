@@ -1,10 +1,12 @@
-//! Checks the rights of the collector's account on the infra cluster by SelfSubjectAccessReview:
-//! each right of `packaging/collector/kubernetes/infra/rbac.yaml`, with the consequence if it is
-//! missing.
+//! Checks the rights of the collector's account on the infra cluster by SelfSubjectAccessReview (in
+//! the pod) or SubjectAccessReview (by an admin): each right of
+//! `packaging/collector/kubernetes/infra/rbac.yaml`, with the consequence if it is missing. Rights
+//! that only one feature needs are in `features`.
 
 use futures_util::{StreamExt as _, stream};
 use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec, SubjectAccessReviewStatus,
 };
 use kube::{Api, Client, api::PostParams};
 
@@ -16,16 +18,59 @@ const MAX_CONCURRENT_REVIEWS: usize = 8;
 
 /// A right, and the consequence if it is missing.
 #[derive(Debug, Clone)]
-struct Right {
-    verb: &'static str,
-    group: &'static str,
+pub(super) struct Right {
+    pub(super) verb: &'static str,
+    pub(super) group: &'static str,
     /// With its subresource, e.g. `guesthealths/status`.
-    resource: &'static str,
-    namespace: Option<String>,
-    name: Option<String>,
+    pub(super) resource: &'static str,
+    pub(super) namespace: Option<String>,
+    pub(super) name: Option<String>,
     /// What the collector cannot do without it.
-    without: &'static str,
-    status: CheckStatus,
+    pub(super) without: &'static str,
+    pub(super) status: CheckStatus,
+}
+
+impl Right {
+    /// As `kubectl auth can-i` expects it, e.g. `patch guesthealths.virtfleet.io/status`.
+    pub(super) fn text(&self) -> String {
+        match (self.group, self.resource.split_once('/')) {
+            ("", _) => format!("{} {}", self.verb, self.resource),
+            (group, Some((plain, sub))) => format!("{} {plain}.{group}/{sub}", self.verb),
+            (group, None) => format!("{} {}.{group}", self.verb, self.resource),
+        }
+    }
+
+    /// Where, as an option of `kubectl`.
+    pub(super) fn place(&self) -> String {
+        match &self.namespace {
+            Some(namespace) => format!("-n {namespace}"),
+            None => "--all-namespaces".to_owned(),
+        }
+    }
+
+    /// Whether the client's own account has it, or the ServiceAccount `account` (its namespace and
+    /// name).
+    pub(super) async fn is_granted(
+        &self,
+        client: &Client,
+        account: Option<(&str, &str)>,
+    ) -> Result<bool, kube::Error> {
+        let (resource, subresource) = match self.resource.split_once('/') {
+            Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
+            None => (self.resource, None),
+        };
+        let attributes = ResourceAttributes {
+            group: Some(self.group.to_owned()),
+            name: self.name.clone(),
+            namespace: self.namespace.clone(),
+            resource: Some(resource.to_owned()),
+            subresource,
+            verb: Some(self.verb.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let status = send(client, attributes, account).await?;
+        Ok(status.is_some_and(|status| status.allowed))
+    }
 }
 
 /// Verbs, group, resource, whether to check each of `inventory.cluster.namespaces`, severity, and
@@ -39,7 +84,7 @@ type RightRow = (
     &'static str,
 );
 
-const ROWS: [RightRow; 13] = [
+const ROWS: [RightRow; 14] = [
     (
         &["list", "watch"],
         "",
@@ -95,6 +140,14 @@ const ROWS: [RightRow; 13] = [
         false,
         CheckStatus::Fail,
         "no label is planned",
+    ),
+    (
+        &["list"],
+        "virtfleet.io",
+        "clustersources",
+        false,
+        CheckStatus::Warn,
+        "ClusterSources are not followed",
     ),
     (
         &["patch"],
@@ -169,7 +222,9 @@ const REVIEW_ROWS: [RightRow; 2] = [
 /// Secret of the join tokens.
 const TOKEN_SECRET: &str = "virtfleet-join-tokens";
 /// Packaged namespace of the kubeconfigs of user clusters.
-const KUBECONFIG_NAMESPACE: &str = "virtfleet-kubeconfigs";
+pub(super) const KUBECONFIG_NAMESPACE: &str = "virtfleet-kubeconfigs";
+/// Packaged namespace of the Secrets that `spec.mla` of UserClusters names.
+const MLA_NAMESPACE: &str = "virtfleet-mla";
 
 fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &str)>) -> Vec<Right> {
     let watched = config
@@ -213,17 +268,15 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
             status,
         });
     };
-    for verb in ["list", "watch"] {
-        let without = "user clusters whose kubeconfig is there cannot be reached";
-        one(
-            verb,
-            "",
-            "secrets",
-            KUBECONFIG_NAMESPACE,
-            None,
-            CheckStatus::Warn,
-            without,
-        );
+    let kubeconfigs = "user clusters whose kubeconfig is there cannot be reached";
+    let mla = "metrics of user clusters whose credentials are there are not sent";
+    let namespaces = [(KUBECONFIG_NAMESPACE, kubeconfigs)].into_iter();
+    let namespaces = namespaces.chain(config.mla.iter().map(|_| (MLA_NAMESPACE, mla)));
+    for (namespace, without) in namespaces {
+        for verb in ["list", "watch"] {
+            let (resource, status) = ("secrets", CheckStatus::Warn);
+            one(verb, "", resource, namespace, None, status, without);
+        }
     }
     if let Some(enrolment) = &config.enrolment {
         for (verb, resource, name, status, without) in enrolment_rights(enrolment, config.ingest.is_some()) {
@@ -312,17 +365,21 @@ fn enrolment_rights(enrolment: &EnrolmentSettings, has_tokens: bool) -> Vec<Enro
 }
 
 /// A result for each missing right, or one result if there is none. `own_namespace` has the Secret
-/// of the authority; `lease` is namespace and name of the Lease, if the election is enabled.
+/// of the authority; `lease` is namespace and name of the Lease, if the election is enabled. The
+/// rights are those of the client's own account, or of `account`, a ServiceAccount of
+/// `own_namespace`.
 pub(super) async fn check(
     config: &CollectorConfig,
     client: &Client,
     own_namespace: &str,
     lease: Option<(&str, &str)>,
+    account: Option<&str>,
 ) -> Vec<CheckResult> {
     let rights = rights(config, own_namespace, lease);
     let count = rights.len();
+    let account = account.map(|name| (own_namespace, name));
     let requested = stream::iter(rights)
-        .map(|right| review(client, right))
+        .map(|right| review(client, right, account))
         .buffered(MAX_CONCURRENT_REVIEWS);
     let missing: Vec<CheckResult> = requested.filter_map(std::future::ready).collect().await;
     if missing.is_empty() {
@@ -331,43 +388,53 @@ pub(super) async fn check(
     missing
 }
 
+/// Sends the review, about a ServiceAccount (its namespace and name) or the client's own account.
+async fn send(
+    client: &Client,
+    attributes: ResourceAttributes,
+    account: Option<(&str, &str)>,
+) -> Result<Option<SubjectAccessReviewStatus>, kube::Error> {
+    let parameters = PostParams::default();
+    let Some((namespace, name)) = account else {
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec {
+                resource_attributes: Some(attributes),
+                ..SelfSubjectAccessReviewSpec::default()
+            },
+            ..SelfSubjectAccessReview::default()
+        };
+        let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+        return Ok(api.create(&parameters, &review).await?.status);
+    };
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            user: Some(format!("system:serviceaccount:{namespace}:{name}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let api: Api<SubjectAccessReview> = Api::all(client.clone());
+    Ok(api.create(&parameters, &review).await?.status)
+}
+
 /// The result for a right that is not granted.
-async fn review(client: &Client, right: Right) -> Option<CheckResult> {
-    let (resource, subresource) = match right.resource.split_once('/') {
-        Some((resource, subresource)) => (resource, Some(subresource.to_owned())),
-        None => (right.resource, None),
-    };
-    let review = SelfSubjectAccessReview {
-        spec: SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(ResourceAttributes {
-                group: Some(right.group.to_owned()),
-                name: right.name.clone(),
-                namespace: right.namespace.clone(),
-                resource: Some(resource.to_owned()),
-                subresource,
-                verb: Some(right.verb.to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            ..SelfSubjectAccessReviewSpec::default()
-        },
-        ..SelfSubjectAccessReview::default()
-    };
-    let what = match right.group {
-        "" => format!("{} {}", right.verb, right.resource),
-        group => match right.resource.split_once('/') {
-            Some((plain, sub)) => format!("{} {plain}.{group}/{sub}", right.verb),
-            None => format!("{} {}.{group}", right.verb, right.resource),
-        },
-    };
-    let place = match &right.namespace {
-        Some(namespace) => format!("-n {namespace}"),
-        None => "--all-namespaces".to_owned(),
-    };
-    let next = format!("kubectl auth can-i {what} {place}; grant it as in packaging/collector/kubernetes");
-    let api: Api<SelfSubjectAccessReview> = Api::all(client.clone());
-    match api.create(&PostParams::default(), &review).await {
-        Ok(answer) if answer.status.as_ref().is_some_and(|status| status.allowed) => None,
-        Ok(_) => Some(CheckResult::new(
+async fn review(client: &Client, right: Right, account: Option<(&str, &str)>) -> Option<CheckResult> {
+    let (what, place) = (right.text(), right.place());
+    let of_account =
+        account.map(|(namespace, name)| format!(" --as system:serviceaccount:{namespace}:{name}"));
+    let of_account = of_account.unwrap_or_default();
+    let next = format!(
+        "kubectl auth can-i {what} {place}{of_account}; grant it as in packaging/collector/kubernetes"
+    );
+    match right.is_granted(client, account).await {
+        Ok(true) => None,
+        Ok(false) => Some(CheckResult::new(
             right.status,
             format!("right {what}"),
             format!("not granted ({place}): {}", right.without),

@@ -4,8 +4,11 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 
-use super::{CheckResult, authority, definitions, rights};
+use super::{CheckResult, CheckStatus, authority, definitions, features, mla, node_conditions, rights};
 use crate::{config::CollectorConfig, inventory::cluster, leader};
+
+/// Minor version of the oldest Kubernetes 1 that the tests run on (`make oldest-kubernetes`).
+const OLDEST_MINOR: u32 = 20;
 
 /// A client for `inventory.cluster`, or the failed check.
 pub(super) async fn client(config: &CollectorConfig) -> Result<Client, CheckResult> {
@@ -25,30 +28,41 @@ pub(super) async fn client(config: &CollectorConfig) -> Result<Client, CheckResu
     })
 }
 
+/// Whether the API server answers, with its version.
+pub(super) async fn version(client: &Client) -> CheckResult {
+    const WHAT: &str = "API server";
+    const NEXT: &str = "kubectl get --raw /version";
+    let version = match client.apiserver_version().await {
+        Ok(version) => version,
+        Err(error) => return CheckResult::fail(WHAT, format!("does not answer: {error}"), NEXT),
+    };
+    let detail = format!("answers, Kubernetes {}", version.git_version);
+    // Some vendors add a plus sign.
+    let minor = version.minor.trim_end_matches('+').parse::<u32>();
+    if version.major == "1" && minor.is_ok_and(|minor| minor < OLDEST_MINOR) {
+        let detail = format!("{detail}; 1.{OLDEST_MINOR} is the oldest that is tested");
+        return CheckResult::warn(WHAT, detail, "kubectl version");
+    }
+    CheckResult::ok(WHAT, detail)
+}
+
 /// All checks against the API server. `now` is in seconds since 1970.
 pub(super) async fn check(config: &CollectorConfig, client: &Client, now: u64) -> Vec<CheckResult> {
-    let version = match client.apiserver_version().await {
-        Ok(version) => version.git_version,
-        Err(error) => {
-            let next = "kubectl get --raw /version";
-            return vec![CheckResult::fail(
-                "API server",
-                format!("does not answer: {error}"),
-                next,
-            )];
-        }
-    };
-    let mut results = vec![CheckResult::ok(
-        "API server",
-        format!("answers, Kubernetes {version}"),
-    )];
+    let answers = version(client).await;
+    if answers.status == CheckStatus::Fail {
+        return vec![answers];
+    }
+    let mut results = vec![answers];
     let election = &config.leader_election;
     let namespace = leader::namespace(election.namespace.as_deref(), client);
     let lease = election
         .enabled
         .then_some((namespace.as_str(), election.name.as_str()));
-    results.extend(rights::check(config, client, &namespace, lease).await);
+    results.extend(rights::check(config, client, &namespace, lease, None).await);
+    results.extend(features::check(config, client, &namespace, None).await);
     results.extend(definitions::check(client).await);
+    results.extend(node_conditions::check(client).await);
+    results.extend(mla::user_clusters(client).await);
     results.extend(authority::secret(config, client, &namespace, now).await);
     match lease {
         Some((namespace, name)) => results.push(lease_result(client, namespace, name).await),
@@ -61,7 +75,7 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client, now: u64) -
 }
 
 /// The holder of the Lease.
-async fn lease_result(client: &Client, namespace: &str, name: &str) -> CheckResult {
+pub(super) async fn lease_result(client: &Client, namespace: &str, name: &str) -> CheckResult {
     const WHAT: &str = "lease";
     let next = format!("kubectl -n {namespace} get lease {name} -o yaml");
     let api: Api<Lease> = Api::namespaced(client.clone(), namespace);

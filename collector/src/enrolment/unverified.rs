@@ -24,7 +24,7 @@ impl UnverifiedAgent {
         timeout: Duration,
         tls: Arc<ClientConfig>,
     ) -> Result<Self, EnrolmentFailure> {
-        let (transport, chain) = AgentTransport::open(target, timeout, tls)
+        let (transport, chain) = AgentTransport::open(target, timeout, tls, &mut false)
             .await
             .map_err(|error| target.way.explain(error.failure))?;
         let key = parse_peer(&chain, target.address)?.key;

@@ -9,6 +9,7 @@
 //! that others deleted. A sync ends when the next one is due; the next one continues with the
 //! remaining VMs, so that each VM is reached.
 
+mod event_limit;
 mod status;
 mod store;
 #[cfg(test)]
@@ -29,9 +30,10 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::ids::VmKey;
 
+use self::event_limit::EventLimit;
 pub use self::store::{HealthStore, KubeHealth, Stored};
 use crate::{
-    events::EventRecorder,
+    events::{EventRecorder, NewEvent},
     fleet::{Fleet, FleetRead as _},
     labels::{LabelStatusStore, SendError, TokenBucket},
     leader::WriteAccess,
@@ -64,6 +66,7 @@ pub async fn run<S: HealthStore>(
         store,
         write_access,
         events,
+        event_limit: EventLimit::default(),
         stored: None,
         digests: BTreeMap::new(),
         absent: BTreeSet::new(),
@@ -103,6 +106,7 @@ struct GuestHealthWriter<S> {
     store: S,
     write_access: WriteAccess,
     events: EventRecorder,
+    event_limit: EventLimit,
     /// Stored objects as last seen, and the time of the last list; none while another process
     /// leads.
     stored: Option<(Instant, BTreeMap<VmKey, Stored>)>,
@@ -136,6 +140,7 @@ impl<S: HealthStore> GuestHealthWriter<S> {
             self.digests.clear();
         }
         self.digests.retain(|key, _| fleet.vms.contains_key(key));
+        self.event_limit.prune(now());
         let mut due = Vec::new();
         for (key, view) in &fleet.vms {
             let digest = digest(view, self.statuses.digest(key));
@@ -216,7 +221,7 @@ impl<S: HealthStore> GuestHealthWriter<S> {
             Ok(()) => {
                 let event = verdict_events::event(key, detail.vm.uid.as_ref(), &before, &status);
                 if let Some(event) = event {
-                    self.events.record(event);
+                    self.record(key, event);
                 }
             }
             // Only this VM failed, e.g. because its namespace is being deleted: continue with the
@@ -234,6 +239,18 @@ impl<S: HealthStore> GuestHealthWriter<S> {
             kept.insert(key.clone(), stored);
         }
         Ok(SyncResult::Written)
+    }
+
+    /// Records an Event, if the limit of the VM allows it.
+    fn record(&mut self, key: &VmKey, mut event: NewEvent) {
+        match self.event_limit.take(key, now()) {
+            None => self.events.count_dropped(),
+            Some(0) => self.events.record(event),
+            Some(more) => {
+                event.note = format!("{} ({more} earlier changes have no Event)", event.note);
+                self.events.record(event);
+            }
+        }
     }
 
     /// Waits until the rate limit allows this many requests.

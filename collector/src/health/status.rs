@@ -103,7 +103,7 @@ fn with_verdict(
             .message
             .clone()
             .filter(|_| is_same && is_measured)
-            .or_else(|| some(&health.message)),
+            .or_else(|| some(health.tenant_text())),
         next: some(&health.next),
         ..status
     }
@@ -170,7 +170,7 @@ fn condition(new: &HealthConditionView, before: &[Condition], now: &str) -> Cond
         known.filter(|_| new.is_measured).filter(is_same)
     };
     kept.cloned().unwrap_or_else(|| {
-        let message = bounded_message(&new.message);
+        let message = bounded_message(new.tenant_text());
         Condition::new(&new.kind, status, &new.reason, message).at(before, now)
     })
 }
@@ -212,7 +212,7 @@ mod tests {
         let one = |kind: &str, status, reason: &str| Condition::new(kind, status, reason, "m".to_owned());
         let good = one("Placed", ConditionStatus::True, "Placed");
         let silent = one("AgentReporting", ConditionStatus::False, "AgentStopped");
-        let unknown = one("LabelsTrue", ConditionStatus::Unknown, "NoNode");
+        let unknown = one("LabelsInSync", ConditionStatus::Unknown, "NoNode");
         let other = one("NodeReady", ConditionStatus::False, "NodeNotReady");
         let summarize = |all: &[&Condition]| {
             let all: Vec<_> = all.iter().map(|one| (*one).clone()).collect();
@@ -237,6 +237,33 @@ mod tests {
             "NotPulled does not make a VM unready"
         );
         assert!(message.contains("its agent is not pulled"), "{message}");
+    }
+
+    /// Tenants read GuestHealth, and Events are made of it.
+    #[test]
+    fn names_of_neighbours_are_left_out() {
+        let view = HealthConditionView {
+            kind: "ComputeReady".to_owned(),
+            status: HealthConditionStatus::False,
+            reason: "CpuStolen".to_owned(),
+            cause: None,
+            severity: HealthVerdict::Degraded,
+            message: "12 % is stolen; most is used by other/batch".to_owned(),
+            tenant_message: Some("12 % is stolen".into()),
+            next: String::new(),
+            since_ms: 0,
+            is_undecided: false,
+            is_measured: true,
+        };
+        assert_eq!(condition(&view, &[], "now").message, "12 % is stolen");
+        let health = HealthView {
+            message: view.message,
+            tenant_message: view.tenant_message,
+            ..HealthView::default()
+        };
+        let (status, before) = (GuestHealthStatus::default(), GuestHealthStatus::default());
+        let status = with_verdict(status, &health, &before, true);
+        assert_eq!(status.message.as_deref(), Some("12 % is stolen"));
     }
 
     #[test]

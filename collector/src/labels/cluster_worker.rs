@@ -52,10 +52,12 @@ impl<W: NodeWriter> ClusterWorker<W> {
     pub(super) async fn run(mut self, stop: CancellationToken) {
         loop {
             let wake = self.start_due();
+            // A fixed order, so that a simulation with the same seed does the same.
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
-                () = self.queue.changed() => {}
                 Some(ended) = self.running.join_next_with_id() => self.ended(ended),
+                () = self.queue.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => {}
             }
         }

@@ -69,7 +69,12 @@ impl<W: NodeWriter> LabelReconciler<W> {
         let mut failed = None;
         let mut requested = false;
         let mut term_too_short = false;
-        if plan.needs_evidence && self.writer.can_reach(&limits.cluster) && self.leads_or_skips() {
+        let is_paused = state.label_wait(now()).is_some();
+        if plan.needs_evidence
+            && !is_paused
+            && self.writer.can_reach(&limits.cluster)
+            && self.leads_or_skips()
+        {
             let _ = limits.wait(EVIDENCE_TOKENS).await;
             let request = self.writer.evidence(&limits.cluster, &input.node);
             let answer = self.write_access.within(LEADERSHIP_MARGIN, request).await;
@@ -114,7 +119,11 @@ impl<W: NodeWriter> LabelReconciler<W> {
             .flatten()
             .min()
             .filter(|_| self.write_access.leads());
-        let error = failed.as_ref().map(ToString::to_string);
+        let refused = || self.statuses.get(key).and_then(|status| status.error.clone());
+        let error = match &failed {
+            None if is_paused => refused(),
+            failed => failed.as_ref().map(ToString::to_string),
+        };
         self.store_status(key, &input, plan, error, contested);
         Some(Draft {
             input,

@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 use kube::{
     Api, Client,
     api::{ApiResource, ListParams},
-    core::{NotUsed, Object, Request},
+    core::{NotUsed, Object},
 };
 use serde::Deserialize;
 use tokio::{sync::Mutex, time::Instant};
@@ -27,18 +27,10 @@ use virtfleet_collector_core::{
 use virtfleet_wire::ids::{ClusterName, NodeName};
 
 use super::writer::SendError;
-use crate::page::ListPage;
+use crate::paged_list::list;
 
 /// Time for which a list of volumes is cached.
 const VOLUME_CACHE_TTL: Duration = Duration::from_secs(5);
-/// Objects per page of a list: a pod may have some tens of KiB, and an answer 4 MiB.
-const PAGE_SIZE: u32 = 100;
-/// Maximum objects of a list. A cluster of 5,000 Nodes has some thousands of volumes, of 2 KiB
-/// each.
-const MAX_LIST_OBJECTS: usize = 20_000;
-/// Maximum bytes of a list.
-const MAX_LIST_BYTES: usize = 32 << 20;
-
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct PodSpec {
@@ -169,7 +161,7 @@ pub(super) async fn read(
 async fn pods(client: Client, node: &NodeName) -> Result<Vec<PodFields>, SendError> {
     let api: Api<PodFields> = Api::all_with(client, &ApiResource::erase::<Pod>(&()));
     let fields = format!("spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed");
-    list(&api, ListParams::default().fields(&fields)).await
+    Ok(list(&api, ListParams::default().fields(&fields)).await?)
 }
 
 async fn csi(client: Client, node: &NodeName) -> Result<Vec<(String, Vec<String>)>, SendError> {
@@ -212,33 +204,6 @@ async fn volumes(
     let volumes = Arc::new(bound.collect::<Volumes>());
     *kept = Some((at, Arc::clone(&volumes)));
     Ok(volumes)
-}
-
-async fn list<P, U>(api: &Api<Object<P, U>>, params: ListParams) -> Result<Vec<Object<P, U>>, SendError>
-where
-    P: Clone + std::fmt::Debug + for<'de> Deserialize<'de>,
-    U: Clone + Default + std::fmt::Debug + for<'de> Deserialize<'de>,
-{
-    let mut params = params.limit(PAGE_SIZE);
-    let (mut all, mut pages, mut bytes) = (Vec::new(), 0, 0);
-    loop {
-        let request = Request::new(api.resource_url()).list(&params);
-        let request = request.map_err(|error| SendError::Unreachable(error.to_string()))?;
-        let text = api.clone().into_client().request_text(request).await?;
-        let page: ListPage<Object<P, U>> = ListPage::read(&text, PAGE_SIZE as usize)
-            .map_err(|error| SendError::Unreachable(error.to_string()))?;
-        (pages, bytes) = (pages + 1, bytes + text.len());
-        all.extend(page.items);
-        if all.len().max(pages) > MAX_LIST_OBJECTS || bytes > MAX_LIST_BYTES {
-            return Err(SendError::Unreachable(format!(
-                "a list has more than {MAX_LIST_OBJECTS} objects or {MAX_LIST_BYTES} bytes"
-            )));
-        }
-        match page.more {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(all),
-        }
-    }
 }
 
 fn name_of(pod: &PodFields) -> (String, String) {

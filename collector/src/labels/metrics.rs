@@ -31,6 +31,7 @@ struct ClusterMetricLabel {
 pub struct LabelMetrics {
     patches: Family<ResultLabel, Counter>,
     evidence: Family<ResultLabel, Counter>,
+    conditions: Family<ResultLabel, Counter>,
     queue: Family<ClusterMetricLabel, Gauge>,
 }
 
@@ -41,11 +42,13 @@ impl LabelMetrics {
         let metrics = Self {
             patches: Family::default(),
             evidence: Family::default(),
+            conditions: Family::default(),
             queue: Family::default(),
         };
         for result in SendError::ALL.into_iter().chain(["cut"]) {
             drop(metrics.patches.get_or_create(&ResultLabel { result }));
             drop(metrics.evidence.get_or_create(&ResultLabel { result }));
+            drop(metrics.conditions.get_or_create(&ResultLabel { result }));
         }
         registry.register(
             "label_patches",
@@ -58,6 +61,11 @@ impl LabelMetrics {
             metrics.evidence.clone(),
         );
         registry.register(
+            "node_condition_patches",
+            "Patches of conditions of Nodes, by result",
+            metrics.conditions.clone(),
+        );
+        registry.register(
             "label_queue",
             "VMs in the work queue of the label writer, by user cluster",
             metrics.queue.clone(),
@@ -67,6 +75,10 @@ impl LabelMetrics {
 
     pub(super) fn patched(&self, result: &'static str) {
         self.patches.get_or_create(&ResultLabel { result }).inc();
+    }
+
+    pub(super) fn conditions_patched(&self, result: &'static str) {
+        self.conditions.get_or_create(&ResultLabel { result }).inc();
     }
 
     pub(super) fn evidence_read(&self, result: &'static str) {

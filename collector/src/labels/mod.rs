@@ -1,15 +1,20 @@
-//! Label writer: applies the label planner's decisions to the Nodes of user clusters.
+//! Node writer: applies the label planner's decisions to the Nodes of user clusters, and writes the
+//! conditions that a `UserCluster` requests.
 //!
 //! ```text
 //! changed VMs ─▶ run ─┬▶ worker of cluster a: queue ─▶ reconcile: plan, evidence, patch ─▶ API server of a
 //!    new leader ──────┘  worker of cluster b: …               └─▶ LabelStatusStore, Events, metrics
 //! ```
-//! Only the leader sends patches, of metadata only, and only for the Node UID and version of the
-//! plan. Each user cluster has its own worker, so that a slow or dead cluster delays no other.
+//! Only the leader sends patches, of metadata or of its own conditions, and only for the Node UID
+//! and version of the plan. Each user cluster has its own worker, so that a slow or dead cluster
+//! delays no other.
 
 mod clock;
 mod cluster_limits;
 mod cluster_worker;
+mod condition_limits;
+mod condition_problems;
+mod condition_reconciler;
 mod confirmation;
 mod draft;
 mod evidence_reader;
@@ -27,14 +32,15 @@ mod work_queue;
 mod writer;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
-use tokio::{sync::mpsc, task::JoinSet};
+use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
@@ -45,13 +51,20 @@ pub use self::{
     metrics::{LabelMetrics, drift_series},
     reconciler::{LabelReconciler, PlanFn, ReconcilerSettings},
     status_store::{Drift, LabelStatus, LabelStatusStore, PolicyTally},
-    writer::{Clients, FIELD_MANAGER, KubeNodes, NodeMetadata, NodeWriter, SendError, TargetedPatch},
+    writer::{
+        Clients, FIELD_MANAGER, KubeNodes, NodeMetadata, NodeWriter, SendError, TargetedConditions,
+        TargetedPatch,
+    },
 };
 use crate::{
     events::EventRecorder,
     fleet::{Fleet, FleetRead as _},
     leader::WriteAccess,
 };
+
+/// Interval at which changed conditions of VMs are queued. Conditions are held for 30 seconds and
+/// longer, so this delays them little.
+const CONDITION_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<W: NodeWriter> LabelReconciler<W> {
     /// A reconciler for [`run`].
@@ -76,6 +89,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
             settings,
             plan,
             log_once: metrics::LogOnce::default(),
+            condition_problems: condition_problems::ConditionProblems::default(),
             skipped_as_standby: AtomicBool::new(false),
         })
     }
@@ -96,6 +110,8 @@ pub async fn run<W: NodeWriter>(
     };
     let mut revisions = reconciler.fleet.revisions();
     let mut leadership = reconciler.write_access.changes();
+    let mut condition_ticks = tokio::time::interval(CONDITION_INTERVAL);
+    condition_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut synced = false;
     let mut led = false;
     loop {
@@ -106,20 +122,32 @@ pub async fn run<W: NodeWriter>(
             // Every VM once: those known before, and those that the previous leader did not finish.
             workers.push(&reconciler.fleet.labelled());
         }
+        if led && !leads {
+            reconciler.clear_condition_problems();
+        }
         (synced, led) = (now_synced, leads);
+        // A fixed order, so that a simulation with the same seed does the same. Changes are last:
+        // they may be ready all the time.
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
-            batch = changes.recv() => match batch {
-                Some(keys) => workers.push(&keys),
-                None => return,
-            },
-            Ok(()) = leadership.changed() => {}
-            Ok(()) = revisions.changed(), if !synced => {}
             Some(ended) = workers.running.join_next() => {
                 if let Err(error) = ended && error.is_panic() {
                     std::panic::resume_unwind(error.into_panic());
                 }
             }
+            Ok(()) = leadership.changed() => {}
+            Ok(()) = revisions.changed(), if !synced => {}
+            _ = condition_ticks.tick() => {
+                let vms = reconciler.fleet.take_changed_conditions();
+                if leads && !vms.is_empty() {
+                    workers.push(&vms);
+                }
+            }
+            batch = changes.recv() => match batch {
+                Some(keys) => workers.push(&keys),
+                None => return,
+            },
         }
     }
 }
@@ -142,7 +170,7 @@ impl<W: NodeWriter> ClusterWorkers<W> {
     /// Queues each VM at the worker of its cluster, and a VM that left a cluster also at its old
     /// worker.
     fn push(&mut self, keys: &[VmKey]) {
-        let mut batches: HashMap<ClusterName, Vec<VmKey>> = HashMap::new();
+        let mut batches: BTreeMap<ClusterName, Vec<VmKey>> = BTreeMap::new();
         for key in keys {
             let new = self.reconciler.fleet.label_cluster(key);
             let old = match &new {

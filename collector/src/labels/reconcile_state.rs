@@ -7,8 +7,8 @@ use virtfleet_collector_core::labels::plan::LabelInput;
 use virtfleet_wire::ids::NodeName;
 
 use super::{
-    confirmation::UnconfirmedChanges, ownership_conflicts::OwnershipConflicts, rate_limit::backoff,
-    writer::NodeMetadata,
+    condition_limits::ConditionWrites, confirmation::UnconfirmedChanges,
+    ownership_conflicts::OwnershipConflicts, rate_limit::backoff, writer::NodeMetadata,
 };
 
 /// Maximum time for which the Node that the last request returned is preferred to the watched one.
@@ -22,6 +22,10 @@ pub(super) struct ReconcileState {
     pub(super) conflicts: OwnershipConflicts,
     pub(super) unconfirmed: UnconfirmedChanges,
     pub(super) retries: Option<ExponentialBackoff>,
+    /// No patch of the labels before this time: the last one was refused. Unlike
+    /// [`Requeue::After`](super::work_queue::Requeue::After), it does not delay the conditions.
+    pub(super) labels_not_before: Option<Instant>,
+    pub(super) condition_writes: ConditionWrites,
 }
 
 impl ReconcileState {
@@ -47,6 +51,12 @@ impl ReconcileState {
         input.owned.clone_from(&latest.owned);
         input.resource_version.clone_from(&latest.resource_version);
         input
+    }
+
+    /// Time until the next patch of the labels is allowed.
+    pub(super) fn label_wait(&self, now: Instant) -> Option<Duration> {
+        let wait = self.labels_not_before?.checked_duration_since(now)?;
+        Some(wait).filter(|wait| !wait.is_zero())
     }
 
     /// The next pause after a failure: it grows from `min` to `max` with consecutive failures.

@@ -16,7 +16,8 @@ use virtfleet_collector_core::labels::{
 use virtfleet_wire::ids::VmKey;
 
 use super::{
-    cluster_limits::ClusterLimits,
+    cluster_limits::{ClusterLimits, NodeLock},
+    condition_problems::ConditionProblems,
     confirmation::ConfirmationDelays,
     metrics::{LabelMetrics, LogOnce},
     reconcile_state::ReconcileState,
@@ -72,6 +73,7 @@ pub struct LabelReconciler<W> {
     /// Plans the labels of one Node.
     pub plan: PlanFn,
     pub(super) log_once: LogOnce,
+    pub(super) condition_problems: ConditionProblems,
     /// A request was skipped because this process did not lead. A term may end and start again
     /// between two checks of the leadership, so the next leader checks this too and reconciles
     /// everything.
@@ -88,7 +90,8 @@ pub(super) struct ReconcileResult {
 }
 
 impl<W: NodeWriter> LabelReconciler<W> {
-    /// Plans the labels of one VM and sends the patch, if there is one and this process may write.
+    /// Plans the labels of one VM, then the conditions of its Node, and sends the patches, if there
+    /// are any and this process may write.
     pub(super) async fn reconcile(
         &self,
         limits: &ClusterLimits,
@@ -97,9 +100,17 @@ impl<W: NodeWriter> LabelReconciler<W> {
     ) -> ReconcileResult {
         let mut answered = None;
         let requeue = self.steps(limits, key, &mut state, &mut answered).await;
-        if !matches!(requeue, Requeue::After(_)) {
+        if !matches!(requeue, Requeue::After(_)) && state.label_wait(now()).is_none() {
             state.retries = None;
         }
+        let is_down = answered == Some(false);
+        let conditions = if is_down {
+            Requeue::OnChange
+        } else {
+            self.reconcile_conditions(limits, key, &mut state, &mut answered)
+                .await
+        };
+        let requeue = requeue.or_recheck(conditions);
         ReconcileResult {
             requeue,
             state,
@@ -135,6 +146,9 @@ impl<W: NodeWriter> LabelReconciler<W> {
             let Some(patch) = draft.patch.take().filter(|_| may_write && self.leads_or_skips()) else {
                 return requeue(state);
             };
+            if let Some(wait) = state.label_wait(now()) {
+                return Requeue::Recheck(wait);
+            }
             if written {
                 // A patch was just sent: later changes are merged into the next one.
                 return Requeue::After(COALESCE_WINDOW);
@@ -170,22 +184,18 @@ impl<W: NodeWriter> LabelReconciler<W> {
                 resource_version,
                 patch,
             };
-            let sent = self
-                .write_access
-                .within(LEADERSHIP_MARGIN, self.writer.patch(&limits.cluster, &targeted))
-                .await;
-            drop(lock);
+            let request = self.writer.patch(&limits.cluster, &targeted);
+            let (sent, outcome) = self.send(lock, request).await;
+            self.metrics.patched(outcome);
             let Some(sent) = sent else {
-                self.metrics.patched("cut");
                 return Requeue::Recheck(LEADERSHIP_MARGIN);
             };
-            self.metrics
-                .patched(sent.as_ref().map_or_else(SendError::as_str, |_| "ok"));
             *answered = Some(!sent.as_ref().is_err_and(SendError::is_cluster_failure));
             match sent {
                 Ok(latest) => {
                     state.conflicts.written(&targeted.patch, now());
                     state.retries = None;
+                    state.labels_not_before = None;
                     self.record_moves(key, &draft);
                     state.latest = Some((targeted.node, latest, now()));
                     self.statuses.set_written(key);
@@ -204,6 +214,23 @@ impl<W: NodeWriter> LabelReconciler<W> {
         }
     }
 
+    /// Sends a patch of the locked Node, if the term as leader lasts long enough: the answer, if
+    /// any, and its class as the value of a metric's label.
+    pub(super) async fn send<T>(
+        &self,
+        lock: NodeLock<'_>,
+        request: impl Future<Output = Result<T, SendError>>,
+    ) -> (Option<Result<T, SendError>>, &'static str) {
+        let sent = self.write_access.within(LEADERSHIP_MARGIN, request).await;
+        drop(lock);
+        let outcome = match &sent {
+            None => "cut",
+            Some(Ok(_)) => "ok",
+            Some(Err(error)) => error.as_str(),
+        };
+        (sent, outcome)
+    }
+
     /// Reads the Node after a conflict. Returns when to run again if it cannot be read.
     async fn read_after_conflict(
         &self,
@@ -212,6 +239,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         targeted: &TargetedPatch,
         state: &mut ReconcileState,
     ) -> Option<Requeue> {
+        let _ = limits.wait(1).await;
         let get = self.writer.get(&limits.cluster, &targeted.node);
         match self.write_access.within(LEADERSHIP_MARGIN, get).await {
             Some(Ok(latest)) if Some(&targeted.uid) == latest.uid.as_ref() => {
@@ -262,6 +290,12 @@ impl<W: NodeWriter> LabelReconciler<W> {
             SendError::Denied(_) => (Duration::from_millis(500), seconds(60)),
             _ => (Duration::from_millis(500), seconds(30)),
         };
-        Requeue::After(state.next_pause(min, max))
+        let pause = state.next_pause(min, max);
+        if matches!(error, SendError::Refused(_)) {
+            // It concerns the labels of this Node only.
+            state.labels_not_before = Some(now() + pause);
+            return Requeue::Recheck(pause);
+        }
+        Requeue::After(pause)
     }
 }

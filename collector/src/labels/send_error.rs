@@ -1,6 +1,6 @@
 //! Why a request was not answered.
 
-use crate::{bounded::bounded, page::not_kubernetes};
+use crate::{bounded::bounded, page::not_kubernetes, paged_list::ListError};
 
 /// Why a request failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -71,6 +71,16 @@ impl From<kube::Error> for SendError {
             // Its text would repeat the server's answer.
             kube::Error::SerdeError(error) => Self::Unreachable(not_kubernetes(&error)),
             other => Self::Unreachable(bounded(&other.to_string(), MAX_MESSAGE)),
+        }
+    }
+}
+
+impl From<ListError> for SendError {
+    fn from(error: ListError) -> Self {
+        match error {
+            ListError::Request(kube::Error::BuildRequest(error)) => Self::Unreachable(error.to_string()),
+            ListError::Request(error) => error.into(),
+            ListError::Page(_) | ListError::TooLong => Self::Unreachable(error.to_string()),
         }
     }
 }

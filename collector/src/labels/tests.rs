@@ -1,7 +1,10 @@
 //! The label writer with fake clusters: Nodes with versions, faults on demand, tokio's clock
 //! paused.
 
+mod conditions;
+mod fake_conditions;
 mod harness;
+mod simulation;
 
 use std::{sync::atomic::Ordering, time::Duration};
 
@@ -253,6 +256,34 @@ async fn rate_limit_and_parallelism_hold() {
     ms(10_000).await;
     assert_eq!(harness.racks().len(), 60);
     assert!(harness.fake.max_concurrent.load(Ordering::Relaxed) <= 4);
+}
+
+/// The watch has missed a change of every Node, so each patch is a conflict and the Node is read.
+#[tokio::test(start_paused = true)]
+async fn reads_after_conflicts_count_in_the_rate_limit() {
+    let limited = ReconcilerSettings {
+        per_second: 5,
+        ..settings()
+    };
+    let harness = Harness::new(WriteAccess::fixed(true), limited);
+    harness.event(InventoryEvent::Init).await;
+    harness.host("h1", "r1").await;
+    harness.cluster("c").await;
+    for vm in 0..40 {
+        let name = format!("v{vm}");
+        harness.vm("c", &name, "h1").await;
+        harness.node("c", &name).await;
+        harness.write_as_other("c", &name, "x", false).await;
+    }
+    harness.event(InventoryEvent::Synced).await;
+    ms(10_000).await;
+    let sent = harness.requests() + harness.fake.clusters().reads;
+    assert!(
+        (45..=56).contains(&sent),
+        "{sent} in ten seconds, five of them in the burst"
+    );
+    ms(30_000).await;
+    assert_eq!(harness.racks().len(), 40);
 }
 
 #[tokio::test(start_paused = true)]

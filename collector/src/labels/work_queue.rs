@@ -54,6 +54,18 @@ pub(super) enum Requeue {
     Forget,
 }
 
+impl Requeue {
+    /// Also runs when `other`, a [`Requeue::Recheck`], is due.
+    pub(super) fn or_recheck(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::OnChange, other) => other,
+            (Self::Recheck(one), Self::Recheck(other)) => Self::Recheck(one.min(other)),
+            (Self::OnChangeAfter(pause), Self::Recheck(other)) => Self::Recheck(other.max(pause)),
+            (one, _) => one,
+        }
+    }
+}
+
 impl DelayQueue {
     /// Number of VMs that are due, delayed or running.
     pub(super) fn len(&self) -> usize {

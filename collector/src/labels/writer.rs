@@ -3,7 +3,11 @@
 pub use super::send_error::SendError;
 use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::{api::core::v1::Node, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::core::v1::{Node, NodeCondition},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
 use kube::{
     Api, Client,
     api::{Patch, PatchParams},
@@ -12,6 +16,8 @@ use serde_json::Value;
 use virtfleet_collector_core::{
     facts::Labels,
     labels::{evidence::Evidence, owned, plan::NodePatch},
+    node_conditions::{NODE_CONDITION_PREFIX, NodeConditionPatch},
+    reported::{ReportedCondition, ReportedConditions, ReportedStatus},
 };
 use virtfleet_wire::ids::{ClusterName, NodeName, Uid};
 
@@ -57,6 +63,19 @@ impl TargetedPatch {
     }
 }
 
+/// A patch of the conditions of one Node, valid only for that UID and version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetedConditions {
+    /// The Node's name.
+    pub node: NodeName,
+    /// Its UID: a Node created again is not patched.
+    pub uid: Uid,
+    /// Its version: a Node that has changed since the plan is not patched.
+    pub resource_version: String,
+    /// The changes.
+    pub patch: NodeConditionPatch,
+}
+
 /// Reads and writes Nodes of user clusters.
 pub trait NodeWriter: Send + Sync + 'static {
     /// Whether there is a client for this cluster.
@@ -67,6 +86,12 @@ pub trait NodeWriter: Send + Sync + 'static {
         cluster: &ClusterName,
         targeted: &TargetedPatch,
     ) -> impl Future<Output = Result<NodeMetadata, SendError>> + Send;
+    /// Sends a patch of conditions; returns the Node's metadata and conditions afterwards.
+    fn patch_conditions(
+        &self,
+        cluster: &ClusterName,
+        targeted: &TargetedConditions,
+    ) -> impl Future<Output = Result<(NodeMetadata, ReportedConditions), SendError>> + Send;
     /// Reads a Node.
     fn get(
         &self,
@@ -134,6 +159,33 @@ impl<C: Clients> NodeWriter for KubeNodes<C> {
         in_time(async { Ok(node_metadata(sent.await?.metadata)) }).await
     }
 
+    async fn patch_conditions(
+        &self,
+        cluster: &ClusterName,
+        targeted: &TargetedConditions,
+    ) -> Result<(NodeMetadata, ReportedConditions), SendError> {
+        let api: Api<Node> = Api::all(self.client(cluster)?);
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let now = format!("{:.0}", Timestamp::now());
+        let body = targeted
+            .patch
+            .to_strategic_patch(&targeted.resource_version, targeted.uid.as_str(), &now);
+        let body = Patch::Strategic(body);
+        let sent = api.patch_status(targeted.node.as_str(), &params, &body);
+        in_time(async {
+            let node = sent.await?;
+            let conditions = node.status.and_then(|status| status.conditions);
+            Ok((
+                node_metadata(node.metadata),
+                reported(conditions.unwrap_or_default()),
+            ))
+        })
+        .await
+    }
+
     async fn get(&self, cluster: &ClusterName, node: &NodeName) -> Result<NodeMetadata, SendError> {
         let api: Api<Node> = Api::all(self.client(cluster)?);
         in_time(async { Ok(node_metadata(api.get_metadata(node.as_str()).await?.metadata)) }).await
@@ -160,6 +212,16 @@ fn node_metadata(metadata: ObjectMeta) -> NodeMetadata {
         labels: metadata.labels.into_iter().flatten().collect(),
         owned: annotations.remove(owned::ANNOTATION),
     }
+}
+
+/// The collector's own conditions of a Node.
+fn reported(conditions: Vec<NodeCondition>) -> ReportedConditions {
+    let ours = conditions.into_iter();
+    let ours = ours.filter(|one| one.type_.starts_with(NODE_CONDITION_PREFIX));
+    ReportedConditions::new(ours.map(|one| {
+        let (reason, message) = (one.reason.as_deref(), one.message.as_deref());
+        ReportedCondition::new(&one.type_, ReportedStatus::of(&one.status), reason, message)
+    }))
 }
 
 #[cfg(test)]

@@ -5,11 +5,16 @@ use kube::CustomResourceExt as _;
 use serde_json::{Value, json};
 use virtfleet_wire::layered::to_yaml;
 
-use super::{GuestHealth, LabelPropagation, UserCluster};
+use super::{ClusterSource, GuestHealth, LabelPropagation, UserCluster};
 
 /// All definitions.
 pub fn crds() -> Vec<CustomResourceDefinition> {
-    vec![UserCluster::crd(), LabelPropagation::crd(), GuestHealth::crd()]
+    vec![
+        UserCluster::crd(),
+        LabelPropagation::crd(),
+        GuestHealth::crd(),
+        ClusterSource::crd(),
+    ]
 }
 
 fn values() -> Vec<Value> {
@@ -74,6 +79,6 @@ mod tests {
             assert!(crd["spec"]["names"]["shortNames"][0].is_string(), "{name}");
             assert!(version["schema"].to_string().find("\"$ref\"").is_none(), "{name}");
         }
-        assert_eq!(crds_json().matches("CustomResourceDefinition\"").count(), 3);
+        assert_eq!(crds_json().matches("CustomResourceDefinition\"").count(), 4);
     }
 }

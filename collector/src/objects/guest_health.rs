@@ -56,7 +56,7 @@ use super::{Condition, condition::by_type};
     printcolumn(
         name = "Labels",
         type_ = "string",
-        json_path = ".status.conditions[?(@.type=='LabelsTrue')].status",
+        json_path = ".status.conditions[?(@.type=='LabelsInSync')].status",
         priority = 1
     ),
     printcolumn(
@@ -74,9 +74,9 @@ pub struct GuestHealthSpec {}
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GuestHealthStatus {
-    /// Healthy: the verdict is Healthy. Ready: Placed, AgentReporting and LabelsTrue are True;
+    /// Healthy: the verdict is Healthy. Ready: Placed, AgentReporting and LabelsInSync are True;
     /// otherwise the reason is that of the first one that is not. Placed: the VM has a known infra
-    /// node. AgentReporting: its agent answers. LabelsTrue: all labels of its Node have their
+    /// node. AgentReporting: its agent answers. LabelsInSync: all labels of its Node have their
     /// desired values. The documentation lists the others.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]

@@ -9,6 +9,7 @@
     reason = "each printer column has its type, and several have the same"
 )]
 
+mod cluster_source;
 mod condition;
 mod crds;
 mod guest_health;
@@ -18,6 +19,10 @@ mod selector;
 pub mod status;
 mod user_cluster;
 
+pub use cluster_source::{
+    ClusterSource, ClusterSourceSpec, ClusterSourceStatus, SkippedSourceCluster, SourceCredentials,
+    SourceVms, UserClusterTemplate,
+};
 pub use condition::{Condition, ConditionStatus};
 pub use crds::{crds, crds_json, crds_yaml};
 pub use guest_health::{
@@ -26,5 +31,9 @@ pub use guest_health::{
 pub use label_propagation::{LabelPropagation, LabelPropagationSpec, LabelPropagationStatus, LabelRule};
 pub use selector::{LabelSelector, SelectorOperator, SelectorRequirement};
 pub use user_cluster::{
-    ClusterPhase, KubeconfigRef, SecretKeyRef, UserCluster, UserClusterSpec, UserClusterStatus, VmisRef,
+    BasicAuthSecret, BearerSecret, ClusterPhase, HEADER_REFUSED, HTTP_REFUSED, InfraSecretKey,
+    InfraSecretRef, KubeconfigRef, MlaSpec, PlacementLabelSpec, PlacementSource, REPLICA_REFUSED,
+    RESERVED_LABELS, RemoteWriteAuth, RemoteWriteCompression, RemoteWriteProtocol, RemoteWriteSpec,
+    RemoteWriteTls, RequestHeaderSpec, SecretKeyRef, StreamLimitsSpec, UserCluster, UserClusterSpec,
+    UserClusterStatus, VmisRef, is_forbidden_header,
 };

@@ -17,7 +17,10 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
-use virtfleet_collector_core::{findings, labels::policy::LabelPolicy};
+use virtfleet_collector_core::{
+    findings::{self, NODE_CONDITIONS_DENIED},
+    labels::policy::LabelPolicy,
+};
 
 use super::{
     LabelPropagation, LabelPropagationStatus, UserCluster, UserClusterStatus,
@@ -144,12 +147,16 @@ impl StatusPublisher {
                 .clusters
                 .iter()
                 .find(|view| view.known && view.name == name);
+            let mut findings = snapshot.findings.iter();
+            let denied = findings
+                .find(|one| one.id == NODE_CONDITIONS_DENIED && one.subject.name == name.as_str())
+                .map(|one| one.message.as_str());
             let now = now();
             desired.insert(
                 name.to_string(),
                 (
                     tenant.uid.clone(),
-                    status::user_cluster(&before, &tenant, view, &now),
+                    status::user_cluster(&before, &tenant, view, denied, &now),
                 ),
             );
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::facts::{Operator, Requirement, Selector};
 
 /// All of matchLabels and matchExpressions must match. At least one of them is required: the API
 /// server drops misspelled keys, and an empty selector would select everything.
@@ -43,4 +44,45 @@ pub enum SelectorOperator {
     NotIn,
     Exists,
     DoesNotExist,
+}
+
+impl From<&LabelSelector> for Selector {
+    fn from(selector: &LabelSelector) -> Self {
+        let expressions = selector.match_expressions.iter().map(|one| Requirement {
+            key: one.key.clone(),
+            operator: match one.operator {
+                SelectorOperator::In => Operator::In,
+                SelectorOperator::NotIn => Operator::NotIn,
+                SelectorOperator::Exists => Operator::Exists,
+                SelectorOperator::DoesNotExist => Operator::DoesNotExist,
+            },
+            values: one.values.clone(),
+        });
+        Self {
+            match_labels: selector.match_labels.clone().into_iter().collect(),
+            match_expressions: expressions.collect(),
+        }
+    }
+}
+
+impl From<&Selector> for LabelSelector {
+    fn from(selector: &Selector) -> Self {
+        let labels = selector.match_labels.iter();
+        let expressions = selector.match_expressions.iter().map(|one| SelectorRequirement {
+            key: one.key.clone(),
+            operator: match one.operator {
+                Operator::In => SelectorOperator::In,
+                Operator::NotIn => SelectorOperator::NotIn,
+                Operator::Exists => SelectorOperator::Exists,
+                Operator::DoesNotExist => SelectorOperator::DoesNotExist,
+            },
+            values: one.values.clone(),
+        });
+        Self {
+            match_labels: labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .collect(),
+            match_expressions: expressions.collect(),
+        }
+    }
 }

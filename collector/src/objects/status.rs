@@ -8,12 +8,19 @@ use virtfleet_collector_core::{
 use super::{ClusterPhase, Condition, ConditionStatus, LabelPropagationStatus, UserClusterStatus};
 use crate::{labels::PolicyTally, tenants::TenantEntry};
 
-/// The status of a `UserCluster`, with transition times from the previous status `before`. `now` is
-/// RFC 3339.
+/// Type of the condition that says whether the requested conditions of Nodes can be written.
+pub const NODE_CONDITIONS_WRITTEN: &str = "NodeConditionsWritten";
+
+/// Type of the condition that says whether `spec.mla` is used.
+pub const MLA_CONFIGURED: &str = "MlaConfigured";
+
+/// The status of a `UserCluster`, with transition times from the previous status `before`. `denied`
+/// says why conditions of Nodes cannot be written. `now` is RFC 3339.
 pub fn user_cluster(
     before: &UserClusterStatus,
     tenant: &TenantEntry,
     view: Option<&ClusterView>,
+    denied: Option<&str>,
     now: &str,
 ) -> UserClusterStatus {
     let (state, message) = tenant.status();
@@ -31,11 +38,34 @@ pub fn user_cluster(
         i64::try_from(count).unwrap_or(i64::MAX)
     };
     let ready = Condition::new("Ready", holds, reason, message.clone());
+    let is_requested = view.is_some_and(|view| !view.node_conditions.is_empty());
+    let written = match denied {
+        Some(why) => Some((ConditionStatus::False, "Denied", why)),
+        None if is_requested => Some((
+            ConditionStatus::True,
+            "Written",
+            "the conditions in spec.nodeConditions are written to the Nodes",
+        )),
+        None => None,
+    };
+    let written = written.map(|(status, reason, message)| {
+        Condition::new(NODE_CONDITIONS_WRITTEN, status, reason, message.to_owned())
+    });
+    let mla = tenant.mla.as_ref().map(|mla| {
+        let holds = if mla.configured {
+            ConditionStatus::True
+        } else {
+            ConditionStatus::False
+        };
+        Condition::new(MLA_CONFIGURED, holds, mla.reason, mla.message.clone())
+    });
+    let conditions = std::iter::once(ready).chain(written).chain(mla);
     UserClusterStatus {
         observed_generation: Some(tenant.generation),
         phase,
         message,
-        conditions: vec![ready.at(&before.conditions, now)],
+        conditions: conditions.map(|one| one.at(&before.conditions, now)).collect(),
+        kubeconfig_fingerprint: tenant.kubeconfig_fingerprint.clone(),
         vms: count(|view| view.vms),
         nodes: count(|view| view.nodes),
     }
@@ -120,7 +150,7 @@ mod tests {
     use virtfleet_collector_core::labels::policy::Source;
 
     use super::*;
-    use crate::tenants::TenantState;
+    use crate::{mla::settings::MlaCondition, tenants::TenantState};
 
     #[test]
     fn transition_times_change_only_with_the_status() {
@@ -128,14 +158,14 @@ mod tests {
             generation: 3,
             ..TenantEntry::default()
         };
-        let first = user_cluster(&UserClusterStatus::default(), &tenant, None, "t1");
+        let first = user_cluster(&UserClusterStatus::default(), &tenant, None, None, "t1");
         assert_eq!(
             (first.phase, first.observed_generation),
             (ClusterPhase::Pending, Some(3))
         );
-        assert_eq!(user_cluster(&first, &tenant, None, "t2"), first);
+        assert_eq!(user_cluster(&first, &tenant, None, None, "t2"), first);
         tenant.state = TenantState::Unreachable("no route".to_owned());
-        let dark = user_cluster(&first, &tenant, None, "t3");
+        let dark = user_cluster(&first, &tenant, None, None, "t3");
         assert_eq!(
             (dark.phase, dark.message.as_str()),
             (ClusterPhase::Unreachable, "no route")
@@ -143,12 +173,30 @@ mod tests {
         let since = &dark.conditions[0].last_transition_time;
         assert_eq!(since, "t1", "still not ready: no transition");
         tenant.state = TenantState::Ready;
-        let ready = user_cluster(&dark, &tenant, None, "t4");
+        let ready = user_cluster(&dark, &tenant, None, None, "t4");
         assert_eq!(ready.phase, ClusterPhase::Ready);
         assert_eq!(ready.conditions[0].last_transition_time, "t4");
+        let denied = user_cluster(&ready, &tenant, None, Some("not allowed"), "t5");
+        assert_eq!(
+            (denied.conditions[1].kind.as_str(), denied.conditions[1].status),
+            (NODE_CONDITIONS_WRITTEN, ConditionStatus::False)
+        );
+        tenant.mla = Some(MlaCondition {
+            configured: false,
+            reason: "SecretMissing",
+            message: "Secret a/b does not exist".to_owned(),
+        });
+        let with_mla = user_cluster(&ready, &tenant, None, None, "t5");
+        assert_eq!(
+            (
+                with_mla.conditions[1].kind.as_str(),
+                with_mla.conditions[1].status
+            ),
+            (MLA_CONFIGURED, ConditionStatus::False)
+        );
         tenant.suspend = true;
         assert_eq!(
-            user_cluster(&ready, &tenant, None, "t5").phase,
+            user_cluster(&ready, &tenant, None, None, "t5").phase,
             ClusterPhase::Suspended
         );
     }

@@ -1,9 +1,20 @@
 //! `UserCluster`: a cluster of a tenant whose nodes are VMs of the infra cluster.
 
-use kube::CustomResource;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+mod mla;
 
+use std::collections::BTreeSet;
+
+use kube::CustomResource;
+use schemars::{JsonSchema, Schema};
+use serde::{Deserialize, Serialize};
+use virtfleet_collector_core::node_conditions::NodeConditionKind;
+
+pub use self::mla::{
+    BasicAuthSecret, BearerSecret, HEADER_REFUSED, HTTP_REFUSED, InfraSecretKey, InfraSecretRef, MlaSpec,
+    PlacementLabelSpec, PlacementSource, REPLICA_REFUSED, RESERVED_LABELS, RemoteWriteAuth,
+    RemoteWriteCompression, RemoteWriteProtocol, RemoteWriteSpec, RemoteWriteTls, RequestHeaderSpec,
+    StreamLimitsSpec, is_forbidden_header,
+};
 use super::{Condition, LabelSelector, condition::by_type};
 
 /// A user cluster: which VMs are its nodes, and its kubeconfig.
@@ -33,6 +44,12 @@ use super::{Condition, LabelSelector, condition::by_type};
         priority = 1
     ),
     printcolumn(
+        name = "MLA",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='MlaConfigured')].status",
+        priority = 1
+    ),
+    printcolumn(
         name = "Message",
         type_ = "string",
         json_path = ".status.message",
@@ -48,7 +65,8 @@ pub struct UserClusterSpec {
     /// not connect to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kubeconfig: Option<KubeconfigRef>,
-    /// Do not write to the user cluster; the plans are shown.
+    /// Do not write to the user cluster, except to remove the conditions of its Nodes; the plans
+    /// are shown.
     #[serde(default)]
     pub suspend: bool,
     /// The relay through which the agents of its VMs are dialled. Absent: they are dialled
@@ -61,6 +79,21 @@ pub struct UserClusterSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 65_536))]
     pub node_authorities: Option<String>,
+    /// Conditions of its VMs' health that the collector also writes to `status.conditions` of their
+    /// Nodes, as `virtfleet.io/DisksReady` and so on. Absent: none. It needs the right to patch
+    /// `nodes/status` in the user cluster.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    #[schemars(transform = as_set, length(max = 5))]
+    pub node_conditions: BTreeSet<NodeConditionKind>,
+    /// Where the metrics of its VMs are sent. Absent: nowhere.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mla: Option<MlaSpec>,
+}
+
+/// Sets the list type: a set of names. `uniqueItems` is forbidden in CustomResourceDefinitions.
+pub(super) fn as_set(schema: &mut Schema) {
+    schema.remove("uniqueItems");
+    schema.insert("x-kubernetes-list-type".to_owned(), "set".into());
 }
 
 /// Reference to a relay: `virtfleet-collector relay`, running in the tenant's network.
@@ -137,10 +170,18 @@ pub struct UserClusterStatus {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(length(max = 4096))]
     pub message: String,
-    /// The condition Ready.
+    /// Ready: its Nodes are watched. NodeConditionsWritten: the conditions in spec.nodeConditions
+    /// can be written to its Nodes; absent if there are none. MlaConfigured: spec.mla and its
+    /// Secrets are used; absent without spec.mla.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = by_type)]
     pub conditions: Vec<Condition>,
+    /// Fingerprint of the kubeconfig with which its Nodes are read: the first 16 hexadecimal digits
+    /// of its SHA-256 hash. Absent without a usable kubeconfig.
+    // Never omitted, so that a merge patch removes it.
+    #[serde(default)]
+    #[schemars(length(max = 64))]
+    pub kubeconfig_fingerprint: Option<String>,
     /// Number of VMs that are its nodes.
     #[serde(default)]
     pub vms: i64,

@@ -15,7 +15,6 @@ mod connect;
 mod forward;
 mod listener;
 mod metrics;
-mod probes;
 mod run;
 mod stop;
 

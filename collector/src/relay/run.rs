@@ -19,12 +19,13 @@ use super::{
     args::RelayArgs,
     listener::{RelayDirection, RelayListener},
     metrics::{DirectionMetrics, RelayMetrics},
-    probes,
     stop::RelayStop,
 };
 use crate::{
     open_files::{OTHER_FILES, raised_limit},
+    panics,
     print::print_error,
+    probes,
     slots::ConnectionSlots,
 };
 
@@ -57,6 +58,7 @@ async fn serve(args: &RelayArgs) -> anyhow::Result<()> {
     let shutdown = shutdown::signals().context("cannot install signal handlers")?;
     check_file_limit(args);
     let mut registry = Registry::with_prefix("virtfleet_relay");
+    panics::register(&mut registry);
     let metrics = RelayMetrics::register(&mut registry);
     let (stop, tasks, accepting) = (RelayStop::default(), TaskTracker::new(), TaskTracker::new());
 

@@ -61,12 +61,13 @@ impl AgentDialler {
         &self,
         target: &DialTarget,
         connect_timeout: Duration,
+        is_accepted: &mut bool,
     ) -> Result<AgentConnection, OpenError> {
         let config = self.tls.config(Instant::now()).ok_or_else(|| {
             let message = "this collector has no certificate yet; its log has the reason".to_owned();
             fail(FailureClass::Tls, message)
         })?;
-        let (transport, chain) = AgentTransport::open(target, connect_timeout, config).await?;
+        let (transport, chain) = AgentTransport::open(target, connect_timeout, config, is_accepted).await?;
         let peer = parse_peer(&chain, target.address)?;
         self.check_names(target, &peer)?;
         Ok(AgentConnection::new(transport, target.clone(), peer))

@@ -1,45 +1,21 @@
 //! Filters a guest's metrics page for Prometheus: families reserved for the collector are removed,
 //! and a page over the limits ends with an error, so that Prometheus stores none of it.
 
-use virtfleet_wire::exposition::{Line, Sample};
+use virtfleet_collector_core::mla::page_rules::{SampleLimits, is_reserved};
+use virtfleet_wire::exposition::{Line, Sample, parse_line};
 
-use super::line_reader::LineReader;
-
-/// Limits on one page.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct PageLimits {
-    /// Maximum samples.
-    pub(super) samples: u64,
-}
-
-/// Maximum number of labels of a sample. Samples of node_exporter have at most ten; Cortex accepts
-/// 40 including the target's labels.
-const MAX_LABELS: usize = 30;
-/// Maximum length of a label's value, in bytes. The longest values of node_exporter are mount
-/// points.
-const MAX_LABEL_VALUE_BYTES: usize = 1024;
-/// Maximum length of a metric's or label's name, in bytes.
-const MAX_NAME_BYTES: usize = 200;
-/// Prefixes of families that only the collector may export: a guest's families would look like the
-/// platform's.
-const RESERVED_PREFIXES: [&str; 5] = [
-    "virtfleet_vm_",
-    "virtfleet_host_",
-    "virtfleet_cluster_",
-    "virtfleet_label_",
-    "virtfleet_inventory_",
-];
+use super::line_reader::{LineFailure, LineReader};
 
 /// Filters a page line by line.
 #[derive(Debug)]
 pub(super) struct PageFilter {
     lines: LineReader,
-    limits: PageLimits,
+    limits: SampleLimits,
     samples: u64,
 }
 
 impl PageFilter {
-    pub(super) fn new(limits: PageLimits) -> Self {
+    pub(super) fn new(limits: SampleLimits) -> Self {
         Self {
             lines: LineReader::default(),
             limits,
@@ -55,7 +31,7 @@ impl PageFilter {
         let mut out = Vec::with_capacity(piece.len());
         let (samples, limits) = (&mut self.samples, self.limits);
         self.lines
-            .take(piece, |text, line| pass(text, line, limits, samples, &mut out))?;
+            .take(piece, |text| pass(text, limits, samples, &mut out))?;
         Ok(out)
     }
 
@@ -66,8 +42,7 @@ impl PageFilter {
     pub(super) fn finish(&mut self) -> Result<Vec<u8>, String> {
         let mut out = Vec::new();
         let (samples, limits) = (&mut self.samples, self.limits);
-        self.lines
-            .finish(|text, line| pass(text, line, limits, samples, &mut out))?;
+        self.lines.finish(|text| pass(text, limits, samples, &mut out))?;
         if self.samples == 0 {
             return Err("the page has no sample".to_owned());
         }
@@ -75,28 +50,18 @@ impl PageFilter {
     }
 }
 
-/// Whether only the collector may export a family of this name.
-pub(super) fn is_reserved(name: &str) -> bool {
-    RESERVED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-fn pass(
-    text: &str,
-    line: &Line<'_>,
-    limits: PageLimits,
-    samples: &mut u64,
-    out: &mut Vec<u8>,
-) -> Result<(), String> {
-    let kept = match line {
+fn pass(text: &str, limits: SampleLimits, samples: &mut u64, out: &mut Vec<u8>) -> Result<(), LineFailure> {
+    let over_limit = LineFailure::OverLimit;
+    let kept = match &parse_line(text)? {
         Line::Blank | Line::Eof => return Ok(()),
         Line::Help(name, _) | Line::Type(name, _) if is_reserved(name) => return Ok(()),
         Line::Help(..) | Line::Type(..) => text,
         Line::Sample(sample) => {
             *samples += 1;
             if *samples > limits.samples {
-                return Err(format!("more than {} samples", limits.samples));
+                return Err(over_limit(format!("more than {} samples", limits.samples)));
             }
-            check(sample)?;
+            limits.check(sample).map_err(over_limit)?;
             if is_reserved(sample.name) {
                 return Ok(());
             }
@@ -105,26 +70,6 @@ fn pass(
     };
     out.extend_from_slice(kept.trim_matches([' ', '\t', '\r']).as_bytes());
     out.push(b'\n');
-    Ok(())
-}
-
-fn check(sample: &Sample<'_>) -> Result<(), String> {
-    if sample.name.len() > MAX_NAME_BYTES {
-        return Err(format!("a metric's name of more than {MAX_NAME_BYTES} bytes"));
-    }
-    let mut count = 0;
-    for label in sample.labels.clone() {
-        let (name, value) = label.map_err(|error| error.to_string())?;
-        count += 1;
-        if count > MAX_LABELS {
-            return Err(format!("more than {MAX_LABELS} labels"));
-        }
-        if name.len() > MAX_NAME_BYTES || value.len() > MAX_LABEL_VALUE_BYTES {
-            return Err(format!(
-                "a label of more than {MAX_NAME_BYTES} bytes in its name or {MAX_LABEL_VALUE_BYTES} in its value"
-            ));
-        }
-    }
     Ok(())
 }
 
@@ -142,7 +87,7 @@ mod tests {
     use super::*;
 
     fn filter(page: &[u8], samples: u64, size: usize) -> Result<String, String> {
-        let mut filter = PageFilter::new(PageLimits { samples });
+        let mut filter = PageFilter::new(SampleLimits::new(samples));
         let mut out = Vec::new();
         for piece in page.chunks(size) {
             out.extend(filter.take(piece)?);

@@ -1,10 +1,21 @@
 //! Splits a page that arrives in pieces into lines: memory for one line is enough for a page of any
 //! size.
 
-use virtfleet_wire::exposition::{Line, parse_line};
+use virtfleet_wire::exposition::LineError;
 
 /// Maximum length of a line.
 const MAX_LINE_BYTES: usize = 64 * 1024;
+
+/// Why a line ends the page.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LineFailure {
+    /// The line is malformed.
+    #[error(transparent)]
+    Malformed(#[from] LineError),
+    /// The line exceeds a limit.
+    #[error("{0}")]
+    OverLimit(String),
+}
 
 /// The part of the page that is not a complete line yet.
 #[derive(Debug, Default)]
@@ -15,17 +26,16 @@ pub(super) struct LineReader {
 }
 
 impl LineReader {
-    /// Reads the next piece and calls `each` for every line that ends in it, with its text and
-    /// parsed content.
+    /// Reads the next piece and calls `each` for every line that ends in it.
     ///
     /// # Errors
     /// The line's number and what is malformed, or the error of `each`.
     pub(super) fn take(
         &mut self,
         mut piece: &[u8],
-        mut each: impl FnMut(&str, &Line<'_>) -> Result<(), String>,
+        mut each: impl FnMut(&str) -> Result<(), LineFailure>,
     ) -> Result<(), String> {
-        while let Some(end) = piece.iter().position(|&byte| byte == b'\n') {
+        while let Some(end) = memchr::memchr(b'\n', piece) {
             let (head, rest) = piece.split_at(end);
             piece = &rest[1..];
             if self.pending.is_empty() {
@@ -51,7 +61,7 @@ impl LineReader {
     /// Reads the last line, which may have no line feed.
     pub(super) fn finish(
         &mut self,
-        mut each: impl FnMut(&str, &Line<'_>) -> Result<(), String>,
+        mut each: impl FnMut(&str) -> Result<(), LineFailure>,
     ) -> Result<(), String> {
         let rest = std::mem::take(&mut self.pending);
         if rest.is_empty() {
@@ -63,7 +73,7 @@ impl LineReader {
     fn read(
         &mut self,
         line: &[u8],
-        each: &mut impl FnMut(&str, &Line<'_>) -> Result<(), String>,
+        each: &mut impl FnMut(&str) -> Result<(), LineFailure>,
     ) -> Result<(), String> {
         self.line += 1;
         let number = self.line;
@@ -71,7 +81,6 @@ impl LineReader {
             return Err(format!("line {number} is longer than {MAX_LINE_BYTES} bytes"));
         }
         let text = std::str::from_utf8(line).map_err(|_| format!("line {number} is not UTF-8"))?;
-        let parsed = parse_line(text).map_err(|error| format!("line {number}: {error}"))?;
-        each(text, &parsed).map_err(|error| format!("line {number}: {error}"))
+        each(text).map_err(|error| format!("line {number}: {error}"))
     }
 }

@@ -2,19 +2,27 @@
 //! chunk heads count as well, which no limit on a body covers.
 
 use std::{
+    cell::RefCell,
     io,
     pin::Pin,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Maximum bytes of an exchange beside its body: TLS, headers.
 const OVERHEAD_BYTES: u64 = 64 * 1024;
+/// Maximum bytes of one read from the peer. rustls alone reads 4 KiB at a time.
+const READ_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    /// Memory for one read, so that a connection which waits needs none.
+    static SCRATCH: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
 
 /// Remaining bytes that may be read; clones share the count.
 #[derive(Debug, Clone, Default)]
@@ -43,16 +51,35 @@ impl Meter {
     }
 }
 
-/// A stream whose reads are limited.
+/// A stream whose reads are limited. It reads as much as there is at once.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     inner: S,
     meter: Meter,
+    /// What was read, and the number of bytes of it that were returned. Empty while the stream
+    /// waits.
+    ahead: Vec<u8>,
+    returned: usize,
 }
 
 impl<S> Metered<S> {
     pub(super) fn new(inner: S, meter: Meter) -> Self {
-        Self { inner, meter }
+        Self {
+            inner,
+            meter,
+            ahead: Vec::new(),
+            returned: 0,
+        }
+    }
+
+    fn return_ahead(&mut self, buf: &mut ReadBuf<'_>) {
+        let left = &self.ahead[self.returned..];
+        let length = left.len().min(buf.remaining());
+        buf.put_slice(&left[..length]);
+        self.returned += length;
+        if self.returned == self.ahead.len() {
+            (self.ahead, self.returned) = (Vec::new(), 0);
+        }
     }
 }
 
@@ -62,9 +89,20 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let before = buf.filled().len();
-        let poll = Pin::new(&mut self.inner).poll_read(cx, buf);
-        let read = (buf.filled().len() - before) as u64;
+        if !self.ahead.is_empty() {
+            self.return_ahead(buf);
+            return Poll::Ready(Ok(()));
+        }
+        let this = &mut *self;
+        let read = SCRATCH.with_borrow_mut(|scratch| {
+            let mut read = ReadBuf::new(scratch);
+            ready!(Pin::new(&mut this.inner).poll_read(cx, &mut read))?;
+            let (now, later) = read.filled().split_at(read.filled().len().min(buf.remaining()));
+            buf.put_slice(now);
+            this.ahead.extend_from_slice(later);
+            Poll::Ready(Ok::<_, io::Error>(read.filled().len() as u64))
+        });
+        let read = ready!(read)?;
         let inner = &self.meter.0;
         let left = inner.left.load(Ordering::Relaxed);
         inner.left.store(left.saturating_sub(read), Ordering::Relaxed);
@@ -75,7 +113,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Metered<S> {
                 "the peer exceeds the maximum size of an exchange",
             )));
         }
-        poll
+        Poll::Ready(Ok(()))
     }
 }
 

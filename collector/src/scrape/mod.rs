@@ -26,10 +26,12 @@ pub(crate) mod peer;
 mod proxy;
 mod pull;
 pub(crate) mod pushed;
+mod queues;
 mod schedule;
 mod scraper;
 mod summary;
 pub(crate) mod transport;
+mod usage;
 mod way;
 
 pub use metrics::{ProxyMetrics, PullMetrics};

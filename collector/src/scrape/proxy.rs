@@ -25,14 +25,17 @@ use tokio::{
     sync::{OwnedMutexGuard, OwnedSemaphorePermit, mpsc},
     time::{Instant, timeout_at},
 };
-use virtfleet_collector_core::pull_result::{Failure, FailureClass};
+use virtfleet_collector_core::{
+    mla::page_rules::SampleLimits,
+    pull_result::{Failure, FailureClass},
+};
 use virtfleet_wire::ids::VmKey;
 
 use super::{
     ProxyMetrics, Puller,
     concurrency::PullLimiter,
     connection::AgentConnection,
-    filter::{PageFilter, PageLimits},
+    filter::PageFilter,
     pushed::{PushedAgent, PushedAgents},
 };
 use crate::fleet::Fleet;
@@ -50,7 +53,7 @@ pub struct PageProxy {
     limiter: Mutex<PullLimiter>,
     timeout: Duration,
     max_bytes: usize,
-    limits: PageLimits,
+    limits: SampleLimits,
     metrics: ProxyMetrics,
 }
 
@@ -149,9 +152,7 @@ impl PageProxy {
             limiter: Mutex::new(PullLimiter::new(limits.concurrency)),
             timeout: limits.timeout,
             max_bytes: limits.bytes,
-            limits: PageLimits {
-                samples: limits.samples,
-            },
+            limits: SampleLimits::new(limits.samples),
             metrics,
         }
     }

@@ -7,11 +7,11 @@ use std::{
 
 use virtfleet_collector_core::{
     dial::DialTarget,
-    pull_result::{Answer, Failure, FailureClass, PeerCertificateState},
+    pull_result::{Answer, Failure, FailureClass, FailurePoint, PeerCertificateState},
     report::KeptReport,
 };
 use virtfleet_runtime::tls::ClientTls;
-use virtfleet_wire::report::ReportError;
+use virtfleet_wire::{exposition::parse_line, report::ReportError};
 
 use super::{
     body,
@@ -20,6 +20,7 @@ use super::{
     summary::Summary,
     transport::OpenError,
 };
+use crate::mla::PageFeed;
 
 /// Limits of one pull.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +38,8 @@ pub struct PullLimits {
 pub struct Puller {
     pub(super) dialler: AgentDialler,
     pub(super) limits: PullLimits,
+    /// Takes the pages for the streams; none without them.
+    pub(super) feed: Option<Arc<PageFeed>>,
 }
 
 /// A connection kept from the last pull, if any.
@@ -76,7 +79,15 @@ impl Puller {
                 policy: None,
             },
             limits,
+            feed: None,
         }
+    }
+
+    /// The same client that passes pages on.
+    #[must_use]
+    pub(crate) fn with_feed(mut self, feed: Option<Arc<PageFeed>>) -> Self {
+        self.feed = feed;
+        self
     }
 
     /// The same client that uses only certificates that `policy` accepts.
@@ -88,7 +99,7 @@ impl Puller {
 
     /// Opens a connection to `target` and verifies its agent.
     pub(super) async fn connect(&self, target: &DialTarget) -> Result<AgentConnection, Failure> {
-        let opened = self.dialler.open(target, self.limits.timeout).await;
+        let opened = self.dialler.open(target, self.limits.timeout, &mut false).await;
         opened.map_err(|error| target.way.explain(error.failure))
     }
 
@@ -107,17 +118,26 @@ impl Puller {
         connect_timeout: Duration,
     ) -> PullEnd {
         let started = Instant::now();
-        let mut stage = PullStage::Connecting;
-        let attempt = self.attempt(target, kept, connect_timeout, &mut stage);
+        let (mut stage, mut is_accepted) = (PullStage::Connecting, false);
+        let attempt = self.attempt(target, kept, connect_timeout, &mut stage, &mut is_accepted);
         let ended = tokio::time::timeout(self.limits.timeout, attempt).await;
         let ended = ended.unwrap_or_else(|_| {
+            if is_accepted && stage == PullStage::Connecting {
+                stage = PullStage::Handshake;
+            }
             let message = format!(
                 "no complete answer from {} within {:?}: stopped while {}",
                 target.address,
                 self.limits.timeout,
                 stage.as_str()
             );
-            Err(Failure::new(FailureClass::Timeout, message).into())
+            let failure = Failure::new(FailureClass::Timeout, message);
+            let failure = if is_accepted {
+                failure.at(FailurePoint::Agent)
+            } else {
+                failure
+            };
+            Err(failure.into())
         });
         match ended {
             Ok((mut answer, connection)) => {
@@ -175,6 +195,7 @@ impl Puller {
         kept: KeptConnection,
         connect_timeout: Duration,
         stage: &mut PullStage,
+        is_accepted: &mut bool,
     ) -> Result<(Answer, AgentConnection), OpenError> {
         if let Some(mut connection) = kept.filter(|kept| self.dialler.may_use(kept)) {
             match self.request(&mut connection, stage).await {
@@ -189,7 +210,7 @@ impl Puller {
         *stage = PullStage::Connecting;
         let mut connection = self
             .dialler
-            .open(target, connect_timeout.min(self.limits.timeout))
+            .open(target, connect_timeout.min(self.limits.timeout), is_accepted)
             .await?;
         let answer = self.request(&mut connection, stage).await?;
         Ok((answer, connection))
@@ -216,6 +237,10 @@ impl Puller {
         })?;
         drop(json);
         *stage = PullStage::AwaitingMetrics;
+        let mut page = self.feed.as_ref().and_then(|feed| {
+            let target = connection.target();
+            feed.begin(&target.key, target.uid.as_ref())
+        });
         let response = connection.get("/metrics", self.limits.metrics_bytes).await?;
         *stage = PullStage::ReadingMetrics;
         let malformed =
@@ -225,14 +250,32 @@ impl Puller {
             response.into_body(),
             "/metrics",
             self.limits.metrics_bytes,
-            |piece| summary.take(piece).map_err(malformed),
+            |piece| {
+                if let Some(page) = &mut page {
+                    page.add_bytes(piece.len());
+                }
+                let taken = summary.take(piece, |line| match &mut page {
+                    Some(page) => page.read(line),
+                    None => parse_line(line),
+                });
+                taken.map_err(malformed)
+            },
         )
         .await;
         read.map_err(|failure| connection.over_budget("/metrics").unwrap_or(failure))?;
-        let metrics = summary.finish().map_err(malformed)?;
+        let finished = summary.finish(|line| match &mut page {
+            Some(page) => page.read(line),
+            None => parse_line(line),
+        });
+        let (metrics, counters, queues) = finished.map_err(malformed)?;
+        if let (Some(feed), Some(page)) = (&self.feed, page) {
+            feed.complete(page);
+        }
         Ok(Answer {
             report: Box::new(report),
             metrics,
+            counters,
+            queues,
             took_ms: 0,
             slow: false,
             certificate: Some(PeerCertificateState {
@@ -247,6 +290,7 @@ impl Puller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PullStage {
     Connecting,
+    Handshake,
     AwaitingReport,
     ReadingReport,
     AwaitingMetrics,
@@ -257,6 +301,7 @@ impl PullStage {
     fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
+            Self::Handshake => "waiting for the TLS handshake",
             Self::AwaitingReport => "waiting for the answer to /v1/report",
             Self::ReadingReport => "reading /v1/report",
             Self::AwaitingMetrics => "waiting for the answer to /metrics",

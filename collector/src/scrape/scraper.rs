@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::Arc,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
 use tokio::{
@@ -26,7 +26,7 @@ use super::{
     pull::KeptConnection,
     pushed::{PushEvent, PushedAgents},
 };
-use crate::{enrolment::Enroller, fleet::Fleet, leader::WriteAccess};
+use crate::{clock::unix_ms, enrolment::Enroller, fleet::Fleet, leader::WriteAccess};
 
 /// Settings of the scraper.
 #[derive(Debug, Clone, Copy)]
@@ -165,6 +165,8 @@ fn is_unreachable(failure: &Failure) -> bool {
 
 struct FinishedPull {
     result: PullResult,
+    /// Begin of the pull, and its duration.
+    began: (UnixMs, Duration),
     /// The dialled target; none if the VM could not be dialled.
     dialled: Option<DialTarget>,
     connection: KeptConnection,
@@ -183,6 +185,9 @@ impl Scraper {
             self.states.remove(key);
             self.pushed.remove_vm(key);
             self.starting.remove(key);
+            if let Some(feed) = &self.puller.feed {
+                feed.gone(key);
+            }
         }
         self.metrics
             .targets
@@ -242,6 +247,7 @@ impl Scraper {
                     outcome: Err(failure.clone()),
                 };
                 return self.ended(FinishedPull {
+                    began: (result.at, Duration::ZERO),
                     result,
                     dialled: None,
                     connection: None,
@@ -263,7 +269,11 @@ impl Scraper {
         let metrics = self.metrics.clone();
         let running_vms = key.clone();
         let pull = self.running.spawn(async move {
-            let started = || metrics.started(due.elapsed().as_secs_f64());
+            let mut began = (unix_ms(), Instant::now());
+            let started = || {
+                began = (unix_ms(), Instant::now());
+                metrics.started(due.elapsed().as_secs_f64());
+            };
             let JobEnd {
                 ended,
                 retry_in,
@@ -278,6 +288,7 @@ impl Scraper {
             };
             FinishedPull {
                 result,
+                began: (began.0, began.1.elapsed()),
                 dialled: target,
                 connection: ended.connection,
                 retry_in,
@@ -314,6 +325,7 @@ impl Scraper {
     fn ended(&mut self, ended: FinishedPull) {
         let FinishedPull {
             mut result,
+            began,
             dialled,
             connection,
             retry_in,
@@ -335,6 +347,11 @@ impl Scraper {
         if is_of_leader {
             self.schedule.done(&key, Instant::now(), None);
             return;
+        }
+        if let (Err(failure), Some(feed)) = (&result.outcome, &self.puller.feed)
+            && self.fleet.can_answer(&key)
+        {
+            feed.failed(&key, began.0, began.1, failure);
         }
         if let Some(states) = self.states.get_mut(&key) {
             let silent = result.outcome.is_err();
@@ -376,12 +393,6 @@ impl Scraper {
         };
         self.schedule.done(&key, Instant::now(), pause);
     }
-}
-
-/// Time of the wall clock, for display and for `last seen`.
-fn unix_ms() -> UnixMs {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    UnixMs::try_from(since.as_millis()).unwrap_or(UnixMs::MAX)
 }
 
 #[cfg(test)]

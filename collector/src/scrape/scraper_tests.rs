@@ -1,9 +1,12 @@
 //! Tests of the scraper for VMs that cannot be dialled and for pulls that panic.
 
+use tokio::net::{TcpSocket, TcpStream};
 use virtfleet_collector_core::{
-    dial::DialRules,
+    dial::{DialRules, DialTarget},
     facts::{Fact, InventoryEvent, Phase, Vmi},
+    pull_result::{FailureClass, FailurePoint},
     view::AgentStatus,
+    way::AgentWay,
 };
 use virtfleet_runtime::tls::{ClientTls, ClientTlsPaths};
 
@@ -47,11 +50,17 @@ fn scraper() -> Scraper {
         node: None,
         interfaces: Vec::new(),
         guest_os: None,
+        exclusion: virtfleet_collector_core::facts::Exclusion::None,
         paused: false,
         migration: None,
         deleting: false,
         conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
         evacuation_node: None,
+        running_since_ms: None,
+        created_ms: None,
+        spec: None,
+        scheduling: Arc::default(),
+        volumes: Box::default(),
     };
     fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi))));
     Scraper {
@@ -121,4 +130,49 @@ async fn a_panic_affects_one_pull_only() {
     assert_eq!(scraper.schedule.next(), None, "it is still marked as running");
     scraper.joined(joined);
     assert!(scraper.schedule.next().is_some() && scraper.running_vms.is_empty());
+}
+
+/// A guest whose kernel accepts connections, and one that no packet reaches.
+#[tokio::test]
+async fn a_timeout_says_whether_the_connection_was_accepted() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let target = DialTarget {
+        key: key(),
+        uid: None,
+        vm_uid: None,
+        address: listener.local_addr().unwrap(),
+        way: AgentWay::Direct,
+    };
+    let timeout = Duration::from_millis(200);
+    // The kernel accepts it, and no program reads from it.
+    let accepted = scraper()
+        .puller
+        .pull(&target, None, timeout)
+        .await
+        .outcome
+        .unwrap_err();
+    assert_eq!(
+        (accepted.class, accepted.point),
+        (FailureClass::Timeout, Some(FailurePoint::Agent)),
+        "{accepted:?}"
+    );
+    assert!(accepted.message().contains("TLS handshake"), "{accepted:?}");
+    // The queue of connections is full: the kernel drops further ones, as a firewall does.
+    let mut queued = Vec::new();
+    while let Ok(stream) = tokio::time::timeout(timeout, TcpStream::connect(target.address)).await {
+        queued.push(stream.unwrap());
+    }
+    let dropped = scraper()
+        .puller
+        .pull(&target, None, timeout)
+        .await
+        .outcome
+        .unwrap_err();
+    assert_eq!(
+        (dropped.class, dropped.point),
+        (FailureClass::Timeout, None),
+        "{dropped:?}"
+    );
 }

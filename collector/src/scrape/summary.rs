@@ -3,10 +3,13 @@
 
 use std::collections::HashSet;
 
-use virtfleet_collector_core::pull_result::MetricsSummary;
-use virtfleet_wire::exposition::{Line, Sample};
+use virtfleet_collector_core::{
+    mla::page_rules::is_reserved, pull_result::MetricsSummary, queue_traffic::QueueTotals,
+    usage::UsageCounters,
+};
+use virtfleet_wire::exposition::{Line, LineError, Sample};
 
-use super::{filter::is_reserved, line_reader::LineReader};
+use super::{line_reader::LineReader, queues::QueueReader, usage::UsageReader};
 
 /// Maximum number of CPUs to count: a hostile page must not grow the set without limit.
 const MAX_CPUS: usize = 4096;
@@ -18,36 +21,46 @@ const MAX_CPU_NAME_BYTES: usize = 16;
 pub(super) struct Summary {
     metrics: MetricsSummary,
     cpus: HashSet<String>,
+    usage: UsageReader,
+    queues: QueueReader,
     lines: LineReader,
 }
 
 impl Summary {
-    /// Reads the next piece.
+    /// Reads the next piece. `parse` parses a line, and may do more with it.
     ///
     /// # Errors
     /// The line's number and what is malformed.
-    pub(super) fn take(&mut self, piece: &[u8]) -> Result<(), String> {
+    pub(super) fn take(
+        &mut self,
+        piece: &[u8],
+        mut parse: impl for<'text> FnMut(&'text str) -> Result<Line<'text>, LineError>,
+    ) -> Result<(), String> {
         let mut lines = std::mem::take(&mut self.lines);
-        let taken = lines.take(piece, |_, line| {
-            self.read(line);
+        let taken = lines.take(piece, |text| {
+            self.read(&parse(text)?);
             Ok(())
         });
         self.lines = lines;
         taken
     }
 
-    /// Returns the summary at the end of the page.
-    pub(super) fn finish(mut self) -> Result<MetricsSummary, String> {
+    /// Returns the summary and the counters at the end of the page; `parse` gets the last line, if
+    /// it has no line feed.
+    pub(super) fn finish(
+        mut self,
+        mut parse: impl for<'text> FnMut(&'text str) -> Result<Line<'text>, LineError>,
+    ) -> Result<(MetricsSummary, UsageCounters, Box<[QueueTotals]>), String> {
         let mut lines = std::mem::take(&mut self.lines);
-        lines.finish(|_, line| {
-            self.read(line);
+        lines.finish(|text| {
+            self.read(&parse(text)?);
             Ok(())
         })?;
         if self.metrics.samples == 0 {
             return Err("the page has no sample".to_owned());
         }
         self.metrics.cpus = self.cpus.len() as u64;
-        Ok(self.metrics)
+        Ok((self.metrics, self.usage.counters(), self.queues.counters()))
     }
 
     fn read(&mut self, line: &Line<'_>) {
@@ -58,6 +71,8 @@ impl Summary {
 
     fn sample(&mut self, sample: &Sample<'_>) {
         self.metrics.samples += 1;
+        self.usage.read(sample);
+        self.queues.read(sample);
         match sample.name {
             "node_memory_MemTotal_bytes" => self.metrics.memory_total_bytes = Some(sample.value),
             "node_memory_MemAvailable_bytes" => self.metrics.memory_available_bytes = Some(sample.value),
@@ -87,6 +102,8 @@ impl Summary {
 
 #[cfg(test)]
 mod tests {
+    use virtfleet_wire::exposition::parse_line;
+
     use super::*;
 
     const PAGE: &str = "# TYPE node_cpu_seconds_total counter\nnode_cpu_seconds_total{cpu=\"0\",mode=\"idle\"} 1\n\
@@ -100,9 +117,9 @@ mod tests {
         for size in [1, 2, 7, 64, PAGE.len()] {
             let mut summary = Summary::default();
             for piece in PAGE.as_bytes().chunks(size) {
-                summary.take(piece).unwrap();
+                summary.take(piece, parse_line).unwrap();
             }
-            let metrics = summary.finish().unwrap();
+            let (metrics, ..) = summary.finish(parse_line).unwrap();
             assert_eq!(
                 (
                     metrics.samples,
@@ -124,16 +141,22 @@ mod tests {
         let mut summary = Summary::default();
         let long = "x".repeat(MAX_CPU_NAME_BYTES + 1);
         summary
-            .take(format!("node_cpu_seconds_total{{cpu=\"{long}\"}} 1\n").as_bytes())
+            .take(
+                format!("node_cpu_seconds_total{{cpu=\"{long}\"}} 1\n").as_bytes(),
+                parse_line,
+            )
             .unwrap();
-        assert_eq!(summary.finish().unwrap().cpus, 0);
+        assert_eq!(summary.finish(parse_line).unwrap().0.cpus, 0);
     }
 
     #[test]
     fn malformed_pages_are_rejected_with_the_line() {
         let read = |text: &[u8]| {
             let mut summary = Summary::default();
-            summary.take(text).and_then(|()| summary.finish()).unwrap_err()
+            summary
+                .take(text, parse_line)
+                .and_then(|()| summary.finish(parse_line))
+                .unwrap_err()
         };
         assert!(read(b"a 1\n<html>\n").starts_with("line 2: "));
         assert!(read(b"a 1\n\xff\xfe 1\n").starts_with("line 2 is not UTF-8"));

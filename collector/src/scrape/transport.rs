@@ -75,13 +75,16 @@ fn fail(class: FailureClass, message: String) -> Failure {
 
 impl AgentTransport {
     /// Connects to `target` by its way, with TLS. Returns the connection and the chain that the
-    /// peer presented, its own certificate first. The caller adds the way to the failure.
+    /// peer presented, its own certificate first. The caller adds the way to the failure. Sets
+    /// `is_accepted` once the guest has accepted the connection.
     pub(crate) async fn open(
         target: &DialTarget,
         connect_timeout: Duration,
         tls: Arc<ClientConfig>,
+        is_accepted: &mut bool,
     ) -> Result<(Self, Vec<CertificateDer<'static>>), OpenError> {
         let stream = connect(target, connect_timeout).await?;
+        *is_accepted = true;
         Self::over(stream, target.address, tls).await
     }
 

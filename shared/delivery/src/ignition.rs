@@ -60,7 +60,12 @@ fn newer(theirs: &str) -> Result<String, String> {
     let minor = theirs
         .strip_prefix("3.")
         .and_then(|rest| rest.split(['.', '-']).next()?.parse::<u32>().ok())
-        .ok_or_else(|| format!("ignition.version is {theirs}; only spec 3 is supported"))?;
+        .ok_or_else(|| {
+            format!(
+                "ignition.version is {theirs}; only spec 3 is supported, and its fields are other ones: translate it \
+                 with ign-converter or Butane, or use `render osp` for a profile of KKP"
+            )
+        })?;
     Ok(if minor >= 3 { theirs } else { VERSION }.to_owned())
 }
 

@@ -18,7 +18,7 @@ pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
 pub(super) const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
 
 /// Other paths that only the delivery writes.
-pub(crate) const OWN: [&str; 7] = [
+pub(crate) const OWN: [&str; 9] = [
     SETTINGS,
     DELIVER,
     WANTED,
@@ -26,4 +26,6 @@ pub(crate) const OWN: [&str; 7] = [
     "/etc/systemd/system/virtfleet-delivery.service",
     "/etc/systemd/system/kubelet.service.d/20-virtfleet-delivery.conf",
     "/etc/systemd/system/containerd.service.d/20-virtfleet-delivery.conf",
+    "/etc/systemd/system/setup.service.d/20-virtfleet-delivery.conf",
+    "/etc/systemd/system/multi-user.target.d/20-virtfleet-delivery.conf",
 ];

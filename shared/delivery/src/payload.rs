@@ -13,7 +13,7 @@ use virtfleet_wire::{
 
 use crate::{
     WANTED,
-    spec::{Checked, Platform, Tls},
+    spec::{Agent, Checked, MachineAgent, Platform, Source, Tls},
 };
 
 /// The unit of the delivery.
@@ -89,24 +89,31 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
         writeln!(wanted, "{arguments}").ok();
     };
     if let Some(agent) = &delivery.agent {
-        let sum = match (&agent.sha256, &agent.file) {
-            (None, Some(file)) => (outside.sha256)(file).unwrap_or_else(|why| {
-                say("agent.file", format!("{file} cannot be read: {why}"));
-                String::new()
-            }),
-            (sum, _) => sum.clone().unwrap_or_default(),
-        };
-        line(format_args!("sha256 {}", sum.to_ascii_lowercase()));
+        let binaries = binaries(agent);
+        for binary in &binaries {
+            let (prefix, at) = (&binary.prefix, &binary.at);
+            let sum = match (binary.sha256, binary.file) {
+                (None, Some(file)) => (outside.sha256)(file).unwrap_or_else(|why| {
+                    say(&format!("{at}.file"), format!("{file} cannot be read: {why}"));
+                    String::new()
+                }),
+                (sum, _) => sum.cloned().unwrap_or_default(),
+            };
+            line(format_args!("{prefix}sha256 {}", sum.to_ascii_lowercase()));
+        }
         if let Some(version) = &agent.version {
             line(format_args!("version {version}"));
         }
-        for source in &agent.sources {
+        for (prefix, source) in binaries
+            .iter()
+            .flat_map(|binary| binary.sources.iter().map(|source| (&binary.prefix, source)))
+        {
             match (&source.disk, &source.url) {
                 (Some(disk), _) => {
                     let path = disk.path.trim_start_matches('/');
-                    line(format_args!("disk {} {path}", disk.label));
+                    line(format_args!("{prefix}disk {} {path}", disk.label));
                 }
-                (None, Some(url)) => line(format_args!("url {url}")),
+                (None, Some(url)) => line(format_args!("{prefix}url {url}")),
                 (None, None) => {}
             }
         }
@@ -162,6 +169,41 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
         drop_in: include_str!("text/wait-for-delivery.conf"),
         wait,
     })
+}
+
+/// A binary of the input.
+struct Binary<'a> {
+    /// What its lines in [`WANTED`] begin with: nothing, or the machine.
+    prefix: String,
+    /// Its path in the input.
+    at: String,
+    sha256: Option<&'a String>,
+    file: Option<&'a String>,
+    sources: &'a [Source],
+}
+
+/// The binary for all machines, or those of `machines`.
+fn binaries(agent: &Agent) -> Vec<Binary<'_>> {
+    if agent.machines.is_empty() {
+        return vec![Binary {
+            prefix: String::new(),
+            at: "agent".to_owned(),
+            sha256: agent.sha256.as_ref(),
+            file: agent.file.as_ref(),
+            sources: &agent.sources,
+        }];
+    }
+    let of_machine = |(machine, binary)| -> Binary<'_> {
+        let (machine, binary): (&String, &MachineAgent) = (machine, binary);
+        Binary {
+            prefix: format!("on {machine} "),
+            at: format!("agent.machines.{machine}"),
+            sha256: binary.sha256.as_ref(),
+            file: binary.file.as_ref(),
+            sources: &binary.sources,
+        }
+    };
+    agent.machines.iter().map(of_machine).collect()
 }
 
 /// The certificates of the input.

@@ -1,6 +1,6 @@
 //! The input: `kind: Delivery`, validated with file and line.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,9 @@ use virtfleet_wire::{
 };
 
 use crate::payload::{OWN, TLS_PATHS};
+
+/// Kinds of machines for which the agent is built, as `uname -m` prints them.
+pub const MACHINES: [&str; 2] = ["x86_64", "aarch64"];
 
 /// The input's `kind`.
 pub const DELIVERY_KIND: &str = "Delivery";
@@ -72,7 +75,7 @@ pub enum Platform {
     Kkp,
 }
 
-/// The agent's binary: its SHA-256 and its sources.
+/// The agent's binary: its SHA-256 and its sources, or those of each kind of machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Agent {
@@ -83,6 +86,21 @@ pub struct Agent {
     /// Its version, for display.
     pub version: Option<String>,
     /// Its sources, tried in this order.
+    pub sources: Vec<Source>,
+    /// In place of `sha256` or `file`, and of `sources`: the binary for each kind of machine,
+    /// `x86_64` and `aarch64`, as `uname -m` prints it in the guest.
+    pub machines: BTreeMap<String, MachineAgent>,
+}
+
+/// The agent's binary for one kind of machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct MachineAgent {
+    /// As `agent.sha256`.
+    pub sha256: Option<String>,
+    /// As `agent.file`.
+    pub file: Option<String>,
+    /// As `agent.sources`.
     pub sources: Vec<Source>,
 }
 
@@ -244,18 +262,6 @@ fn check(delivery: &Delivery, origins: &Origins) -> Vec<Problem> {
 }
 
 fn check_agent(agent: &Agent, say: &mut impl FnMut(&str, String)) {
-    match (&agent.sha256, &agent.file) {
-        (Some(sum), None) if sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) => {}
-        (Some(_), None) => say(
-            "agent.sha256",
-            "not 64 hexadecimal digits as printed by `sha256sum`".to_owned(),
-        ),
-        (None, Some(_)) => {}
-        _ => say(
-            "agent",
-            "set either sha256 or file (from which the SHA-256 is computed)".to_owned(),
-        ),
-    }
     if agent
         .version
         .as_deref()
@@ -263,14 +269,68 @@ fn check_agent(agent: &Agent, say: &mut impl FnMut(&str, String)) {
     {
         say("agent.version", "one word, such as 0.1.0".to_owned());
     }
-    if agent.sources.is_empty() {
+    if agent.machines.is_empty() {
+        check_binary(
+            "agent",
+            agent.sha256.as_ref(),
+            agent.file.as_ref(),
+            &agent.sources,
+            say,
+        );
+        return;
+    }
+    if agent.sha256.is_some() || agent.file.is_some() || !agent.sources.is_empty() {
+        let message =
+            "with agent.machines, set sha256 or file, and sources, of each machine there and not here";
+        say("agent", message.to_owned());
+    }
+    for (machine, binary) in &agent.machines {
+        let at = format!("agent.machines.{machine}");
+        if !MACHINES.contains(&machine.as_str()) {
+            let message = format!(
+                "there is no agent for {machine:?}; use {}, as `uname -m` prints it",
+                MACHINES.join(" or ")
+            );
+            say(&at, message);
+        }
+        check_binary(
+            &at,
+            binary.sha256.as_ref(),
+            binary.file.as_ref(),
+            &binary.sources,
+            say,
+        );
+    }
+}
+
+/// `at` is the path of these values in the input.
+fn check_binary(
+    at: &str,
+    sha256: Option<&String>,
+    file: Option<&String>,
+    sources: &[Source],
+    say: &mut impl FnMut(&str, String),
+) {
+    match (sha256, file) {
+        (Some(sum), None) if sum.len() == 64 && sum.bytes().all(|b| b.is_ascii_hexdigit()) => {}
+        (Some(_), None) => say(
+            &format!("{at}.sha256"),
+            "not 64 hexadecimal digits as printed by `sha256sum`".to_owned(),
+        ),
+        (None, Some(_)) => {}
+        _ => say(
+            at,
+            "set either sha256 or file (from which the SHA-256 is computed)".to_owned(),
+        ),
+    }
+    if sources.is_empty() {
         say(
-            "agent.sources",
+            &format!("{at}.sources"),
             "empty: set at least one disk or url with the binary".to_owned(),
         );
     }
-    for (index, source) in agent.sources.iter().enumerate() {
-        let at = format!("agent.sources[{index}]");
+    for (index, source) in sources.iter().enumerate() {
+        let at = format!("{at}.sources[{index}]");
         match (&source.disk, &source.url) {
             (Some(disk), None) => {
                 let plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);

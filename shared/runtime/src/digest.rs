@@ -30,6 +30,15 @@ impl Sha256 {
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }
+    /// The first 16 hexadecimal digits of the digest of `bytes`: tells versions of a document
+    /// apart.
+    pub fn fingerprint(bytes: &[u8]) -> String {
+        let mut digest = Self::default();
+        digest.update(bytes);
+        let mut digits = digest.hex();
+        digits.truncate(16);
+        digits
+    }
     /// The digest of all bytes, in hexadecimal digits.
     pub fn hex(self) -> String {
         hex(&self.bytes())

@@ -20,9 +20,9 @@ pub enum Code {
     NotFound,
     /// `virtfleetctl status`: the health of a VM is unknown.
     HealthUnknown,
-    /// `virtfleetctl status`: a VM is degraded.
+    /// `virtfleetctl status`: a VM is degraded; `drain`: VMs stop; `placement`: a rule is violated.
     HealthDegraded,
-    /// `virtfleetctl status`: the state of a VM is critical.
+    /// `virtfleetctl status`: the state of a VM is critical; `drain`: VMs block, or lack room.
     HealthCritical,
     /// Invalid settings: `EX_CONFIG` of sysexits.h, which systemd prints as `CONFIG`.
     Config,

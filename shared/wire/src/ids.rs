@@ -104,6 +104,11 @@ text_id!(
     ClusterName, "cluster name", is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
 );
 text_id!(
+    /// The name of a PersistentVolumeClaim, and of the DataVolume that fills it (RFC 1123
+    /// subdomain).
+    ClaimName, "claim name", is_dns_subdomain, "lower-case letters, digits, '-' and '.', at most 253 characters"
+);
+text_id!(
     /// The UID of an object: opaque and never reused, so it identifies one incarnation.
     Uid, "UID", is_uid, "1 to 128 printable characters without spaces"
 );

@@ -302,6 +302,13 @@ impl AccessStage {
             ("findings", &["namespace", "cluster"]),
             ("labels", &["namespace", "cluster", "node", "key"]),
             ("labels/inputs", &["namespace", "cluster", "node"]),
+            ("events", &["namespace", "name", "cluster", "node", "zone"]),
+            ("migrations", &["namespace", "name", "cluster", "host", "zone"]),
+            (
+                "targets",
+                &["namespace", "cluster", "node", "zone", "region", "q"],
+            ),
+            ("queues", &["cluster"]),
         ] {
             for (filter, value) in filters
                 .iter()
@@ -319,7 +326,11 @@ impl AccessStage {
             }
             assert_eq!(
                 status,
-                if path == "/metrics" { 403 } else { 200 },
+                if access::is_for_whole_fleet(path) {
+                    403
+                } else {
+                    200
+                },
                 "{path}: {text}"
             );
             for secret in secrets {

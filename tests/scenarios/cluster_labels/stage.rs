@@ -112,7 +112,7 @@ impl Stage {
             self.label(&name, "rack")?.context("no label yet")
         })?;
         collector.until_no_labels_queued("prod")?;
-        self.until_health(&name, "LabelsTrue", "True", "InLine")?;
+        self.until_health(&name, "LabelsInSync", "True", "InLine")?;
         Ok(name)
     }
 

@@ -3,6 +3,7 @@
 
 use std::{fs, path::Path, time::Duration};
 
+use serde_json::{Value, json};
 use virtfleet_tests::{parts, process::Launch, skip};
 use virtfleet_wire::layered::parse_yaml;
 
@@ -12,7 +13,7 @@ use super::guest::{render, shipped};
 const UPDATE: &str = "VIRTFLEET_UPDATE_EXAMPLES";
 /// The fleet's authority in the examples.
 const FLEET_CA: [&str; 2] = ["--fleet-ca", "cloud-init/fleet-ca.crt"];
-const EXAMPLES: [(&str, &[&str]); 6] = [
+const EXAMPLES: [(&str, &[&str]); 8] = [
     (
         "delivery.cloud-config.yaml",
         &["cloud-init", "cloud-init/delivery.yaml", FLEET_CA[0], FLEET_CA[1]],
@@ -46,12 +47,34 @@ const EXAMPLES: [(&str, &[&str]); 6] = [
         &["cloud-init", "cloud-init/baked.yaml"],
     ),
     (
-        "kkp.cloud-config.yaml",
-        &["cloud-init", "cloud-init/kkp.yaml", FLEET_CA[0], FLEET_CA[1]],
+        "kkp.osp.yaml",
+        &[
+            "osp",
+            "cloud-init/kkp.yaml",
+            FLEET_CA[0],
+            FLEET_CA[1],
+            "--from",
+            "tests/fixtures/osm/osp.yaml",
+        ],
     ),
     (
         "delivery.ign",
         &["ignition", "cloud-init/delivery.yaml", FLEET_CA[0], FLEET_CA[1]],
+    ),
+    (
+        "flatcar.ign",
+        &[
+            "ignition",
+            "cloud-init/delivery.yaml",
+            FLEET_CA[0],
+            FLEET_CA[1],
+            "--with",
+            "cloud-init/flatcar.ign",
+        ],
+    ),
+    (
+        "machines.cloud-config.yaml",
+        &["cloud-init", "cloud-init/machines.yaml", FLEET_CA[0], FLEET_CA[1]],
     ),
 ];
 
@@ -186,4 +209,54 @@ fn tier2_ignition_accepts_the_configuration() {
     let path = folder.path().join("merged.ign");
     fs::write(&path, merged).unwrap();
     ask("ignition-validate", &[], &path);
+}
+
+/// What Butane makes of the fields that the example has (`variant: flatcar`, version 1.0.0 gives
+/// spec 3.3.0): names and contents stay, an inline content becomes a URL.
+fn butane(config: &Value) -> Value {
+    assert_eq!(
+        (&config["variant"], &config["version"]),
+        (&json!("flatcar"), &json!("1.0.0"))
+    );
+    let mut files = config["storage"]["files"].clone();
+    for file in files.as_array_mut().unwrap() {
+        let inline = file["contents"]["inline"].as_str().unwrap().to_owned();
+        let plain = inline
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        assert!(plain, "{inline} would be encoded");
+        file["contents"] = json!({ "compression": "", "source": format!("data:,{inline}") });
+    }
+    json!({
+        "ignition": { "version": "3.3.0" },
+        "storage": { "files": files },
+        "systemd": config["systemd"],
+    })
+}
+
+#[test]
+fn the_butane_example_gives_the_ignition_that_is_rendered() {
+    let text = |name: &str| fs::read_to_string(shipped("cloud-init").join(name)).unwrap();
+    // YAML 1.2 has no octal number 0644, and Butane reads YAML 1.1.
+    let config = text("flatcar.bu").replace("mode: 0644", "mode: 420");
+    let config = parse_yaml(&config).unwrap().remove(0).to_json();
+    let theirs: Value = serde_json::from_str(&text("flatcar.ign")).unwrap();
+    assert_eq!(butane(&config), theirs);
+
+    let rendered: Value = serde_json::from_str(&text("rendered/flatcar.ign")).unwrap();
+    let files = rendered["storage"]["files"].as_array().unwrap();
+    assert_eq!(files[0], theirs["storage"]["files"][0]);
+    assert!(files.len() > 3, "the delivery's files");
+    let units = rendered["systemd"]["units"].as_array().unwrap();
+    let kubelet = units
+        .iter()
+        .find(|unit| unit["name"] == "kubelet.service")
+        .unwrap();
+    let drop_ins: Vec<&str> = kubelet["dropins"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|drop_in| drop_in["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(drop_ins, ["10-cgroup.conf", "20-virtfleet-delivery.conf"]);
 }

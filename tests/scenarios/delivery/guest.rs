@@ -94,6 +94,12 @@ impl Guest {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
+    /// What `uname -m` prints here.
+    pub(crate) fn machine(&self) -> String {
+        let said = self.launch("uname").arg("-m").text(COMMAND_TIMEOUT).unwrap();
+        said.trim().to_owned()
+    }
+
     /// What the programs noted.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.text("calls").lines().map(str::to_owned).collect()
@@ -119,9 +125,14 @@ impl Guest {
 
     /// Renders an input whose sources are these lines and keeps its boot command.
     pub(crate) fn deliver_from(&self, sources: &str, more: &str) {
+        self.deliver_agent(&format!("  file: source\n  sources:\n{sources}\n"), more);
+    }
+
+    /// As [`Self::deliver_from`], with these lines of `agent`.
+    pub(crate) fn deliver_agent(&self, agent: &str, more: &str) {
         let input = format!(
-            "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\nagent:\n  file: source\n  sources:\n{sources}\nwait: \
-             {}s\nsettings: {{ log: {{ level: debug }} }}\n{more}",
+            "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\nagent:\n{agent}wait: {}s\nsettings: {{ log: {{ \
+             level: debug }} }}\n{more}",
             self.wait
         );
         self.write("input.yaml", input);

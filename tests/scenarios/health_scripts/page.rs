@@ -11,7 +11,7 @@ const CONDITIONS: &str = "<!-- conditions -->\n";
 const SCRIPTS: &str = "<!-- scripts -->\n";
 
 /// Groups of scripts by the beginning of their names, with their titles.
-const GROUPS: [(&str, &str); 16] = [
+const GROUPS: [(&str, &str); 19] = [
     ("agent-", "The agent is silent"),
     ("relay-", "The agent is silent"),
     ("collector-", "The agent is silent"),
@@ -19,13 +19,16 @@ const GROUPS: [(&str, &str); 16] = [
     ("guest-", "The guest"),
     ("clock-", "The guest"),
     ("host-", "The infra node"),
+    ("compute-", "CPU and memory"),
     ("vm-", "The VM"),
+    ("volume-", "A volume keeps the VM from starting"),
     ("node-", "The Node in the user cluster"),
     ("user-cluster-", "The Node in the user cluster"),
     ("inventory-", "The Node in the user cluster"),
     ("disk", "Disks, DNS, virtio"),
     ("dns-", "Disks, DNS, virtio"),
     ("virtio-", "Disks, DNS, virtio"),
+    ("spec-", "The specification against the guest"),
     ("blame-", "Several problems at once"),
     ("", "Migration and evacuation"),
 ];
@@ -81,7 +84,12 @@ fn groups(scripts: &[(String, Script)]) -> String {
 }
 
 fn one(text: &mut String, name: &str, script: &Script) {
-    writeln!(text, "**{}** (`{name}`)", script.title).unwrap();
+    let real = if script.is_real {
+        "; also run on a real guest"
+    } else {
+        ""
+    };
+    writeln!(text, "**{}** (`{name}`{real})", script.title).unwrap();
     for more in [&script.about, &script.elsewhere].into_iter().flatten() {
         writeln!(text, "{more}").unwrap();
     }
@@ -89,6 +97,11 @@ fn one(text: &mut String, name: &str, script: &Script) {
     for step in &script.steps {
         let (at, what) = (step.at_seconds, &step.what);
         writeln!(text, "| {at} s | {what} | {} |", verdict(&step.expect)).unwrap();
+    }
+    let told = script.steps.iter().flat_map(|step| &step.rest.story);
+    let told: Vec<String> = told.map(|part| format!("- {part}")).collect();
+    if !told.is_empty() {
+        writeln!(text, "\nThe timeline then has:\n{}", told.join("\n")).unwrap();
     }
     text.push('\n');
 }

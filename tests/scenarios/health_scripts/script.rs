@@ -10,23 +10,28 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::layered::parse_yaml;
 
+use super::volumes::ScriptedVolumes;
+
 /// Objects that a step can change, by the name of the key.
-pub(super) const OBJECTS: [&str; 6] = ["host", "vm", "vmi", "pod", "cluster", "node"];
+pub(crate) const OBJECTS: [&str; 6] = ["host", "vm", "vmi", "pod", "cluster", "node"];
 
 /// One script.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Script {
-    pub(super) title: String,
+pub(crate) struct Script {
+    pub(crate) title: String,
     /// Why the verdict is what it is.
     #[serde(default)]
-    pub(super) about: Option<String>,
+    pub(crate) about: Option<String>,
     /// What other consoles show.
     #[serde(default)]
-    pub(super) elsewhere: Option<String>,
+    pub(crate) elsewhere: Option<String>,
+    /// Whether `guest_health.rs` also creates it in a real guest.
+    #[serde(default, rename = "real")]
+    pub(crate) is_real: bool,
     #[serde(default, rename = "start", deserialize_with = "is_empty")]
-    pub(super) starts_empty: bool,
-    pub(super) steps: Vec<Step>,
+    pub(crate) starts_empty: bool,
+    pub(crate) steps: Vec<Step>,
 }
 
 fn is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
@@ -40,49 +45,96 @@ fn is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<bool, D
 
 /// One step.
 #[derive(Debug)]
-pub(super) struct Step {
-    pub(super) at_seconds: u64,
-    pub(super) what: String,
+pub(crate) struct Step {
+    pub(crate) at_seconds: u64,
+    pub(crate) what: String,
     /// JSON merge patches of objects; null deletes one.
-    pub(super) objects: Vec<(&'static str, Value)>,
-    pub(super) rest: Changes,
-    pub(super) expect: Expectation,
+    pub(crate) objects: Vec<(&'static str, Value)>,
+    pub(crate) rest: Changes,
+    pub(crate) expect: Expectation,
 }
 
 /// What else a step changes.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Changes {
+pub(crate) struct Changes {
     at: String,
     what: String,
     expect: Expectation,
     /// How pulls end from now on.
     #[serde(default)]
-    pub(super) agent: Option<Pulls>,
+    pub(crate) agent: Option<Pulls>,
     /// JSON merge patch of the agent's report.
     #[serde(default)]
-    pub(super) report: Option<Value>,
+    pub(crate) report: Option<Value>,
+    /// Use of CPU and memory in the guest from now on.
+    #[serde(default)]
+    pub(crate) usage: Option<Usage>,
+    /// The other VMs on the infra node from now on.
+    #[serde(default)]
+    pub(crate) neighbours: Option<Vec<Neighbour>>,
     /// Offset of the guest's clock in seconds.
     #[serde(default)]
-    pub(super) clock: Option<i64>,
+    pub(crate) clock: Option<i64>,
     /// Whether the guest's kernel says that its clock is synchronised.
     #[serde(default)]
-    pub(super) synchronised: Option<bool>,
+    pub(crate) synchronised: Option<bool>,
     #[serde(default)]
-    pub(super) cluster_state: Option<ClusterState>,
+    pub(crate) cluster_state: Option<ClusterState>,
     #[serde(default)]
-    pub(super) inventory: Option<Inventory>,
+    pub(crate) inventory: Option<Inventory>,
+    /// What the API server answers to requests for volumes from now on; without it nothing is read.
+    #[serde(default)]
+    pub(crate) volumes: Option<ScriptedVolumes>,
+    /// What the clocks of the guest show from now on.
+    #[serde(default)]
+    pub(crate) clock_events: Vec<ScriptedClockEvent>,
+    /// Parts of entries that the timeline of the VM has after the step, in this order.
+    #[serde(default)]
+    pub(crate) story: Vec<String>,
+}
+
+/// A pause, a suspend or a clock step.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ScriptedClockEvent {
+    pub(crate) kind: String,
+    pub(crate) length_seconds: f64,
+}
+
+/// Use of CPU and memory, in hundredths of the time, or of the memory.
+#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(crate) struct Usage {
+    pub(crate) steal: u32,
+    pub(crate) used: u32,
+    pub(crate) cpu_pressure: u32,
+    pub(crate) memory_pressure: u32,
+    pub(crate) io_pressure: u32,
+    /// None: half of it.
+    pub(crate) memory_available: Option<u32>,
+}
+
+/// Another VM on the infra node.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct Neighbour {
+    pub(crate) name: String,
+    pub(crate) vcpus: u64,
+    #[serde(default)]
+    pub(crate) usage: Usage,
 }
 
 /// How pulls end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Pulls {
+pub(crate) enum Pulls {
     Answers,
     NotPulled,
     Refused,
     Unreachable,
     Timeout,
+    Accepted,
     Tls,
     WrongVm,
     Enrolment,
@@ -95,7 +147,7 @@ pub(super) enum Pulls {
 /// Whether the collector follows the infra cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Inventory {
+pub(crate) enum Inventory {
     Follows,
     Fails,
 }
@@ -103,30 +155,34 @@ pub(super) enum Inventory {
 /// The health after a step.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Expectation {
-    pub(super) verdict: HealthVerdict,
+pub(crate) struct Expectation {
+    pub(crate) verdict: HealthVerdict,
     #[serde(default)]
-    pub(super) cause: Option<String>,
+    pub(crate) cause: Option<String>,
     #[serde(default)]
-    pub(super) reason: Option<String>,
+    pub(crate) reason: Option<String>,
+    /// What the message of the verdict contains.
+    #[serde(default)]
+    pub(crate) message: Option<String>,
     /// Status and reason of conditions, e.g. `False NotTuned`.
     #[serde(default)]
-    pub(super) conditions: BTreeMap<String, String>,
+    pub(crate) conditions: BTreeMap<String, String>,
 }
 
 impl Expectation {
-    pub(super) fn healthy() -> Self {
+    pub(crate) fn healthy() -> Self {
         Self {
             verdict: HealthVerdict::Healthy,
             cause: None,
             reason: None,
+            message: None,
             conditions: BTreeMap::new(),
         }
     }
 }
 
 /// The only document of a YAML text, as JSON.
-pub(super) fn document(text: &str) -> Result<Value, String> {
+pub(crate) fn document(text: &str) -> Result<Value, String> {
     let parsed = parse_yaml(text).map_err(|error| format!("{error:?}"))?;
     match parsed.as_slice() {
         [only] => Ok(only.to_json()),
@@ -136,7 +192,7 @@ pub(super) fn document(text: &str) -> Result<Value, String> {
 
 impl Script {
     /// Reads a script.
-    pub(super) fn read(text: &str) -> Result<Self, String> {
+    pub(crate) fn read(text: &str) -> Result<Self, String> {
         let script: Self = serde_json::from_value(document(text)?).map_err(|error| error.to_string())?;
         let mut before = 0;
         for step in &script.steps {

@@ -12,6 +12,7 @@ use virtfleet_collector_core::{
     index::FleetIndex,
     pull_result::{Answer, Failure, FailureClass, FailurePoint, MetricsSummary, PullResult},
     report::KeptReport,
+    usage::UsageCounters,
     view::{ClusterState, ClusterStatus, VmDetail},
 };
 use virtfleet_wire::{
@@ -20,21 +21,26 @@ use virtfleet_wire::{
 };
 
 use super::{
-    script::{Inventory, OBJECTS, Pulls, Step, document},
+    guests::{MeteredGuest, VCPUS, manifests},
+    real::RealPull,
+    script::{Inventory, Neighbour, OBJECTS, Pulls, ScriptedClockEvent, Step, Usage, document},
     tree,
+    volumes::ScriptedVolumes,
 };
 
 /// Time between two pulls: the default of `scrape.interval`.
 const PULL_INTERVAL_SECONDS: u64 = 30;
 /// Time between two calls of [`FleetIndex::settle`].
 const SETTLE_INTERVAL_SECONDS: u64 = 5;
+/// Maximum requests for volumes between two calls of it.
+const MAX_REQUESTS_PER_ROUND: usize = 32;
 /// A healthy VM has run for so long when its script begins.
 const WARM_UP_SECONDS: u64 = 1200;
 /// When the scripts begin, in seconds since 1970.
 const EPOCH_SECONDS: u64 = 1_800_000_000;
 
 /// The stage of one script.
-pub(super) struct Stage {
+pub(crate) struct Stage {
     index: FleetIndex,
     folder: FolderState,
     base: Value,
@@ -42,8 +48,16 @@ pub(super) struct Stage {
     objects: BTreeMap<&'static str, Value>,
     report: Value,
     pulls: Pulls,
+    /// The result of each pull instead, as a real collector got it from a real guest.
+    real: Option<RealPull>,
     clock_offset_seconds: i64,
     synchronised: bool,
+    /// Events of the guest's clocks, with their times.
+    clock_events: Vec<(u64, ScriptedClockEvent)>,
+    guest: MeteredGuest,
+    neighbours: Vec<(VmKey, MeteredGuest)>,
+    /// None: the volumes of VMs are not read.
+    volumes: Option<ScriptedVolumes>,
     /// Seconds since the first tick.
     now: u64,
     /// The tick at which the script begins.
@@ -52,7 +66,17 @@ pub(super) struct Stage {
 
 impl Stage {
     /// A healthy VM, or nothing.
-    pub(super) fn new(empty: bool) -> Self {
+    pub(crate) fn new(empty: bool) -> Self {
+        Self::begin(empty, None)
+    }
+
+    /// A VM whose guest is real and healthy: each pull has this result until
+    /// [`Stage::play_with`] sets another.
+    pub(crate) fn of_guest(healthy: RealPull) -> Self {
+        Self::begin(false, Some(healthy))
+    }
+
+    fn begin(empty: bool, guest: Option<RealPull>) -> Self {
         let read = |name: &str| {
             let path = tree("tests/fixtures/health/base").join(name);
             document(&fs::read_to_string(path).unwrap()).unwrap()
@@ -64,8 +88,13 @@ impl Stage {
             objects: BTreeMap::new(),
             report: read("report.yaml"),
             pulls: if empty { Pulls::NotPulled } else { Pulls::Answers },
+            real: guest,
             clock_offset_seconds: 0,
             synchronised: true,
+            clock_events: Vec::new(),
+            guest: MeteredGuest::new(VCPUS, Usage::default()),
+            neighbours: Vec::new(),
+            volumes: None,
             now: 0,
             begun: 0,
         };
@@ -83,14 +112,27 @@ impl Stage {
         stage
     }
 
+    /// The fleet.
+    pub(super) fn index(&self) -> &FleetIndex {
+        &self.index
+    }
+
     /// The VM.
-    pub(super) fn detail(&self) -> Option<VmDetail> {
+    pub(crate) fn detail(&self) -> Option<VmDetail> {
         self.index.detail(&key())
     }
 
     /// Lets the time pass until the step, and does it.
-    pub(super) fn play(&mut self, step: &Step) {
+    pub(crate) fn play(&mut self, step: &Step) {
+        self.play_with(step, None);
+    }
+
+    /// As [`Stage::play`], and from then on each pull of the real guest has this result.
+    pub(crate) fn play_with(&mut self, step: &Step, pull: Option<RealPull>) {
         self.tick_until(self.begun + step.at_seconds);
+        if pull.is_some() {
+            self.real = pull;
+        }
         for (name, patch) in &step.objects {
             self.change(name, patch);
         }
@@ -103,6 +145,18 @@ impl Stage {
         }
         self.clock_offset_seconds = rest.clock.unwrap_or(self.clock_offset_seconds);
         self.synchronised = rest.synchronised.unwrap_or(self.synchronised);
+        let now = self.now;
+        self.clock_events
+            .extend(rest.clock_events.iter().map(|event| (now, event.clone())));
+        if let Some(usage) = rest.usage {
+            self.guest.usage = usage;
+        }
+        if let Some(neighbours) = &rest.neighbours {
+            self.set_neighbours(neighbours);
+        }
+        if let Some(volumes) = &rest.volumes {
+            self.volumes = Some(volumes.clone());
+        }
         if let Some(state) = rest.cluster_state {
             self.set_cluster_state(state);
         }
@@ -120,7 +174,17 @@ impl Stage {
             };
             self.index.set_inventory_findings(found);
         }
+        self.read_volumes();
         self.index.settle();
+    }
+
+    /// Reads the volumes that the fleet requests, as the collector does from time to time.
+    fn read_volumes(&mut self) {
+        let Some(volumes) = &self.volumes else { return };
+        for due in self.index.take_volumes_to_read(MAX_REQUESTS_PER_ROUND) {
+            let read = volumes.read(&due);
+            self.index.record_volumes(&due.vm, read);
+        }
     }
 
     /// Ticks up to and including a time: pulls and held changes, as in the collector.
@@ -131,6 +195,7 @@ impl Stage {
             if self.now.is_multiple_of(PULL_INTERVAL_SECONDS) {
                 self.pull();
             }
+            self.read_volumes();
             self.index.settle();
         }
     }
@@ -174,13 +239,58 @@ impl Stage {
         assert!(problems.is_empty(), "{name}: {problems:?}");
     }
 
+    fn set_neighbours(&mut self, neighbours: &[Neighbour]) {
+        let known = |one: &Neighbour| {
+            let key = VmKey {
+                namespace: "other".parse().unwrap(),
+                name: one.name.parse().unwrap(),
+            };
+            let before = self.neighbours.iter().find(|(before, _)| *before == key);
+            let mut guest = before.map_or_else(
+                || MeteredGuest::new(one.vcpus, one.usage),
+                |(_, guest)| guest.clone(),
+            );
+            guest.usage = one.usage;
+            (key, guest)
+        };
+        self.neighbours = neighbours.iter().map(known).collect();
+        let text = manifests(neighbours).to_string();
+        for event in self
+            .folder
+            .update(Path::new("infra/neighbours.yaml"), Some(&text))
+        {
+            self.index.apply(event);
+        }
+    }
+
     fn pull(&mut self) {
+        let mut answers = Vec::new();
+        for (key, guest) in &mut self.neighbours {
+            answers.push((key.clone(), guest.page(PULL_INTERVAL_SECONDS)));
+        }
+        for (key, page) in answers {
+            let answer = self.answer(page);
+            self.record(key, Ok(answer));
+        }
+        let page = self.guest.page(PULL_INTERVAL_SECONDS);
+        let outcome = match &self.real {
+            Some(real) => real.outcome(self.now_ms()),
+            None => self.scripted(page),
+        };
+        if let Some(outcome) = outcome {
+            self.record(key(), outcome);
+        }
+    }
+
+    /// The result of a pull that the script describes; none without a pull.
+    fn scripted(&self, page: (MetricsSummary, UsageCounters)) -> Option<Result<Answer, Failure>> {
         let outcome = match self.pulls {
-            Pulls::NotPulled => return,
-            Pulls::Answers => Ok(self.answer()),
+            Pulls::NotPulled => return None,
+            Pulls::Answers => Ok(self.answer(page)),
             Pulls::Refused => Err(fail(FailureClass::Connect).at(FailurePoint::Refused)),
             Pulls::Unreachable => Err(fail(FailureClass::Connect)),
             Pulls::Timeout => Err(fail(FailureClass::Timeout)),
+            Pulls::Accepted => Err(fail(FailureClass::Timeout).at(FailurePoint::Agent)),
             Pulls::Tls => Err(fail(FailureClass::Tls)),
             Pulls::WrongVm => Err(fail(FailureClass::WrongVm)),
             Pulls::Enrolment => Err(Failure::of_enrolment(
@@ -192,9 +302,13 @@ impl Stage {
             Pulls::NotAllowed => Err(fail(FailureClass::NotAllowed)),
             Pulls::Malformed => Err(fail(FailureClass::Malformed)),
         };
-        if self.index.can_answer(&key()) {
+        Some(outcome)
+    }
+
+    fn record(&mut self, vm: VmKey, outcome: Result<Answer, Failure>) {
+        if self.index.can_answer(&vm) {
             self.index.record_pull(PullResult {
-                vm: key(),
+                vm,
                 at: self.now_ms(),
                 address: None,
                 pushed: false,
@@ -203,18 +317,29 @@ impl Stage {
         }
     }
 
-    fn answer(&self) -> Answer {
+    fn answer(&self, (metrics, counters): (MetricsSummary, UsageCounters)) -> Answer {
         let mut report = self.report.clone();
         let offset_ms = self.clock_offset_seconds * 1000;
         let realtime_ms = self.now_ms().checked_add_signed(offset_ms).unwrap();
-        report["clock"] = serde_json::json!({ "realtimeNs": realtime_ms * 1_000_000 });
+        let boottime_ns = self.now * 1_000_000_000;
+        report["clock"] =
+            serde_json::json!({ "realtimeNs": realtime_ms * 1_000_000, "boottimeNs": boottime_ns });
+        let events = self.clock_events.iter().map(|(at, event)| {
+            let age_ms = (self.now - at) * 1000;
+            let (kind, length) = (&event.kind, event.length_seconds);
+            serde_json::json!({ "kind": kind, "lengthSeconds": length, "resolutionSeconds": 2.0, "ageMs": age_ms })
+        });
+        let watch = serde_json::json!({ "kind": "watch", "source": "rtc" });
+        let items: Vec<Value> = std::iter::once(watch).chain(events).collect();
+        report["sections"]["clock"] = serde_json::json!({ "status": "ok", "items": items });
         Answer {
             report: Box::new(KeptReport::read(report.to_string().as_bytes()).unwrap()),
             metrics: MetricsSummary {
-                samples: 1,
                 clock_synchronised: Some(self.synchronised),
-                ..MetricsSummary::default()
+                ..metrics
             },
+            counters,
+            queues: Box::default(),
             took_ms: 20,
             slow: false,
             certificate: None,

@@ -14,8 +14,11 @@ use virtfleet_collector_core::{
     health::HealthVerdict,
     index::FleetIndex,
     pull_result::{Answer, MetricsSummary, PullResult},
+    queue_traffic::{GuestQueue, QueueDirection, QueueTotals},
     report::KeptReport,
     reported::{ReportedCondition, ReportedConditions, ReportedStatus},
+    usage::{CpuCounters, UsageCounters},
+    vmi_spec::{CpuSpec, CpuTopology, DiskBus, DiskSpec, InterfaceSpec, MemorySpec, VmiSpec},
 };
 use virtfleet_wire::ids::VmKey;
 
@@ -41,7 +44,24 @@ const REPORT: &str = r#"{
   "sections": {
     "storage": { "status": "ok", "items": [] },
     "dns": { "status": "ok", "items": [{ "state": "verified" }] },
-    "virtio": { "status": "ok", "items": [] }
+    "system": { "status": "ok", "items": [{ "cpusOnline": 4, "memoryTotalBytes": 8300000000 }] },
+    "hardware": { "status": "ok", "items": [{
+      "cpusOnline": 4, "cpusPresent": 4, "sockets": 1, "coresPerSocket": 4, "threadsPerCore": 1,
+      "cpuModel": "Intel Xeon Processor (Skylake)", "cpuFlags": "fpu avx avx2 vmx pcid", "tpm": false
+    }] },
+    "disks": { "status": "ok", "items": [
+      { "name": "vda", "sizeBytes": 26843545600 }, { "name": "vdb", "sizeBytes": 53687091200 },
+      { "name": "vdc", "sizeBytes": 1048576 }
+    ] },
+    "nics": { "status": "ok", "items": [
+      { "name": "eth0", "mac": "02:00:00:00:00:01", "driver": "virtio_net", "channelsPossible": 4 }
+    ] },
+    "virtio": { "status": "ok", "items": [
+      { "kind": "device", "type": "net" }, { "kind": "device", "type": "balloon" },
+      { "kind": "disk", "name": "vda", "behind": "virtio-blk", "queues": 4, "writeCache": "back" },
+      { "kind": "disk", "name": "vdb", "behind": "virtio-blk", "queues": 4, "writeCache": "back" },
+      { "kind": "disk", "name": "vdc", "behind": "virtio-blk", "queues": 4, "writeCache": "back" }
+    ] }
   }
 }"#;
 
@@ -77,7 +97,56 @@ fn host(number: usize) -> Result<Fact> {
         conditions: conditions(&READY_NODE),
         unschedulable: false,
         taints: Vec::new(),
+        allocatable: None,
     }))
+}
+
+/// A worker of KKP: two disks without serial, one interface.
+fn spec(number: usize) -> Result<VmiSpec> {
+    let disk = |name: String| DiskSpec {
+        name: name.into(),
+        serial: None,
+        bus: Some(DiskBus::Virtio),
+        is_cdrom: false,
+        cache: None,
+        io: None,
+        has_io_thread: false,
+        bytes: None,
+        is_pending: false,
+    };
+    let topology = CpuTopology {
+        sockets: 1,
+        cores: 4,
+        threads: 1,
+    };
+    Ok(VmiSpec {
+        cpu: CpuSpec {
+            topology: Some((topology, "spec.domain.cpu")),
+            model: Some("host-model".into()),
+            ..CpuSpec::default()
+        },
+        memory: Some(MemorySpec {
+            bytes: 8 << 30,
+            field: "spec.domain.memory.guest",
+            current_bytes: Some(8 << 30),
+        }),
+        disks: [
+            disk(format!("vm-{number}")),
+            disk(format!("vm-{number}-secondarydisk0")),
+            disk("cloudinitdisk".to_owned()),
+        ]
+        .into(),
+        interfaces: [InterfaceSpec {
+            name: "default".into(),
+            model: None,
+            mac: Some("02:00:00:00:00:01".parse()?),
+            is_tap: true,
+        }]
+        .into(),
+        network_multi_queue: true,
+        block_multi_queue: true,
+        ..VmiSpec::default()
+    })
 }
 
 fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
@@ -93,6 +162,7 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
         node: Some(format!("host-{host}").parse()?),
         interfaces: Vec::new(),
         guest_os: None,
+        exclusion: virtfleet_collector_core::facts::Exclusion::None,
         paused: false,
         migration: None,
         deleting: false,
@@ -104,13 +174,22 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
             ("DataVolumesReady", ReportedStatus::True),
         ]),
         evacuation_node: None,
+        running_since_ms: None,
+        created_ms: None,
+        spec: Some(spec(number)?.into()),
+        scheduling: std::sync::Arc::default(),
+        volumes: Box::default(),
     };
     let vm = Vm {
         key: key(number)?,
         uid: None,
         labels: Labels::new(),
+        created_ms: None,
         printable_status: Some("Running".to_owned()),
+        exclusion: virtfleet_collector_core::facts::Exclusion::None,
         conditions: conditions(&[("Ready", ReportedStatus::True)]),
+        is_halted: false,
+        volumes: Box::default(),
     };
     let node = UserNode {
         cluster: "blue".parse()?,
@@ -129,15 +208,57 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
     Ok([Fact::Vmi(Box::new(vmi)), Fact::Vm(vm), Fact::UserNode(node)])
 }
 
-fn pull(number: usize) -> Result<PullResult> {
+/// Pairs of queues of a VM's network interface.
+const QUEUE_PAIRS: u16 = 4;
+
+/// Counters of all queues at a time in seconds.
+fn queues(seconds: u32) -> Box<[QueueTotals]> {
+    let numbers = (0..QUEUE_PAIRS).flat_map(|queue| {
+        [QueueDirection::Receive, QueueDirection::Transmit].map(|direction| QueueTotals {
+            queue: GuestQueue {
+                nic: "eth0".into(),
+                queue,
+                direction,
+            },
+            packets: u64::from(seconds) * 100,
+            bytes: u64::from(seconds) * 90_000,
+        })
+    });
+    numbers.collect()
+}
+
+/// CPU time and pressure at a time in seconds: half of 4 CPUs is used.
+fn counters(seconds: u32) -> UsageCounters {
+    UsageCounters {
+        cpu: Some(CpuCounters {
+            total_ms: seconds * 4_000,
+            idle_ms: seconds * 2_000,
+            steal_ms: seconds * 4,
+        }),
+        cpu_waiting_ms: Some(seconds),
+        memory_waiting_ms: Some(seconds),
+        io_waiting_ms: Some(seconds),
+    }
+}
+
+/// The answer of an agent, so many seconds after the first one.
+fn pull(number: usize, seconds: u32) -> Result<PullResult> {
+    let at = NOW_MS + u64::from(seconds) * 1_000;
+    // The guest's clock is right.
+    let report = REPORT.replace(&NOW_MS.to_string(), &at.to_string());
     Ok(PullResult {
         vm: key(number)?,
-        at: NOW_MS,
+        at,
         address: None,
         pushed: false,
         outcome: Ok(Answer {
-            report: Box::new(KeptReport::read(REPORT.as_bytes())?),
-            metrics: MetricsSummary::default(),
+            report: Box::new(KeptReport::read(report.as_bytes())?),
+            metrics: MetricsSummary {
+                cpus: 4,
+                ..MetricsSummary::default()
+            },
+            counters: counters(seconds),
+            queues: queues(seconds),
             took_ms: 10,
             slow: false,
             certificate: None,
@@ -174,6 +295,7 @@ fn main() -> Result<()> {
         suspend: false,
         relay: None,
         node_authorities: None,
+        node_conditions: std::collections::BTreeSet::new(),
     })));
     for number in 0..vms.div_ceil(vms_per_host) {
         index.apply(InventoryEvent::Apply(host(number)?));
@@ -182,7 +304,9 @@ fn main() -> Result<()> {
         for fact in facts(number, number / vms_per_host)? {
             index.apply(InventoryEvent::Apply(fact));
         }
-        index.record_pull(pull(number)?);
+        // The second answer gives the use, the history and the traffic of queues.
+        index.record_pull(pull(number, 0)?);
+        index.record_pull(pull(number, 30)?);
     }
     index.apply(InventoryEvent::Synced);
     let status = FleetStatus::of(&index.snapshot());

@@ -45,6 +45,7 @@ fn cluster(number: usize, selects: usize) -> Result<Fact> {
         suspend: false,
         relay: None,
         node_authorities: None,
+        node_conditions: std::collections::BTreeSet::new(),
     }))
 }
 
@@ -64,11 +65,17 @@ fn vmi(number: usize, clusters: usize, host: &str) -> Result<Fact> {
         node: Some(host.parse()?),
         interfaces: Vec::new(),
         guest_os: None,
+        exclusion: virtfleet_collector_core::facts::Exclusion::None,
         paused: false,
         migration: None,
         deleting: false,
         conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
         evacuation_node: None,
+        running_since_ms: None,
+        created_ms: None,
+        spec: None,
+        scheduling: std::sync::Arc::default(),
+        volumes: Box::default(),
     })))
 }
 

@@ -40,6 +40,9 @@ struct Arguments {
     /// Port on which every guest listens.
     #[arg(long, default_value_t = AGENT_PORT)]
     port: u16,
+    /// Network interfaces of pods on each guest: each is another 16 samples on its page.
+    #[arg(long, default_value_t = 0)]
+    pods: usize,
     /// Output folder of the manifests: infra/ and clusters/<name>/.
     #[arg(long)]
     folder: PathBuf,
@@ -68,6 +71,8 @@ fn main() -> Result<()> {
         seed: arguments.seed,
         port: arguments.port,
         faults: arguments.faults,
+        page: None,
+        pods: arguments.pods,
     };
     let plan = Plan::new(&options)?;
     sim::raise_file_limit()?;

@@ -1,7 +1,10 @@
 //! Writes man pages and shell completions of the programs, generated from their command-line
-//! definitions.
+//! definitions. `packaging/completions` adds what a collector must be asked for.
 
-use std::{env, fs, path::PathBuf};
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use clap::{Command, ValueEnum as _};
@@ -28,10 +31,16 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn complete(mut command: Command, name: &str, folder: &std::path::Path) -> Result<()> {
+fn complete(mut command: Command, name: &str, folder: &Path) -> Result<()> {
+    let additions = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/completions");
     for shell in Shell::value_variants() {
-        clap_complete::generate_to(*shell, &mut command, name, folder)
+        let file = clap_complete::generate_to(*shell, &mut command, name, folder)
             .with_context(|| format!("{shell} completion of {name}"))?;
+        let addition = additions.join(file.file_name().context("a completion without a name")?);
+        if addition.exists() {
+            let text = fs::read_to_string(&file)? + &fs::read_to_string(&addition)?;
+            fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+        }
     }
     Ok(())
 }

@@ -43,6 +43,8 @@ pub struct Answer {
     pub code: u16,
     /// The body; `{"text": …}` when it is not JSON.
     pub body: Value,
+    /// The `Warning` headers, e.g. of admission webhooks.
+    pub warnings: Vec<String>,
 }
 
 impl Answer {
@@ -156,9 +158,12 @@ impl Client {
 fn answer(path: &str, response: Result<Response<Body>, ureq::Error>) -> Result<Answer> {
     let mut response = response.with_context(|| path.to_owned())?;
     let code = response.status().as_u16();
+    let warnings = response.headers().get_all("warning").iter();
+    let warnings = warnings.map(|text| String::from_utf8_lossy(text.as_bytes()).into_owned());
+    let warnings = warnings.collect();
     let body = response.body_mut().with_config().limit(LARGEST);
     let bytes = body.read_to_vec().with_context(|| path.to_owned())?;
     let body =
         serde_json::from_slice(&bytes).unwrap_or_else(|_| json!({ "text": String::from_utf8_lossy(&bytes) }));
-    Ok(Answer { code, body })
+    Ok(Answer { code, body, warnings })
 }

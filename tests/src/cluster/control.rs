@@ -33,8 +33,14 @@ pub struct ControllerManager {
 impl ControllerManager {
     /// Starts it and waits until it is healthy.
     pub fn start(server: &ApiServer) -> Result<Self> {
+        Self::start_with(server, &[])
+    }
+
+    /// As [`ControllerManager::start`], with more controllers, e.g. `statefulset-controller`.
+    pub fn start_with(server: &ApiServer, more: &[&str]) -> Result<Self> {
+        let controllers = [&[CONTROLLERS], more].concat().join(",");
         let arguments = [
-            format!("--controllers={CONTROLLERS}"),
+            format!("--controllers={controllers}"),
             // Each controller uses its own service account, with the role that the API server
             // defines for it.
             "--use-service-account-credentials".to_owned(),

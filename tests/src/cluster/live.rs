@@ -53,10 +53,22 @@ impl Collector {
     /// As [`Collector::start_with`], with further settings of `scrape`, each a line that is
     /// indented by two spaces.
     pub fn start_scraping(folder: &Path, inventory: &str, scrape: &str, more: &str) -> Result<Self> {
-        fs::create_dir_all(folder)?;
         let authority = Authority::new("virtfleet test authority")?;
+        Self::start_in_fleet(folder, &authority, inventory, scrape, more)
+    }
+
+    /// As [`Collector::start_scraping`], in the fleet of this authority: its agents accept the
+    /// collector.
+    pub fn start_in_fleet(
+        folder: &Path,
+        authority: &Authority,
+        inventory: &str,
+        scrape: &str,
+        more: &str,
+    ) -> Result<Self> {
+        fs::create_dir_all(folder)?;
         let pki = folder.join("pki");
-        pki::write(&pki, "collector", &authority, &authority.collector()?)?;
+        pki::write(&pki, "collector", authority, &authority.collector()?)?;
         let api = ports::free()?;
         let config = folder.join("collector.yaml");
         let pki = pki.display();

@@ -51,6 +51,9 @@ pub fn needs(suite: Suite) -> Result<()> {
 /// If the body fails and a guest's QEMU aborted by [its own fault](Guest::emulator_fault), the body
 /// runs once more, in another scene: such a failure says nothing about the program under test.
 ///
+/// If the body fails and a guest's QEMU aborted by [its own fault](Guest::emulator_fault), the body
+/// runs once more, in another scene: such a failure says nothing about the program under test.
+///
 /// # Panics
 ///
 /// With the error of the body and the folder to which the guests' logs were copied.
@@ -229,6 +232,21 @@ impl Scene {
         }
         let guest = self.guest(vm, accel, places)?;
         guest.boot()?;
+        Ok(guest)
+    }
+
+    /// Boots a VM on a copy of a disk image in QEMU's format `format`, whose root filesystem is the
+    /// whole disk, with the kernel of its suite.
+    pub fn start_image(&self, vm: &Vm, disk: &Path, format: &str) -> Result<Guest> {
+        let image = Image::find(vm.suite)?;
+        let accel = Accel::of_this_machine(&image)?;
+        let places = self.places(&image, vm)?;
+        content::overlay(&places.root, disk, format)?;
+        if let Some(seed) = &vm.seed {
+            content::seed(seed, &places.seed, &places.folder)?;
+        }
+        let guest = self.guest(vm, accel, places)?;
+        guest.launch(vm, false, false)?;
         Ok(guest)
     }
 

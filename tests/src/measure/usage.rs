@@ -37,6 +37,20 @@ pub fn cpu(id: u32) -> Result<Duration> {
     Ok(Duration::from_nanos(nanoseconds).max(TICK * ticks))
 }
 
+/// CPU time of process `id` so far in user mode and in the kernel, in clock ticks.
+///
+/// # Errors
+/// There is no such process, or its file cannot be parsed.
+pub fn modes(id: u32) -> Result<[Duration; 2]> {
+    let path = format!("/proc/{id}/stat");
+    let text = fs::read(&path).with_context(|| path.clone())?;
+    let stat = Stat::from_read(text.as_slice()).with_context(|| path)?;
+    Ok([
+        TICK * u32::try_from(stat.utime)?,
+        TICK * u32::try_from(stat.stime)?,
+    ])
+}
+
 /// Current resident memory of process `id` in bytes.
 ///
 /// # Errors

@@ -13,6 +13,17 @@ use crate::{
 /// Starts a collector that reads `manifests` and `pki` in `folder`, serves its API at `api`, and
 /// pulls agents on `port` at this interval.
 pub fn start_collector(folder: &Path, api: SocketAddr, port: u16, interval: Duration) -> Result<Process> {
+    start_collector_with(folder, api, port, interval, "")
+}
+
+/// As [`start_collector`], with further top-level keys of its settings as YAML.
+pub fn start_collector_with(
+    folder: &Path,
+    api: SocketAddr,
+    port: u16,
+    interval: Duration,
+    more: &str,
+) -> Result<Process> {
     let (root, interval) = (folder.display(), interval.as_secs());
     let text = format!(
         "\
@@ -32,7 +43,7 @@ scrape:
     certificate: {root}/pki/collector.pem
     key: {root}/pki/collector.key
     trustDomain: {TRUST_DOMAIN}
-"
+{more}"
     );
     let path = folder.join("collector.yaml");
     fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;

@@ -131,7 +131,7 @@ status:
     )
 }
 
-fn infra_node(host: &Host, region: &str) -> String {
+pub(super) fn infra_node(host: &Host, region: &str) -> String {
     let Host {
         name,
         zone,

@@ -19,9 +19,10 @@ mod plan;
 mod report;
 mod rng;
 mod serve;
+mod sick;
 mod trouble;
 
-pub use collector::start_collector;
+pub use collector::{start_collector, start_collector_with};
 pub use fault::{Fault, LATE};
 pub use manifests::{user_node, vmi, write_folder};
 pub use model::Model;
@@ -30,3 +31,4 @@ pub use plan::{Guest, Host, Options, Plan};
 pub use report::guest_report;
 pub use rng::Random;
 pub use serve::{Fleet, raise_file_limit};
+pub use sick::{nodes_without, paused_vmi, stopped_vm};

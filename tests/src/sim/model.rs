@@ -37,7 +37,11 @@ impl Model {
             disks: (0..=data)
                 .map(|index| format!("vd{}", ['a', 'b', 'c'][index]))
                 .collect(),
-            nics: ["lo", "eth0", "cilium_host"].map(str::to_owned).to_vec(),
+            nics: ["lo", "eth0", "cilium_host"]
+                .map(str::to_owned)
+                .into_iter()
+                .chain((0..guest.pods).map(|pod| format!("lxc{:012x}", guest.seed % (1 << 40) + pod as u64)))
+                .collect(),
             kernel: format!("6.1.0-{}-amd64", 25 + random.below(15)),
             busy: random.between(0.02, 0.8),
             seed: guest.seed,

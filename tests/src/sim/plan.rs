@@ -24,6 +24,10 @@ pub struct Options {
     pub port: u16,
     /// Number of guests with each fault.
     pub faults: Vec<(Fault, usize)>,
+    /// Metrics page that the first guest without fault serves in place of a simulated one.
+    pub page: Option<&'static str>,
+    /// Network interfaces of pods on each guest: each is another 16 samples on its page.
+    pub pods: usize,
 }
 
 impl Default for Options {
@@ -36,6 +40,8 @@ impl Default for Options {
             seed: 1,
             port: AGENT_PORT,
             faults: Vec::new(),
+            page: None,
+            pods: 0,
         }
     }
 }
@@ -78,6 +84,10 @@ pub struct Guest {
     pub seed: u64,
     /// Its fault, if any.
     pub fault: Option<Fault>,
+    /// Metrics page that it serves in place of a simulated one.
+    pub page: Option<&'static str>,
+    /// Network interfaces of its pods.
+    pub pods: usize,
 }
 
 /// The fleet.
@@ -93,6 +103,8 @@ pub struct Plan {
     pub guests: Vec<Guest>,
 }
 
+/// Names of one or two letters.
+const MAX_CLUSTERS: usize = 26 + 26 * 26;
 /// Guests' addresses begin after this one: far from `127.0.0.1` and from resolvers' `127.0.0.53`.
 const FIRST_ADDRESS: u32 = u32::from_be_bytes([127, 64, 0, 0]);
 
@@ -115,8 +127,8 @@ impl Plan {
             options.hosts
         );
         ensure!(
-            (1..=26).contains(&options.clusters),
-            "{} clusters; 1 to 26 can be had",
+            (1..=MAX_CLUSTERS).contains(&options.clusters),
+            "{} clusters; 1 to {MAX_CLUSTERS} can be had",
             options.clusters
         );
         ensure!(
@@ -133,10 +145,10 @@ impl Plan {
         let root = Random::new(options.seed);
         let hosts = hosts(options, &mut root.split(1));
         let clusters: Vec<String> = (0..options.clusters)
-            .map(|index| format!("cluster-{}", letter(index)))
+            .map(|index| format!("cluster-{}", letters(index)))
             .collect();
         let dealt = deal_faults(options, &mut root.split(2));
-        let guests = (0..options.guests)
+        let mut guests: Vec<Guest> = (0..options.guests)
             .map(|index| {
                 guest(
                     index,
@@ -147,6 +159,9 @@ impl Plan {
                 )
             })
             .collect();
+        if let Some(guest) = guests.iter_mut().find(|guest| guest.fault.is_none()) {
+            guest.page = options.page;
+        }
         Ok(Self {
             region: "region-1".to_owned(),
             hosts,
@@ -242,7 +257,15 @@ fn guest(
         host: random.below(options.hosts),
         seed: random.bits(),
         fault,
+        page: None,
+        pods: options.pods,
     }
+}
+
+/// `a` to `z`, then `aa` to `zz`.
+fn letters(index: usize) -> String {
+    let first = (index / 26).checked_sub(1).map(letter);
+    first.into_iter().chain([letter(index)]).collect()
 }
 
 fn letter(index: usize) -> char {

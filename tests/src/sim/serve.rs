@@ -295,6 +295,9 @@ impl Agent {
     }
 
     fn page(&self) -> Bytes {
+        if let Some(page) = self.guest.page {
+            return Bytes::from_static(page.as_bytes());
+        }
         let mut page = Page::new();
         write_page(
             &mut page,

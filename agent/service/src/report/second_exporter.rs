@@ -68,7 +68,9 @@ impl SecondExporter {
                 message,
             )
             .with("port", NODE_EXPORTER_PORT)
-            .remedy("stop scraping one of the two"),
+            .remedy(
+                "stop scraping one of the two: docs/mla.md, \"Hand over from KKP's node-exporter add-on\"",
+            ),
         )
     }
 }

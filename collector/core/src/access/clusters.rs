@@ -57,5 +57,7 @@ fn named_by_labels(name: &ClusterName, vm: &VmView) -> ClusterView {
         nodes: 0,
         nodes_without_vm: 0,
         partial: false,
+        node_conditions: BTreeSet::new(),
+        source: None,
     }
 }

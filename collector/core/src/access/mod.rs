@@ -13,6 +13,7 @@ mod findings;
 mod hosts;
 pub mod redact;
 mod scope;
+mod story;
 mod tenant_fleet;
 #[cfg(test)]
 mod tests;
@@ -21,5 +22,6 @@ mod visible;
 pub use caller::{AuthMethod, Caller};
 pub use findings::{tenant_failure, tenant_finding, tenant_findings};
 pub use scope::AccessScope;
+pub use story::tenant_story;
 pub use tenant_fleet::{tenant_detail, tenant_label_input, tenant_snapshot};
 pub use visible::VisibleFleet;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
-use super::{VisibleFleet, clusters, findings, hosts};
+use super::{VisibleFleet, clusters, findings, hosts, story};
 use crate::{
     derive::findings_key,
     facts::Selector,
@@ -57,11 +57,12 @@ fn tenant_vm(
     vm: &Arc<VmView>,
     findings_of: impl FnOnce() -> Vec<Finding>,
 ) -> Arc<VmView> {
-    if vm.findings == 0 && vm.agent.failure.is_none() {
+    if vm.findings == 0 && vm.agent.failure.is_none() && vm.health.tenant_message.is_none() {
         return Arc::clone(vm);
     }
     let mut view = VmView::clone(vm);
     view.agent.failure = view.agent.failure.map(findings::tenant_failure);
+    hide_neighbours(fleet, &mut view.health.message, &mut view.health.tenant_message);
     if vm.findings > 0 {
         let left = findings::tenant_findings(fleet, vm, findings_of());
         view.findings = left.len();
@@ -80,7 +81,24 @@ pub fn tenant_detail(fleet: &VisibleFleet<'_>, mut detail: VmDetail) -> Option<V
     detail.vm.findings = detail.findings_list.len();
     detail.vm.severities = SeverityCounts::of(detail.findings_list.iter());
     detail.vm.agent.failure = detail.vm.agent.failure.map(findings::tenant_failure);
+    if !fleet.scope.is_all() {
+        detail.timeline = story::tenant_timeline(detail.timeline);
+    }
+    let health = &mut detail.vm.health;
+    hide_neighbours(fleet, &mut health.message, &mut health.tenant_message);
+    for one in &mut detail.conditions {
+        hide_neighbours(fleet, &mut one.message, &mut one.tenant_message);
+    }
     Some(detail)
+}
+
+/// Uses the message for tenants, if there is another: neighbours may be VMs of others.
+fn hide_neighbours(fleet: &VisibleFleet<'_>, message: &mut String, tenant: &mut Option<Box<str>>) {
+    if let Some(tenant) = tenant.take()
+        && !fleet.scope.is_all()
+    {
+        *message = tenant.into();
+    }
 }
 
 /// The input of a label plan; none for a hidden VM. The selectors of policies are emptied: they may

@@ -1,5 +1,7 @@
 //! What each view has in each scope.
 
+use std::sync::Arc;
+
 use virtfleet_wire::{finding::Severity, ids::VmKey};
 
 use super::*;
@@ -8,6 +10,7 @@ use crate::{
     facts::{Fact, InventoryEvent, Vmi},
     index::FleetIndex,
     pull_result::{Failure, FailureClass, PullResult},
+    spec_view::{SpecCheckView, SpecResult},
     store::tests::{cluster, infra_node, key, labels, user_node, vm, vmi},
     view::FleetSnapshot,
 };
@@ -250,4 +253,25 @@ fn the_identity_of_another_vm_is_not_named() {
         text.contains("agent-wrong-vm") && !text.contains("ns-b"),
         "{text}"
     );
+}
+
+/// A disk may be named after an infra node.
+#[test]
+fn infra_names_in_a_specification_are_replaced() {
+    let index = index();
+    let mut detail = index.detail(&key("ns-a", "a1")).unwrap();
+    detail.spec.push(SpecCheckView {
+        path: "spec.domain.devices.disks[data].serial".to_owned(),
+        asked: "only-a".to_owned(),
+        seen: Some("only-a".to_owned()),
+        result: SpecResult::Agrees,
+        matters: true,
+        why: String::new(),
+    });
+    let mut terms = redact::InfraTerms::default();
+    terms.add_node("only-a");
+    let redactor = redact::Redactor::new(Arc::new(|_: &str| [7; 8]), Arc::new(terms));
+    let spec = redactor.detail(detail).spec;
+    let text = serde_json::to_string(&spec).unwrap();
+    assert!(spec.len() == 1 && !text.contains("only-a"), "{text}");
 }

@@ -5,7 +5,7 @@ use virtfleet_wire::{
     ids::VmKey,
 };
 
-use crate::{enrolment::EnrolmentReason, findings, store::PullHistory};
+use crate::{enrolment::EnrolmentReason, findings, pull_history::PullHistory};
 
 /// Consecutive slow answers before an agent gets a finding: a live migration may delay one.
 const MIN_SLOW_PULLS: u32 = 3;

@@ -36,6 +36,11 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
             NOT_PULLED,
             "the collector pulls no agents (neither enrolment nor scrape.tls is set), so the guest is unknown",
         ),
+        AgentStatus::Unmanaged => Evaluation::unknown(
+            HealthCause::Agent,
+            NOT_PULLED,
+            "the agent of this VM is not dialled: the annotation virtfleet.io/ignore, vms.selector or Windows excludes it",
+        ),
         AgentStatus::Waiting if facts.is_first_pull_pending() => waiting(),
         AgentStatus::Waiting => not_pulled_lately(),
         AgentStatus::Up => up(facts),
@@ -164,7 +169,7 @@ fn by_class(facts: &HealthFacts<'_>, failure: &Failure) -> Evaluation {
             "Unreachable",
             "the agent's address cannot be reached, or the connection is lost",
         ),
-        FailureClass::Timeout => timeout(facts),
+        FailureClass::Timeout => timeout(facts, failure.point == Some(FailurePoint::Agent)),
         FailureClass::Tls => degraded(
             HealthCause::Agent,
             "CertificateRefused",
@@ -209,9 +214,12 @@ fn next_step(facts: &HealthFacts<'_>, failure: &Failure) -> Text {
         (FailureClass::Connect, Some(FailurePoint::Refused)) => {
             "in the guest: systemctl status virtfleet-agent, then virtfleet-agent doctor".into()
         }
+        (FailureClass::Timeout, Some(FailurePoint::Agent)) => {
+            "in the guest: systemctl status virtfleet-agent, then top".into()
+        }
         (FailureClass::Connect | FailureClass::Timeout, None) => format!(
-            "virtctl -n {namespace} console {}; if the guest lives: kubectl -n {namespace} get networkpolicy",
-            facts.key.name
+            "{}; if the guest lives: kubectl -n {namespace} get networkpolicy",
+            facts.open_console()
         )
         .into(),
         (FailureClass::Tls, _) => "in the guest: virtfleet-agent doctor".into(),
@@ -224,31 +232,74 @@ fn next_step(facts: &HealthFacts<'_>, failure: &Failure) -> Text {
         (FailureClass::Http | FailureClass::TooLarge | FailureClass::Malformed, _) => {
             "in the guest: journalctl -u virtfleet-agent".into()
         }
-        (FailureClass::WrongVm | FailureClass::Enrolment, _) | (_, Some(FailurePoint::Refused)) => {
-            facts.list_findings().into()
-        }
+        (FailureClass::WrongVm | FailureClass::Enrolment, _)
+        | (_, Some(FailurePoint::Refused | FailurePoint::Agent)) => facts.list_findings().into(),
     }
 }
 
-/// Nothing answers at the address: the packets are dropped, or the guest hangs. Its kubelet tells
-/// which. KubeVirt's `AgentConnected` does not: it stays `True` while a guest hangs.
-fn timeout(facts: &HealthFacts<'_>) -> Evaluation {
+/// No answer in time. What tells a guest that hangs from one that is not reached:
+/// - whether its kernel accepts connections (`is_accepted`);
+/// - its kubelet, which connects to the user cluster by itself;
+/// - KubeVirt's probe through the QEMU guest agent, which needs no network.
+///
+/// KubeVirt's `AgentConnected` does not tell: it stays `True` while a guest hangs.
+fn timeout(facts: &HealthFacts<'_>, is_accepted: bool) -> Evaluation {
     let node = facts.user_node.and_then(|node| node.conditions.status("Ready"));
-    match node {
-        Some(ReportedStatus::True) => Evaluation::degraded(
+    let are_both_silent = node == Some(ReportedStatus::Unknown);
+    let spec = facts.vmi.and_then(|vmi| vmi.spec.as_deref());
+    match (is_accepted, are_both_silent) {
+        (true, true) => Evaluation::critical(
+            HealthCause::Guest,
+            "GuestHung",
+            "the guest's kernel accepts connections, and neither the agent nor the kubelet answers: its programs hang",
+        ),
+        (true, false) => Evaluation::degraded(
+            HealthCause::Agent,
+            "AgentHung",
+            "the guest accepts the connection, and its agent does not answer in time: it hangs, or the guest is overloaded",
+        ),
+        (false, _) if spec.is_some_and(|spec| spec.has_links_down) => Evaluation::critical(
+            HealthCause::Vm,
+            "LinkDown",
+            "each interface of the VMI has state down, so the guest has no network",
+        )
+        .next(facts.describe()),
+        (false, true) => both_silent(facts),
+        (false, false) if node == Some(ReportedStatus::True) => Evaluation::degraded(
             HealthCause::Network,
             "AddressFiltered",
             "the guest lives, and its agent does not answer in time: a firewall or NetworkPolicy may drop the packets",
         ),
-        Some(ReportedStatus::Unknown) => Evaluation::critical(
-            HealthCause::Guest,
-            "GuestHung",
-            "neither the agent nor the kubelet answers, and the infra node is ready: the guest hangs or has no network",
-        ),
-        Some(ReportedStatus::False) | None => Evaluation::degraded(
+        (false, false) => Evaluation::degraded(
             HealthCause::Network,
             "NoAnswer",
             "the agent does not answer in time: the guest hangs, or packets to it are dropped",
         ),
     }
+}
+
+/// Neither agent nor kubelet answers, and the guest does not accept connections.
+fn both_silent(facts: &HealthFacts<'_>) -> Evaluation {
+    match facts.guest_ping() {
+        Some(true) => Evaluation::critical(
+            HealthCause::Network,
+            "GuestNetworkLost",
+            "the QEMU guest agent answers KubeVirt's probe, and neither the agent nor the kubelet is reached: the guest runs and has no network",
+        ),
+        Some(false) => guest_hung(),
+        None => Evaluation::critical(
+            HealthCause::Guest,
+            "GuestSilent",
+            "neither the agent nor the kubelet answers, and the infra node is ready: the guest hangs or has no network",
+        ),
+    }
+}
+
+/// A guest that answers neither by its network nor by its QEMU guest agent.
+pub(super) fn guest_hung() -> Evaluation {
+    Evaluation::critical(
+        HealthCause::Guest,
+        "GuestHung",
+        "neither the agent nor the QEMU guest agent, which KubeVirt probes without a network, answers: the guest hangs",
+    )
 }

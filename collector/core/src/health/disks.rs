@@ -7,14 +7,21 @@ use super::{
     facts::HealthFacts,
     guest::{no_report, of_findings},
     verdict::HealthCause,
+    volumes,
 };
-use crate::reported::ReportedStatus;
+use crate::{view::VmState, volumes::VolumeWait};
 
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
-    if let Some(volumes) = facts.vmi_condition("DataVolumesReady", ReportedStatus::False) {
-        let message = format!("a volume of the VM is not ready: {}", volumes.text());
-        return Evaluation::degraded(HealthCause::Storage, "DataVolumesNotReady", message)
-            .next(facts.describe());
+    match facts.volume_wait() {
+        Some(VolumeWait::NotReady(said)) if facts.state != VmState::Starting => {
+            return volumes::of_running(facts, said);
+        }
+        // `Running` says for which one, and how bad that is.
+        Some(_) => {
+            let message = "the VM does not run, because it waits for a volume";
+            return Evaluation::unknown(HealthCause::Storage, "WaitsForVolume", message);
+        }
+        None => {}
     }
     let Some(answer) = facts.fresh_answer() else {
         return no_report(facts);

@@ -25,6 +25,8 @@ pub enum HealthCondition {
     VirtioTuned,
     /// The guest's clock is right.
     TimeSynced,
+    /// The guest gets the CPU and memory that it needs.
+    ComputeReady,
     /// It can leave its infra node.
     Migratable,
     /// Its specification is in effect.
@@ -39,7 +41,7 @@ impl HealthCondition {
 
     /// Conditions that follow from the facts of the index. [`HealthCondition::LabelsInSync`] needs
     /// the plan of the leader.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Placed,
         Self::Running,
         Self::HostReady,
@@ -49,6 +51,7 @@ impl HealthCondition {
         Self::DnsReady,
         Self::VirtioTuned,
         Self::TimeSynced,
+        Self::ComputeReady,
         Self::Migratable,
         Self::SpecInEffect,
     ];
@@ -58,7 +61,7 @@ impl HealthCondition {
         match self {
             Self::Placed => "`status.nodeName` names an infra node of the inventory",
             Self::Running => {
-                "the VM is `Running`, not paused, and its agent answers or KubeVirt's condition `Ready` is `True`"
+                "the VM is `Running`, not paused, and its agent answers or KubeVirt's condition `Ready` is `True`; a VM that waits for a volume has the cause `storage`"
             }
             Self::HostReady => {
                 "the infra node is `Ready`, without pressure, and virt-handler reports there; a cordon is only named"
@@ -70,7 +73,7 @@ impl HealthCondition {
                 "the Node in the user cluster is `Ready`, without pressure, not cordoned, and its cluster can be read"
             }
             Self::DisksReady => {
-                "all declared disks are ready and without findings, and all DataVolumes are ready"
+                "all declared disks are ready and without findings, all DataVolumes are ready, and the VM waits for no volume"
             }
             Self::DnsReady => "the nameservers in use answer, without findings",
             Self::VirtioTuned => {
@@ -79,11 +82,14 @@ impl HealthCondition {
             Self::TimeSynced => {
                 "the guest's clock agrees with the collector's within 5 s, and its kernel does not say that it is unsynchronised"
             }
+            Self::ComputeReady => {
+                "less than 10 % of the guest's CPU time is stolen, and its tasks wait for memory less than 10 % of the time; pressure of CPU or I/O in the guest alone is only named"
+            }
             Self::Migratable => {
                 "KubeVirt says `LiveMigratable`; it lowers the verdict while the VM must leave its infra node, or if a migration takes more than 10 minutes"
             }
             Self::SpecInEffect => {
-                "never yet: it is `False` if KubeVirt asks for a restart or cannot apply the specification"
+                "vCPUs and memory are what the VMI asks for, and nothing else differs; `False` also if KubeVirt asks for a restart or cannot apply the specification; only what the VM lacks lowers the verdict"
             }
             Self::LabelsInSync => {
                 "the labels of the Node have their desired values; of GuestHealth only, and no part of the verdict"
@@ -103,10 +109,11 @@ impl HealthCondition {
             Self::DnsReady => "DNSReady",
             Self::VirtioTuned => "VirtioTuned",
             Self::TimeSynced => "TimeSynced",
+            Self::ComputeReady => "ComputeReady",
             Self::Migratable => "Migratable",
             Self::SpecInEffect => "SpecInEffect",
             // Published under this name since decision 0022.
-            Self::LabelsInSync => "LabelsTrue",
+            Self::LabelsInSync => "LabelsInSync",
         }
     }
 }
@@ -123,6 +130,17 @@ pub(crate) enum Urgency {
     Immediate,
 }
 
+/// What a message contains that may change while the reason stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MessageContent {
+    /// Nothing that matters.
+    Words,
+    /// Numbers that change with each report.
+    Numbers,
+    /// The name of an object and its phase: another message for tenants is a change.
+    Object,
+}
+
 /// One condition as the present facts show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Evaluation {
@@ -133,14 +151,16 @@ pub(crate) struct Evaluation {
     pub(crate) cause: Option<HealthCause>,
     pub(crate) reason: &'static str,
     pub(crate) message: Text,
+    /// The message for tenants, if it differs: without VMs of others.
+    pub(crate) tenant_message: Option<Box<str>>,
     /// Next command to run.
     pub(crate) next: Text,
     /// Whether a change to this evaluation is held.
     pub(crate) urgency: Urgency,
     /// The collector has not had the time to find out.
     pub(crate) is_undecided: bool,
-    /// The message may contain numbers that change with each report.
-    pub(crate) is_measured: bool,
+    /// What another message with the same reason means.
+    pub(crate) content: MessageContent,
     /// It says only that there is no report.
     pub(crate) is_placeholder: bool,
 }
@@ -159,10 +179,11 @@ impl Evaluation {
             cause,
             reason,
             message: message.into(),
+            tenant_message: None,
             next: Text::Borrowed(""),
             urgency: Urgency::Held,
             is_undecided: false,
-            is_measured: false,
+            content: MessageContent::Words,
             is_placeholder: false,
         }
     }
@@ -233,6 +254,26 @@ impl Evaluation {
         )
     }
 
+    /// Sets the message for tenants, who must not see the names of others' VMs.
+    pub(super) fn for_tenants(self, message: String) -> Self {
+        Self {
+            tenant_message: Some(message.into()),
+            ..self
+        }
+    }
+
+    /// Raises the severity: the condition does not hold, whatever its own evidence is worth.
+    pub(super) fn at_least(self, severity: HealthVerdict) -> Self {
+        if self.severity >= severity {
+            return self;
+        }
+        Self {
+            status: HealthConditionStatus::False,
+            severity,
+            ..self
+        }
+    }
+
     /// Sets the next command.
     pub(super) fn next(self, next: impl Into<Text>) -> Self {
         Self {
@@ -271,7 +312,15 @@ impl Evaluation {
     /// Marks its message as one with numbers that change.
     pub(super) fn measured(self) -> Self {
         Self {
-            is_measured: true,
+            content: MessageContent::Numbers,
+            ..self
+        }
+    }
+
+    /// Marks its message for tenants as one that names an object and its phase.
+    pub(super) fn naming_object(self) -> Self {
+        Self {
+            content: MessageContent::Object,
             ..self
         }
     }

@@ -203,6 +203,8 @@ fn answer(flaws: &Flaws) -> Answer {
     Answer {
         report: Box::new(KeptReport::of(&report)),
         metrics: MetricsSummary::default(),
+        counters: crate::usage::UsageCounters::default(),
+        queues: Box::default(),
         took_ms: 10,
         slow: false,
         certificate: None,
@@ -236,6 +238,7 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         vm: Some(&of_vm),
         state,
         state_since_ms: NOW_MS - 3_600_000,
+        started_ms: None,
         host: present.map(|_| &host_name),
         infra_node: (!flaws.no_host).then_some(&host),
         tenant: &tenant,
@@ -249,8 +252,11 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
             last_try_ms: (agent_status != AgentStatus::Waiting).then_some(NOW_MS - flaws.answer_age_ms),
             answer: Some((NOW_MS - flaws.answer_age_ms, &answer)),
         },
+        usage: None,
+        contention: None,
         findings: &[],
         is_inventory_stale: flaws.stale,
+        volumes: None,
     };
     HealthTrack::new(&facts).view().verdict
 }

@@ -41,7 +41,7 @@ impl HoldTimes {
             HealthCondition::NodeReady => Self::seconds(60, 60),
             HealthCondition::DisksReady => Self::seconds(30, 60),
             HealthCondition::DnsReady => Self::seconds(60, 120),
-            HealthCondition::TimeSynced => Self::seconds(120, 120),
+            HealthCondition::TimeSynced | HealthCondition::ComputeReady => Self::seconds(120, 120),
             HealthCondition::VirtioTuned
             | HealthCondition::Migratable
             | HealthCondition::SpecInEffect

@@ -29,7 +29,11 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
 
 fn evaluate_node(node: &InfraNode) -> Evaluation {
     let name = &node.name;
-    if node.taints.iter().any(|key| &**key == OUT_OF_SERVICE_TAINT) {
+    if node
+        .taints
+        .iter()
+        .any(|taint| &*taint.key == OUT_OF_SERVICE_TAINT)
+    {
         let message = format!("the infra node {name} is out of service");
         return Evaluation::critical(HealthCause::Host, "HostOutOfService", message).immediate();
     }

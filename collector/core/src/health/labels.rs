@@ -1,4 +1,4 @@
-//! `LabelsTrue`: the labels of the VM's Node have their desired values.
+//! `LabelsInSync`: the labels of the VM's Node have their desired values.
 //!
 //! Only the leader compares labels, so this condition is not part of the verdict, which must be the
 //! same at every replica.

@@ -1,13 +1,16 @@
 //! `Running`: KubeVirt runs the VM, and its guest's CPUs run.
 
 use super::{
+    agent::guest_hung,
     evaluation::Evaluation,
     facts::HealthFacts,
     verdict::{HealthCause, HealthVerdict},
+    volumes,
 };
 use crate::{
+    pull_result::FailureClass,
     reported::{ReportedCondition, ReportedStatus},
-    view::VmState,
+    view::{AgentStatus, VmState},
 };
 
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
@@ -52,6 +55,10 @@ fn running(facts: &HealthFacts<'_>) -> Evaluation {
     if let Some(failed) = crash_loop(facts) {
         return failed;
     }
+    let is_timeout = (facts.agent.failure).is_some_and(|one| one.class == FailureClass::Timeout);
+    if facts.guest_ping() == Some(false) && facts.agent.status == AgentStatus::Silent && is_timeout {
+        return guest_hung().next(facts.open_console());
+    }
     if let Some(ready) = facts.vmi_condition("Ready", ReportedStatus::False) {
         return Evaluation::critical(
             HealthCause::Vm,
@@ -79,9 +86,7 @@ fn stopped(facts: &HealthFacts<'_>) -> Evaluation {
         return failed;
     }
     match facts.printable_status() {
-        Some("Provisioning" | "Starting" | "WaitingForVolumeBinding" | "WaitingForReceiver") => {
-            starting(facts)
-        }
+        Some("Starting" | "WaitingForReceiver") => starting(facts),
         _ if facts.user_node.is_some() => Evaluation::degraded(
             HealthCause::Vm,
             "Stopped",
@@ -160,10 +165,11 @@ fn crash_loop(facts: &HealthFacts<'_>) -> Option<Evaluation> {
     })
 }
 
-/// Why the VM cannot start, as KubeVirt says.
+/// Why the VM cannot start, or waits for a volume, as KubeVirt says.
 fn failed_start(facts: &HealthFacts<'_>) -> Option<Evaluation> {
     let (cause, reason, message) = match facts.printable_status() {
         Some("CrashLoopBackOff") => return crash_loop(facts),
+        _ if facts.volume_wait().is_some() => return volumes::evaluate(facts),
         Some("ErrorUnschedulable") => (
             HealthCause::Host,
             "Unschedulable",
@@ -173,16 +179,6 @@ fn failed_start(facts: &HealthFacts<'_>) -> Option<Evaluation> {
             HealthCause::Vm,
             "ImagePull",
             "an image of the VM cannot be pulled",
-        ),
-        Some("ErrorPvcNotFound") => (
-            HealthCause::Storage,
-            "PvcNotFound",
-            "a PersistentVolumeClaim of the VM does not exist",
-        ),
-        Some("DataVolumeError") => (
-            HealthCause::Storage,
-            "DataVolumeError",
-            "a DataVolume of the VM has failed",
         ),
         _ => {
             let scheduled = facts.vmi_condition("PodScheduled", ReportedStatus::False)?;

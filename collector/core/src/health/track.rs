@@ -4,8 +4,8 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::{
-    agent, clock, disks, dns,
-    evaluation::{Evaluation, HealthCondition},
+    agent, clock, compute, disks, dns,
+    evaluation::{Evaluation, HealthCondition, MessageContent},
     facts::HealthFacts,
     hold::{HeldCondition, HoldTimes},
     host, migratable, node, placed, running, spec,
@@ -38,6 +38,7 @@ fn evaluate(condition: HealthCondition, facts: &HealthFacts<'_>) -> Evaluation {
         HealthCondition::DnsReady => dns::evaluate(facts),
         HealthCondition::VirtioTuned => virtio::evaluate(facts),
         HealthCondition::TimeSynced => clock::evaluate(facts),
+        HealthCondition::ComputeReady => compute::evaluate(facts),
         HealthCondition::Migratable => migratable::evaluate(facts),
         // It follows from the plan of the leader, not from these facts.
         HealthCondition::SpecInEffect | HealthCondition::LabelsInSync => spec::evaluate(facts),
@@ -153,6 +154,7 @@ impl HealthTrack {
         HealthView {
             reason: worst.reason.to_owned(),
             message: worst.message.to_string(),
+            tenant_message: worst.tenant_message.clone(),
             next: worst.next.to_string(),
             ..common
         }
@@ -162,6 +164,12 @@ impl HealthTrack {
         let mut hasher = DefaultHasher::new();
         for one in self.conditions.iter().map(HeldCondition::shown) {
             (one.status, one.severity, one.cause, one.reason, one.is_undecided).hash(&mut hasher);
+            if one.content == MessageContent::Object {
+                one.tenant_message
+                    .as_deref()
+                    .unwrap_or(&one.message)
+                    .hash(&mut hasher);
+            }
         }
         hasher.finish()
     }
@@ -183,9 +191,10 @@ pub(super) fn view(condition: HealthCondition, shown: &Evaluation, since_ms: Uni
         cause: shown.cause,
         severity: shown.severity,
         message: shown.message.to_string(),
+        tenant_message: shown.tenant_message.clone(),
         next: shown.next.to_string(),
         since_ms,
         is_undecided: shown.is_undecided,
-        is_measured: shown.is_measured,
+        is_measured: shown.content == MessageContent::Numbers,
     }
 }

@@ -137,6 +137,9 @@ pub struct HealthView {
     pub reason: String,
     /// One sentence.
     pub message: String,
+    /// The sentence for tenants, if it differs: without VMs of others; internal.
+    #[serde(skip)]
+    pub tenant_message: Option<Box<str>>,
     /// Next command to run; empty if there is nothing to do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub next: String,
@@ -146,7 +149,7 @@ pub struct HealthView {
     /// not been pulled since the collector started; internal.
     #[serde(skip)]
     pub is_undecided: bool,
-    /// Hash of all conditions without their messages; internal.
+    /// Hash of all conditions, with the messages that name an object; internal.
     #[serde(skip)]
     pub conditions_key: u64,
 }
@@ -169,6 +172,9 @@ pub struct HealthConditionView {
     pub severity: HealthVerdict,
     /// One sentence.
     pub message: String,
+    /// The sentence for tenants, if it differs: without VMs of others; internal.
+    #[serde(skip)]
+    pub tenant_message: Option<Box<str>>,
     /// Next command to run; empty if there is nothing to do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub next: String,
@@ -180,4 +186,18 @@ pub struct HealthConditionView {
     /// The message may contain numbers that change with each report; internal.
     #[serde(skip)]
     pub is_measured: bool,
+}
+
+impl HealthView {
+    /// The sentence without VMs of others.
+    pub fn tenant_text(&self) -> &str {
+        self.tenant_message.as_deref().unwrap_or(&self.message)
+    }
+}
+
+impl HealthConditionView {
+    /// The sentence without VMs of others.
+    pub fn tenant_text(&self) -> &str {
+        self.tenant_message.as_deref().unwrap_or(&self.message)
+    }
 }

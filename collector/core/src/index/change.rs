@@ -15,7 +15,8 @@ use crate::{
     facts::{Fact, FactKey, InfraNode, LauncherPod, UserCluster, UserNode},
     findings::{self, keep_since},
     keys::{Keys, SharedValue, move_under},
-    store::{PullHistory, VmEntry},
+    pull_history::PullHistory,
+    store::VmEntry,
 };
 
 impl FleetIndex {
@@ -66,6 +67,9 @@ impl FleetIndex {
         }
         if let Some(conditions) = fact.as_mut().and_then(Fact::conditions_mut) {
             self.store.strings.share_strings(conditions.words_mut());
+        }
+        if let Some(Fact::Vmi(vmi)) = &mut fact {
+            self.store.scheduling.share(&mut vmi.scheduling);
         }
         let changed = match (key, fact) {
             (FactKey::Vmi(vm), Some(Fact::Vmi(new))) => self.put_vm(vm, touched, |entry| {
@@ -184,7 +188,13 @@ impl FleetIndex {
         after: Option<&UserCluster>,
         touched: &mut Touched,
     ) {
-        let policy = |cluster: &UserCluster| (cluster.labels.clone(), cluster.suspend);
+        let policy = |cluster: &UserCluster| {
+            (
+                cluster.labels.clone(),
+                cluster.suspend,
+                cluster.node_conditions.clone(),
+            )
+        };
         let relabel = before.map(policy) != after.map(policy);
         let relay = |cluster: &UserCluster| cluster.relay.clone();
         let reroute = before.map(relay) != after.map(relay);
@@ -275,22 +285,29 @@ impl FleetIndex {
         let over: Vec<_> = views.iter().flat_map(|vm| self.update_budget(vm)).collect();
         views.extend(over);
         for vm in &views {
+            self.observe_migrations(vm);
             let Some(entry) = self.store.vms.get_mut(vm) else {
                 continue;
             };
+            let before = Self::before(entry);
             let health = entry.health.take();
             let Some(entry) = self.store.vms.get(vm) else {
                 continue;
             };
+            let conditions_key = entry.view.as_ref().map(|view| view.health.conditions_key);
             let (mut view, mut found) = derive::view(&self.store, vm, entry);
-            keep_since(&entry.findings, &mut found, &self.now);
+            keep_since(before.findings(), &mut found, &self.now);
             let health = self.track_health(vm, health, &view, &found);
             view.health = health.as_ref().map(|track| track.view()).unwrap_or_default();
+            if conditions_key != Some(view.health.conditions_key) {
+                self.changed_conditions.insert(vm.clone());
+            }
             if let Some(entry) = self.store.vms.get_mut(vm) {
                 entry.view = Some(Arc::new(view));
                 entry.findings = found;
                 entry.health = health;
             }
+            self.record_changes(vm, &before);
         }
         views.extend(labels);
         views.into_iter().collect()

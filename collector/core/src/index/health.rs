@@ -10,7 +10,9 @@ use virtfleet_wire::{
 use super::{FleetIndex, stale::StaleInventory};
 use crate::{
     agent,
-    health::{AgentFacts, HealthFacts, HealthTrack},
+    contention::{HostContention, NeighbourVm},
+    facts::Vmi,
+    health::{AgentFacts, HealthFacts, HealthTrack, needs_comparison},
     snapshot,
     store::VmEntry,
     view::{ClusterState, VmView},
@@ -29,6 +31,7 @@ impl FleetIndex {
         for vm in &due {
             self.refresh_health(vm);
         }
+        self.settle_stories();
     }
 
     /// Recomputes the health of all VMs; returns their number. For measurements.
@@ -41,7 +44,7 @@ impl FleetIndex {
     }
 
     /// Updates the health of one VM; its other facts have not changed.
-    fn refresh_health(&mut self, vm: &VmKey) {
+    pub(super) fn refresh_health(&mut self, vm: &VmKey) {
         let Some(entry) = self.store.vms.get_mut(vm) else {
             return;
         };
@@ -52,11 +55,17 @@ impl FleetIndex {
         let track = self.track_health(vm, before, &view, &found);
         let health = track.as_ref().map(|track| track.view()).unwrap_or_default();
         let is_changed = view.health != health;
+        if view.health.conditions_key != health.conditions_key {
+            self.changed_conditions.insert(vm.clone());
+        }
         if let Some(entry) = self.store.vms.get_mut(vm) {
             entry.findings = found;
             entry.health = track;
             if is_changed {
                 let mut view = VmView::clone(&view);
+                if self.synced {
+                    entry.story.observe_health(&health, self.now_ms);
+                }
                 view.health = health;
                 entry.view = Some(Arc::new(view));
                 self.revision += 1;
@@ -76,7 +85,11 @@ impl FleetIndex {
         let since = before
             .as_ref()
             .map(|track| track.state_since_ms(view.state, self.now_ms));
-        let facts = self.health_facts(vm, entry, view, found, since.unwrap_or(self.now_ms));
+        let contention = self.contention(vm, entry);
+        let facts = HealthFacts {
+            contention: contention.as_ref(),
+            ..self.health_facts(vm, entry, view, found, since.unwrap_or(self.now_ms))
+        };
         Some(match before {
             Some(mut track) => {
                 // While the inventory is read for the first time, each object is a change.
@@ -106,6 +119,7 @@ impl FleetIndex {
             vm: entry.vm.as_ref(),
             state: view.state,
             state_since_ms,
+            started_ms: entry.vmi.as_deref().and_then(|vmi| self.started_ms(vmi)),
             host: view.infra_node.as_ref(),
             infra_node: view
                 .infra_node
@@ -124,9 +138,36 @@ impl FleetIndex {
                 last_try_ms: pulls.last_try.as_ref().map(|(at, _)| *at),
                 answer: pulls.answer.as_ref().map(|(at, answer)| (*at, &**answer)),
             },
+            usage: pulls.usage,
+            contention: None,
             findings: found,
             is_inventory_stale: self.stale.affects(vm),
+            volumes: entry.volumes.as_deref(),
         }
+    }
+
+    /// When a VMI began to run: by KubeVirt, else by its pod, which is younger after a migration.
+    fn started_ms(&self, vmi: &Vmi) -> Option<u64> {
+        let pod = || self.store.launcher(vmi).and_then(|pod| pod.started_ms);
+        vmi.running_since_ms.or_else(pod)
+    }
+
+    /// Compares a VM with the others of its infra node; none if it uses and gets what it should.
+    fn contention(&self, vm: &VmKey, entry: &VmEntry) -> Option<HostContention> {
+        let usage = entry.pulls.usage.filter(|usage| needs_comparison(*usage))?;
+        let host = entry.keys.host.as_ref()?;
+        let members = self.store.vms_by_host.get(host)?;
+        let allocatable = self.store.infra_nodes.get(host).and_then(|node| node.allocatable);
+        let own = NeighbourVm {
+            usage: Some(usage),
+            ..entry.as_neighbour(vm, self.now_ms)
+        };
+        let others = members.iter().filter_map(|key| {
+            let other = self.store.vms.get(key)?;
+            Some(other.as_neighbour(key, self.now_ms))
+        });
+        let cpu_milli = allocatable.map(|one| one.resources.cpu_milli);
+        Some(HostContention::of(&own, cpu_milli, others))
     }
 
     fn cluster_state(&self, name: &ClusterName) -> Option<ClusterState> {

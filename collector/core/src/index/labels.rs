@@ -10,7 +10,7 @@ use virtfleet_wire::{
 
 use super::{FleetIndex, touched::Touched};
 use crate::{
-    facts::{Labels, VmiMove},
+    facts::{Labels, UserCluster, VmiMove},
     findings,
     labels::{plan::LabelInput, policy::LabelPolicy},
     store::VmEntry,
@@ -92,11 +92,13 @@ impl FleetIndex {
                     self.store.moves_by_vm.remove(&old.vm);
                 }
             }
+            touched.views.insert(old.vm.clone());
             touched.labels.insert(old.vm);
         }
         if let Some(vm) = vm {
             let names = self.store.moves_by_vm.entry(vm.clone()).or_default();
             names.insert(name.to_owned());
+            touched.views.insert(vm.clone());
             touched.labels.insert(vm);
         }
         true
@@ -123,13 +125,8 @@ impl FleetIndex {
     /// Input of the label plan for a VM's Node. None before the inventory was read completely, and
     /// for a VM without user cluster or Node.
     pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
-        if !self.synced {
-            return None;
-        }
+        let (entry, name, cluster) = self.writable(key)?;
         let store = &self.store;
-        let entry = store.vms.get(key)?;
-        let name = entry.keys.tenant.cluster()?;
-        let cluster = store.clusters.get(name)?;
         let node = entry.view.as_ref()?.user_node.as_ref()?;
         let node = store.user_node(name, node)?;
         let vmi = entry.vmi.as_deref();
@@ -157,6 +154,17 @@ impl FleetIndex {
                 .cloned()
                 .collect(),
         })
+    }
+
+    /// A VM with its user cluster. None before the inventory was read completely: no Node may be
+    /// changed then.
+    pub(super) fn writable(&self, key: &VmKey) -> Option<(&VmEntry, &ClusterName, &UserCluster)> {
+        if !self.synced {
+            return None;
+        }
+        let entry = self.store.vms.get(key).filter(|entry| self.is_followed(entry))?;
+        let name = entry.keys.tenant.cluster()?;
+        Some((entry, name, self.store.clusters.get(name)?))
     }
 
     /// Labels of the infra nodes from which the VM was migrated. Only recorded migrations are used:
@@ -191,7 +199,8 @@ impl FleetIndex {
     pub fn labelled(&self) -> Vec<VmKey> {
         let joined = |entry: &VmEntry| {
             let view = entry.view.as_ref();
-            view.is_some_and(|view| view.cluster.is_some() && view.user_node.is_some())
+            self.is_followed(entry)
+                && view.is_some_and(|view| view.cluster.is_some() && view.user_node.is_some())
         };
         let vms = self.store.vms.iter().filter(|(_, entry)| joined(entry));
         vms.map(|(key, _)| key.clone()).collect()
@@ -199,7 +208,8 @@ impl FleetIndex {
 
     /// The user cluster in which a VM has a Node; none without a [`FleetIndex::label_input`].
     pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
-        let view = self.store.vms.get(key)?.view.as_ref().filter(|_| self.synced)?;
+        let entry = self.store.vms.get(key).filter(|entry| self.is_followed(entry))?;
+        let view = entry.view.as_ref().filter(|_| self.synced)?;
         view.user_node.as_ref()?;
         view.cluster.clone()
     }

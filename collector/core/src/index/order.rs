@@ -22,76 +22,80 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
     let name = |i: usize| ["a", "b", "h"][i];
     let node = |i: usize| ["a", "h", "x"][i];
     prop_oneof![
-        4 => (small(), small(), small(), small(), any::<bool>(), any::<bool>()).prop_map(move |(n, v, host, tag, running, uid)| {
-            let mut fact = vmi(ns(n), name(v));
-            fact.labels.insert("t".into(), tag.to_string());
-            // The cluster in its label: one that may exist, or one that never does.
-            let labelled_cluster = [None, Some("c0"), Some("c9")][tag];
-            fact.labels.extend(labelled_cluster.map(|cluster| ("mcm.gardener.cloud/cluster", cluster)));
-            fact.node = (host < 2).then(|| ["n0", "n1"][host].parse().unwrap());
-            fact.phase = if running { Phase::Running } else { Phase::Pending };
-            fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
-            fact.uid = Some(if uid { "u1" } else { "u2" }.parse().unwrap());
-            fact.migration = (tag > 0).then(|| Migration {
-                source: Some(["n0", "n1"][tag - 1].parse().unwrap()),
-                target: None,
-                completed: true,
-                failed: false,
-                start: None,
-                end: None,
-                mode: None,
-                failure_reason: None,
-            });
-            Fact::Vmi(Box::new(fact))
-        }),
-        1 => (small(), small()).prop_map(move |(n, v)| {
-            let mut fact = vm(ns(n), name(v));
-            fact.labels = labels(&[("cluster.x-k8s.io/cluster-name", ["c1", "c8"][n % 2])]);
-            Fact::Vm(fact)
-        }),
-        1 => (0..2usize, small()).prop_map(|(n, z)| Fact::InfraNode(infra_node(["n0", "n1"][n], ["z0", "z1", "z2"][z]))),
-        2 => (0..2usize, small(), 0..6usize).prop_map(move |(c, n, tag)| {
-            let tag = tag.to_string();
-            let select: &[(&str, &str)] = if tag.as_str() >= "3" { &[] } else { &[("t", &tag)] };
-            let mut fact = cluster(["c0", "c1"][c], ns(n), select);
-            fact.labels = labels(&[("tier", &tag)]);
-            fact.suspend = tag == "5";
-            Fact::UserCluster(fact)
-        }),
-        2 => (0..2usize, small(), 0..8usize).prop_map(move |(c, n, provider)| {
-            let provider = ["kubevirt://a", "kubevirt://b", "aws://x"].get(provider).copied();
-            Fact::UserNode(user_node(["c0", "c1"][c], node(n), provider))
-        }),
-        1 => (small(), small(), 0..3usize).prop_map(move |(n, v, from)| Fact::VmiMove(VmiMove {
-            name: ["m0", "m1", "m2"][v].into(),
-            vm: key(ns(n), name(from)),
-            source: ["n0", "n1"].get(v).map(|node| node.parse().unwrap()),
-        })),
-        2 => (small(), small(), 0..3usize, any::<bool>()).prop_map(move |(n, p, v, running)| {
-            let mut pod = launcher(ns(n), name(v), &[["10.0.0.1", "10.0.0.7", "fd00::7"][p]]);
-            pod.name = ["p0", "p1", "p2"][p].into();
-            pod.vmi_uid = ["u1", "u2"].get(v).map(|uid| uid.parse().unwrap());
-            pod.node = ["n0", "n1"].get(p).map(|node| node.parse().unwrap());
-            pod.running = running;
-            Fact::LauncherPod(pod)
-        }),
-        1 => (0..2usize, 0..7usize, any::<bool>()).prop_map(|(p, tag, dry_run)| Fact::Policy(Box::new(LabelPolicy {
-            name: ["p0", "p1"][p].into(),
-            uid: None,
-            generation: 1,
-            clusters: Selector {
-                match_labels: if tag == 6 { Labels::new() } else { labels(&[("tier", &tag.to_string())]) },
-                match_expressions: Vec::new(),
-            },
-            dry_run,
-            rules: vec![Rule {
-                source: Source::Prefix("topology.kubernetes.io/".into()),
-                target: None,
-                mode: None,
-                takeover: None,
-            }],
-        }))),
-    ]
+            4 => (small(), small(), small(), small(), any::<bool>(), any::<bool>()).prop_map(move |(n, v, host, tag, running, uid)| {
+                let mut fact = vmi(ns(n), name(v));
+                fact.labels.insert("t".into(), tag.to_string());
+                // The cluster in its label: one that may exist, or one that never does.
+                let labelled_cluster = [None, Some("c0"), Some("c9")][tag];
+                fact.labels.extend(labelled_cluster.map(|cluster| ("mcm.gardener.cloud/cluster", cluster)));
+                fact.node = (host < 2).then(|| ["n0", "n1"][host].parse().unwrap());
+                fact.phase = if running { Phase::Running } else { Phase::Pending };
+                fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
+                fact.uid = Some(if uid { "u1" } else { "u2" }.parse().unwrap());
+                fact.migration = (tag > 0).then(|| Migration {
+                    source: Some(["n0", "n1"][tag - 1].parse().unwrap()),
+                    target: None,
+                    completed: true,
+                    failed: false,
+                    start: None,
+                    end: None,
+                    mode: None,
+                    failure_reason: None,
+    ..Migration::default()
+                });
+                Fact::Vmi(Box::new(fact))
+            }),
+            1 => (small(), small()).prop_map(move |(n, v)| {
+                let mut fact = vm(ns(n), name(v));
+                fact.labels = labels(&[("cluster.x-k8s.io/cluster-name", ["c1", "c8"][n % 2])]);
+                Fact::Vm(fact)
+            }),
+            1 => (0..2usize, small()).prop_map(|(n, z)| Fact::InfraNode(infra_node(["n0", "n1"][n], ["z0", "z1", "z2"][z]))),
+            2 => (0..2usize, small(), 0..6usize).prop_map(move |(c, n, tag)| {
+                let tag = tag.to_string();
+                let select: &[(&str, &str)] = if tag.as_str() >= "3" { &[] } else { &[("t", &tag)] };
+                let mut fact = cluster(["c0", "c1"][c], ns(n), select);
+                fact.labels = labels(&[("tier", &tag)]);
+                fact.suspend = tag == "5";
+                Fact::UserCluster(fact)
+            }),
+            2 => (0..2usize, small(), 0..8usize).prop_map(move |(c, n, provider)| {
+                let provider = ["kubevirt://a", "kubevirt://b", "aws://x"].get(provider).copied();
+                Fact::UserNode(user_node(["c0", "c1"][c], node(n), provider))
+            }),
+            1 => (small(), small(), 0..3usize).prop_map(move |(n, v, from)| Fact::VmiMove(VmiMove {
+                name: ["m0", "m1", "m2"][v].into(),
+                vm: key(ns(n), name(from)),
+                source: ["n0", "n1"].get(v).map(|node| node.parse().unwrap()),
+                phase: None,
+                created_ms: None,
+                state: None,
+            })),
+            2 => (small(), small(), 0..3usize, any::<bool>()).prop_map(move |(n, p, v, running)| {
+                let mut pod = launcher(ns(n), name(v), &[["10.0.0.1", "10.0.0.7", "fd00::7"][p]]);
+                pod.name = ["p0", "p1", "p2"][p].into();
+                pod.vmi_uid = ["u1", "u2"].get(v).map(|uid| uid.parse().unwrap());
+                pod.node = ["n0", "n1"].get(p).map(|node| node.parse().unwrap());
+                pod.running = running;
+                Fact::LauncherPod(pod)
+            }),
+            1 => (0..2usize, 0..7usize, any::<bool>()).prop_map(|(p, tag, dry_run)| Fact::Policy(Box::new(LabelPolicy {
+                name: ["p0", "p1"][p].into(),
+                uid: None,
+                generation: 1,
+                clusters: Selector {
+                    match_labels: if tag == 6 { Labels::new() } else { labels(&[("tier", &tag.to_string())]) },
+                    match_expressions: Vec::new(),
+                },
+                dry_run,
+                rules: vec![Rule {
+                    source: Source::Prefix("topology.kubernetes.io/".into()),
+                    target: None,
+                    mode: None,
+                    takeover: None,
+                }],
+            }))),
+        ]
 }
 
 #[derive(Debug, Clone)]
@@ -171,11 +175,15 @@ fn all(index: &mut FleetIndex, days: &mut u64) -> String {
     }
     let mut details: Vec<_> = snapshot.vms.keys().map(|key| index.detail(key)).collect();
     for detail in details.iter_mut().flatten() {
+        // History depends on the order of events.
+        detail.timeline.clear();
+        detail.migrations.clear();
+        detail.timeline_since_ms = None;
         detail.vm.health.since_ms = 0;
         detail.conditions.iter_mut().for_each(|one| one.since_ms = 0);
     }
     let labels: Vec<_> = snapshot.vms.keys().map(|key| index.label_input(key)).collect();
-    format!("{snapshot:#?} {details:#?} {labels:#?} {:?}", index.targets())
+    format!("{snapshot:?} {details:?} {labels:?} {:?}", index.targets())
 }
 
 proptest! {

@@ -148,6 +148,7 @@ fn a_firmware_uuid_names_one_vm_of_a_cluster() {
             suspend: false,
             relay: None,
             node_authorities: None,
+            node_conditions: std::collections::BTreeSet::new(),
         })
     };
     apply(&mut index, cluster("blue", "ns"));

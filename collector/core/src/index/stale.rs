@@ -35,6 +35,11 @@ impl StaleInventory {
         stale
     }
 
+    /// Whether any fact may be outdated.
+    pub(super) fn is_any(&self) -> bool {
+        self.fleet || !self.namespaces.is_empty()
+    }
+
     /// Whether facts about a VM may be outdated.
     pub(super) fn affects(&self, vm: &VmKey) -> bool {
         self.fleet || self.namespaces.contains(&vm.namespace)

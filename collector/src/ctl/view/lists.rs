@@ -69,7 +69,7 @@ pub(in crate::ctl) fn clusters(answer: &ApiResponse, options: &ViewOptions) -> R
         "NODES-WITHOUT-VM",
     ];
     if options.wide {
-        headers.extend(["ZONES", "MESSAGE"]);
+        headers.extend(["SOURCE", "ZONES", "NODE-CONDITIONS", "MESSAGE"]);
     }
     let mut table = Table::new(&headers);
     for cluster in &list.items {
@@ -89,12 +89,18 @@ pub(in crate::ctl) fn clusters(answer: &ApiResponse, options: &ViewOptions) -> R
             bad_unless_zero(cluster.nodes_without_vm),
         ];
         if options.wide {
+            row.push(Cell::maybe(cluster.source.as_ref()));
             let zones: Vec<_> = cluster
                 .zones
                 .iter()
                 .map(|(zone, vms)| format!("{zone}={vms}"))
                 .collect();
             row.push(Cell::new(zones.join(",")));
+            let conditions = cluster.node_conditions.iter();
+            let conditions: Vec<_> = conditions.map(|kind| kind.as_str()).collect();
+            row.push(Cell::maybe(
+                (!conditions.is_empty()).then(|| conditions.join(",")),
+            ));
             row.push(Cell::maybe(cluster.message.as_ref()));
         }
         table.rows.push(row);

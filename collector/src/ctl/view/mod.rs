@@ -2,22 +2,35 @@
 
 mod ca;
 mod enrolment;
+mod history;
+mod hosts;
 mod labels;
 mod lists;
+mod mla;
+mod placement;
 mod sheet;
+mod spec;
 mod status;
+mod story;
 mod tokens;
 mod vm;
 mod vms;
+mod why;
 
 pub(super) use ca::ca;
 pub(super) use enrolment::{enrolment, enrolments};
+pub(super) use history::history;
+pub(super) use hosts::{host, top_hosts, top_vms};
 pub(super) use labels::{label, label_changes, labels};
 pub(super) use lists::{clusters, findings, hosts};
+pub(super) use mla::{queues, queues_exit_code, streams, targets};
+pub(super) use placement::{drain, drain_exit_code, placement, placement_exit_code};
 pub(super) use status::{exit_code, status};
+pub(super) use story::{events, migrations};
 pub(super) use tokens::{created_token, token, tokens};
 pub(super) use vm::vm;
 pub(super) use vms::vms;
+pub(super) use why::why;
 
 use virtfleet_collector_core::{
     health::HealthVerdict,
@@ -27,6 +40,15 @@ use virtfleet_wire::finding::Severity;
 
 use super::table::{Table, Tone};
 
+/// Order of the items of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ItemOrder {
+    /// As the API returns them.
+    OfApi,
+    /// As `--sort-by` says.
+    Requested,
+}
+
 /// View options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewOptions {
@@ -34,6 +56,8 @@ pub(super) struct ViewOptions {
     pub(super) wide: bool,
     /// Show the header line.
     pub(super) headers: bool,
+    /// Order of the items of a list.
+    pub(super) order: ItemOrder,
     /// Use colours.
     pub(super) colour: bool,
     /// Maximum characters of a cell.
@@ -77,7 +101,7 @@ fn agent_tone(agent: AgentStatus) -> Tone {
         AgentStatus::Up => Tone::Good,
         AgentStatus::Silent => Tone::Bad,
         AgentStatus::Waiting => Tone::Warn,
-        AgentStatus::Off | AgentStatus::Disabled => Tone::Dim,
+        AgentStatus::Off | AgentStatus::Disabled | AgentStatus::Unmanaged => Tone::Dim,
     }
 }
 

@@ -64,6 +64,10 @@ pub(in crate::ctl) fn status(answer: &ApiResponse, options: &ViewOptions) -> Res
         found.critical, found.warning, found.info
     );
     sheet.pair("Findings", Some(found));
+    if let Some(mla) = &status.mla {
+        let (line, tone) = super::mla::summary_line(mla, options.now);
+        sheet.toned("MLA", Some(line), tone);
+    }
     if !status.worst.is_empty() {
         sheet.section("Worst");
         sheet.table(&worst(&status.worst));

@@ -17,7 +17,7 @@ use virtfleet_wire::{
 use super::{
     ViewOptions, agent_tone, enrolment, severity_tone,
     sheet::Sheet,
-    state_tone, verdict_tone,
+    spec, state_tone, verdict_tone,
     vms::{memory, word},
 };
 use crate::{
@@ -61,6 +61,7 @@ pub(in crate::ctl) fn vm(answer: &ApiResponse, options: &ViewOptions) -> Result<
     }
     guest(&mut sheet, vm, options.now);
     identity(&mut sheet, &detail);
+    spec::show(&mut sheet, &detail.spec, options.wide);
     interfaces(&mut sheet, &detail);
     report(&mut sheet, &detail, options.wide);
     findings(&mut sheet, &detail.findings_list, options.colour);
@@ -109,6 +110,14 @@ fn placement(sheet: &mut Sheet<'_>, detail: &VmDetail) {
     sheet.pair("Zone", vm.zone.as_ref());
     sheet.pair("Region", vm.region.as_ref());
     sheet.pair("User node", vm.user_node.as_ref());
+    let conditions = detail.node_conditions.iter();
+    let conditions: Vec<_> = conditions
+        .map(|(kind, status)| format!("{kind}={status}"))
+        .collect();
+    sheet.pair(
+        "Node conditions",
+        Some(conditions.join(", ")).filter(|all| !all.is_empty()),
+    );
     sheet.pair("Migration", detail.migration.as_ref().map(migration));
 }
 

@@ -7,9 +7,7 @@
 //! The infra cluster is trusted. A user cluster is not: its admins may choose which server its
 //! kubeconfig names.
 
-mod dial;
 mod endpoints;
-mod host_port;
 mod kubeconfig;
 mod limit;
 mod services;
@@ -29,17 +27,18 @@ use kube::{
 use tower::ServiceBuilder;
 use virtfleet_collector_core::dial::DialRules;
 
-use self::{
-    dial::{DialGuard, GuardedConnector},
-    limit::{Budget, LimitedClient},
-};
+pub(crate) use self::kubeconfig::check_server;
+use self::limit::{Budget, LimitedClient};
 pub(super) use self::{
     endpoints::follow_endpoints,
     kubeconfig::MAX_KUBECONFIG,
     limit::{LimitError, meaning},
     services::follow_services,
 };
-use crate::config::ClusterInventory;
+use crate::{
+    config::ClusterInventory,
+    dial_guard::{DialGuard, GuardedConnector, InfraApiServer},
+};
 
 /// Timeout of a connection including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -61,6 +60,7 @@ pub(super) struct ClusterClients {
 #[derive(Debug, Clone)]
 pub(super) struct ConnectionPolicy {
     guard: Arc<DialGuard>,
+    infra: Arc<InfraApiServer>,
     budget: Arc<Budget>,
 }
 
@@ -68,10 +68,22 @@ impl ConnectionPolicy {
     /// A policy with the dial rules `rules`, which also forbids the addresses of the infra API
     /// server `infra`.
     fn new(rules: DialRules, infra: &http::Uri) -> Self {
+        let infra = Arc::new(InfraApiServer::new(infra));
+        let guard = DialGuard::new(
+            rules,
+            Some(Arc::clone(&infra)),
+            "inventory.cluster.userClusters.allowCIDRs",
+        );
         Self {
-            guard: Arc::new(DialGuard::new(rules, infra)),
+            guard: Arc::new(guard),
+            infra,
             budget: Arc::default(),
         }
+    }
+
+    /// The infra API server's addresses.
+    pub(super) fn infra(&self) -> Arc<InfraApiServer> {
+        Arc::clone(&self.infra)
     }
 }
 

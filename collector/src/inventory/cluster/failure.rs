@@ -26,6 +26,18 @@ impl WatchFailure {
     pub(super) fn is_definite(&self) -> bool {
         matches!(self.code, Some(401 | 403 | 404))
     }
+
+    /// Why the Secrets of a namespace cannot be read, and what to do.
+    pub(super) fn of_secrets(&self, namespace: &str) -> String {
+        let message = &self.message;
+        if self.code == Some(403) {
+            format!(
+                "{message}; grant the collector the verbs list and watch on the Secrets of the namespace {namespace} with a Role"
+            )
+        } else {
+            message.clone()
+        }
+    }
 }
 
 /// The message of a `Status`; for a tenant's server a text that depends only on the code.
@@ -38,7 +50,7 @@ pub(super) fn message(status: &Status, is_tenant: bool) -> String {
 }
 
 /// Status and message of an error, with its causes.
-pub(super) fn explain(error: &kube::Error, is_tenant: bool) -> (Option<u16>, String) {
+pub(crate) fn explain(error: &kube::Error, is_tenant: bool) -> (Option<u16>, String) {
     match error {
         kube::Error::Api(status) => {
             let message = format!("{} ({})", message(status, is_tenant), status.code);

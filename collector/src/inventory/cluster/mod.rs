@@ -20,6 +20,9 @@ mod failure;
 mod infra_watch;
 mod kinds;
 mod metrics;
+mod mla;
+#[cfg(test)]
+pub(crate) mod node_events;
 mod object;
 mod reflector;
 mod resource_cache;
@@ -44,10 +47,12 @@ use virtfleet_collector_core::facts::InventoryEvent;
 use virtfleet_wire::{finding::Finding, ids::Namespace};
 
 pub use self::metrics::WatchMetrics;
+pub(crate) use self::{connect::check_server, failure::explain};
 use self::{
     connect::{ClusterClients, ConnectionPolicy, follow_endpoints, follow_services},
     infra_watch::InfraWatch,
     kinds::Kind,
+    mla::MlaFollowers,
     object::Object,
     reflector::Reflector,
     resource_cache::ResourceCache,
@@ -55,7 +60,10 @@ use self::{
     status_registry::{StatusRegistry, WatchId},
     user_cluster_watch::{UserClusterContext, UserClusterWatch},
 };
-use crate::{ca::SecretClients, config::ClusterInventory, tenants::Tenants};
+use crate::{
+    ca::SecretClients, config::ClusterInventory, dial_guard::InfraApiServer, mla::settings::StreamRegistry,
+    tenants::Tenants,
+};
 
 /// A client of the infra cluster. Sends no request yet.
 ///
@@ -100,6 +108,14 @@ impl Inventory {
         let user_clusters = &settings.user_clusters;
         let (clients, policy) = connect::infra(settings, user_clusters.dial_rules(service)).await?;
         tenants.set_infra(clients.request_client.clone());
+        let for_sources = policy.clone();
+        tenants.set_connect(Arc::new(move |kubeconfig| {
+            let policy = for_sources.clone();
+            Box::pin(async move {
+                let clients = connect::tenant(&kubeconfig, &policy).await?;
+                Ok(clients.request_client)
+            })
+        }));
         let namespaces = settings.namespaces.iter();
         let namespaces = namespaces
             .map(|name| name.parse().context("inventory.cluster.namespaces"))
@@ -111,6 +127,11 @@ impl Inventory {
             namespaces,
             asks_for_services: service.is_none(),
         })
+    }
+
+    /// The infra API server's addresses.
+    pub(crate) fn api_server(&self) -> Arc<InfraApiServer> {
+        self.policy.infra()
     }
 
     /// Clients for the Secrets of the authority.
@@ -159,6 +180,7 @@ impl Inventory {
         events: mpsc::Sender<InventoryEvent>,
         problems: channel::Sender<Vec<Finding>>,
         tenants: Arc<Tenants>,
+        streams: Arc<StreamRegistry>,
         metrics: WatchMetrics,
         stop: CancellationToken,
     ) -> anyhow::Result<()> {
@@ -196,13 +218,15 @@ impl Inventory {
                 events: events.clone(),
             };
             if infra.id.kind == Kind::UserCluster {
+                let secrets = Secrets::new(self.clients.watch_client.clone());
+                let mla = MlaFollowers::new(secrets.clone(), Arc::clone(&streams), Arc::clone(&tenants));
                 let shared = UserClusterContext {
-                    secrets: Secrets::new(self.clients.watch_client.clone()),
+                    secrets,
                     policy: self.policy.clone(),
                     max_nodes: self.max_nodes,
                     namespaces: self.namespaces.clone(),
                 };
-                tasks.spawn(UserClusterWatch::new(infra, shared, Arc::clone(&tenants)).run());
+                tasks.spawn(UserClusterWatch::new(infra, shared, mla, Arc::clone(&tenants)).run());
             } else {
                 tasks.spawn(infra.run());
             }

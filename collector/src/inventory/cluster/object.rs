@@ -6,8 +6,8 @@
 //! as incomplete.
 //!
 //! Fields that are not listed here are never kept, logged or shown. Of annotations only the
-//! project's own is kept, not `kubevirt.io/ignitiondata`, whose Ignition config contains tokens,
-//! nor `last-applied-configuration`, which repeats it.
+//! project's own and those that name an operating system are kept, not `kubevirt.io/ignitiondata`,
+//! whose Ignition config contains tokens, nor `last-applied-configuration`, which repeats it.
 
 use std::{borrow::Cow, cell::Cell, fmt};
 
@@ -24,7 +24,7 @@ use serde_json::Value;
 use virtfleet_collector_core::labels::owned::ANNOTATION;
 use virtfleet_wire::layered::{Node, NodeValue};
 
-use crate::inventory::read::Field;
+use crate::inventory::read::{ANNOTATIONS as OS_ANNOTATIONS, Field};
 
 /// A reduced object.
 #[derive(Debug, Clone)]
@@ -145,6 +145,19 @@ enum FieldMask {
 }
 use FieldMask::{All, Only};
 
+/// The part of a pod's container that is kept.
+const REQUESTS: FieldMask = Only(&[("restartPolicy", All), ("resources", Only(&[("requests", All)]))]);
+
+/// The part of a volume of a VM that is kept: the claim behind it. The rest may contain user-data.
+const VOLUMES: FieldMask = Only(&[
+    ("persistentVolumeClaim", Only(&[("claimName", All)])),
+    ("dataVolume", Only(&[("name", All)])),
+    (
+        "ephemeral",
+        Only(&[("persistentVolumeClaim", Only(&[("claimName", All)]))]),
+    ),
+]);
+
 /// Fields that the readers in `read` use, for all kinds. A field that is read there but not listed
 /// here would always be absent in a live cluster; the test `both_readers_give_the_same_fact`
 /// detects that.
@@ -170,7 +183,16 @@ static OBJECT: FieldMask = Only(&[
                 ]),
             ),
             ("labels", All),
-            ("annotations", Only(&[(ANNOTATION, All)])),
+            (
+                "annotations",
+                Only(&[
+                    (ANNOTATION, All),
+                    (OS_ANNOTATIONS[0], All),
+                    (OS_ANNOTATIONS[1], All),
+                    (OS_ANNOTATIONS[2], All),
+                    (OS_ANNOTATIONS[3], All),
+                ]),
+            ),
             (
                 "managedFields",
                 Only(&[
@@ -184,18 +206,40 @@ static OBJECT: FieldMask = Only(&[
         "spec",
         Only(&[
             ("hostname", All),
-            ("domain", Only(&[("firmware", Only(&[("uuid", All)]))])),
-            ("template", Only(&[("metadata", Only(&[("labels", All)]))])),
+            ("domain", Only(DOMAIN)),
+            ("dnsPolicy", All),
+            ("dnsConfig", All),
+            ("nodeSelector", All),
+            ("affinity", All),
+            ("tolerations", All),
+            ("topologySpreadConstraints", All),
+            ("evictionStrategy", All),
+            ("containers", REQUESTS),
+            ("initContainers", REQUESTS),
+            ("overhead", All),
+            (
+                "template",
+                Only(&[
+                    ("metadata", Only(&[("labels", All)])),
+                    ("spec", Only(&[("volumes", VOLUMES)])),
+                ]),
+            ),
+            ("volumes", VOLUMES),
+            ("running", All),
+            ("runStrategy", All),
+            ("preference", Only(&[("name", All)])),
             ("nodeName", All),
             ("vmiName", All),
             ("providerID", All),
             ("unschedulable", All),
-            ("taints", Only(&[("key", All)])),
+            ("taints", Only(&[("key", All), ("value", All), ("effect", All)])),
             ("vmis", All),
             ("kubeconfig", All),
             ("suspend", All),
             ("relay", All),
             ("nodeAuthorities", All),
+            ("nodeConditions", All),
+            ("mla", All),
             ("clusterSelector", All),
             ("dryRun", All),
             ("labels", All),
@@ -210,12 +254,15 @@ static OBJECT: FieldMask = Only(&[
             ("podIP", All),
             ("podIPs", Only(&[("ip", All)])),
             ("interfaces", All),
-            ("guestOSInfo", Only(&[("prettyName", All)])),
+            ("guestOSInfo", Only(&[("prettyName", All), ("id", All)])),
             (
                 "conditions",
                 Only(&[("type", All), ("status", All), ("reason", All), ("message", All)]),
             ),
             ("evacuationNodeName", All),
+            ("currentCPUTopology", All),
+            ("memory", Only(&[("guestCurrent", All)])),
+            ("volumeStatus", Only(VOLUME_STATUS)),
             (
                 "migrationState",
                 Only(&[
@@ -229,10 +276,48 @@ static OBJECT: FieldMask = Only(&[
                     ("failureReason", All),
                 ]),
             ),
+            ("startTime", All),
+            (
+                "phaseTransitionTimestamps",
+                Only(&[("phase", All), ("phaseTransitionTimestamp", All)]),
+            ),
             ("printableStatus", All),
+            (
+                "allocatable",
+                Only(&[("cpu", All), ("memory", All), ("pods", All)]),
+            ),
         ]),
     ),
 ]);
+
+/// An item of `status.volumeStatus` of a VMI.
+static VOLUME_STATUS: &[(&str, FieldMask)] = &[
+    ("name", All),
+    ("phase", All),
+    ("size", All),
+    ("hotplugVolume", All),
+];
+
+/// `spec.domain` of a VMI. `chassis` is not kept.
+static DOMAIN: &[(&str, FieldMask)] = &[
+    ("firmware", Only(&[("uuid", All)])),
+    ("cpu", All),
+    ("memory", All),
+    ("resources", All),
+    ("ioThreadsPolicy", All),
+    (
+        "devices",
+        Only(&[
+            ("disks", All),
+            ("interfaces", All),
+            ("blockMultiQueue", All),
+            ("networkInterfaceMultiqueue", All),
+            ("rng", All),
+            ("tpm", All),
+            ("autoattachMemBalloon", All),
+        ]),
+    ),
+];
 
 /// The fields to keep, and the remaining bytes; none once the limit was exceeded.
 struct Narrow<'a>(&'static FieldMask, &'a Cell<Option<usize>>);

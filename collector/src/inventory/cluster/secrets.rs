@@ -1,4 +1,5 @@
-//! The Secrets with kubeconfigs: one watch per namespace, shared by all its user clusters.
+//! The Secrets with kubeconfigs and with credentials of receivers of metrics: one watch per
+//! namespace, shared by all its user clusters.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,7 +15,7 @@ use super::{
     failure::WatchFailure,
     reflector::{Reflector, ReflectorEvent},
 };
-use crate::inventory::read::SecretRef;
+use crate::{inventory::read::SecretRef, mla::settings::SecretLookup, objects::InfraSecretRef};
 
 /// Secrets in a page: each may have 1 MiB.
 const PAGE_SIZE: u32 = 32;
@@ -132,7 +133,7 @@ impl NamespaceSecrets {
                 tracing::debug!(
                     namespace,
                     failure.message,
-                    "the Secrets with kubeconfigs cannot be watched at present"
+                    "the Secrets of user clusters cannot be watched at present"
                 );
                 self.failure = Some(failure);
             }
@@ -157,6 +158,21 @@ impl NamespaceSecrets {
             (None, _) if self.is_listed => KubeconfigLookup::Absent,
             (None, Some(failure)) => KubeconfigLookup::Failed(failure.clone()),
             (None, None) => KubeconfigLookup::Waiting,
+        }
+    }
+}
+
+impl NamespaceSecrets {
+    /// Looks up all keys of a Secret in this namespace.
+    pub(super) fn find_all(&self, at: &InfraSecretRef) -> SecretLookup {
+        match (self.secrets.get(&at.name), &self.failure) {
+            (Some(data), _) => {
+                let data = data.iter().map(|(key, value)| (key.clone(), value.0.clone()));
+                SecretLookup::Found(data.collect())
+            }
+            (None, _) if self.is_listed => SecretLookup::Absent,
+            (None, Some(failure)) => SecretLookup::Failed(failure.of_secrets(&at.namespace)),
+            (None, None) => SecretLookup::Waiting,
         }
     }
 }

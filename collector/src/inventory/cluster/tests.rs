@@ -1,6 +1,9 @@
 use kube::core::ObjectList;
 use serde_json::{Value, json};
-use virtfleet_collector_core::facts::{Fact, FactKey, InventoryEvent};
+use virtfleet_collector_core::{
+    facts::{Fact, FactKey, InventoryEvent},
+    scheduling::{EvictionStrategy, TaintEffect},
+};
 
 use super::{
     failure::WatchFailure, kinds::Kind, object::Object, reflector::ReflectorEvent,
@@ -13,6 +16,17 @@ fn object(value: &Value) -> Object {
 }
 
 fn vmi(name: &str, node: &Value) -> Value {
+    let devices = json!({
+        "disks": [{ "name": "root", "serial": "root", "disk": { "bus": "virtio" }, "cache": "none" }],
+        "interfaces": [{ "name": "default", "bridge": {}, "model": "virtio" }],
+        "blockMultiQueue": true, "networkInterfaceMultiqueue": true, "rng": {}, "tpm": {}, "autoattachMemBalloon": true,
+    });
+    let domain = json!({
+        "firmware": { "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223" }, "chassis": { "asset": "kept nowhere" },
+        "cpu": { "cores": 2, "model": "host-model", "features": [{ "name": "vmx" }] },
+        "memory": { "guest": "2Gi", "hugepages": { "pageSize": "2Mi" } }, "ioThreadsPolicy": "auto",
+        "resources": { "requests": { "memory": "1Gi" } }, "devices": devices,
+    });
     json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
         "metadata": {
@@ -23,7 +37,16 @@ fn vmi(name: &str, node: &Value) -> Value {
             ],
         },
         "spec": {
-            "hostname": "h", "domain": { "firmware": { "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223" }, "devices": {} },
+            "hostname": "h", "domain": domain, "dnsPolicy": "None", "dnsConfig": { "nameservers": ["10.0.0.1"] },
+            "volumes": [
+                { "name": "root", "persistentVolumeClaim": { "claimName": "root" } },
+                { "name": "seed", "cloudInitNoCloud": { "userData": "kept nowhere" } },
+            ],
+            "nodeSelector": { "rack": "r1" }, "affinity": affinity(), "evictionStrategy": "External",
+            "tolerations": [{ "key": "gpu", "operator": "Exists", "effect": "NoSchedule" }],
+            "topologySpreadConstraints": [
+                { "maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway", "labelSelector": {} },
+            ],
         },
         "status": {
             "phase": "Running", "nodeName": node, "guestOSInfo": { "prettyName": "Debian", "id": "debian" },
@@ -35,13 +58,36 @@ fn vmi(name: &str, node: &Value) -> Value {
                 { "mac": "02:00:00:00:00:02", "ipAddress": "10.9.0.1", "infoSource": "guest-agent" },
             ],
             "conditions": [{ "type": "Paused", "status": "True", "reason": "PausedByUser", "message": "m" }],
-            "evacuationNodeName": "host-1",
+            "phaseTransitionTimestamps": [
+                { "phase": "Running", "phaseTransitionTimestamp": "2026-01-01T00:00:00Z" },
+            ],
+            "evacuationNodeName": "host-1", "memory": { "guestCurrent": "2Gi" },
+            "currentCPUTopology": { "cores": 2, "sockets": 1, "threads": 1 },
+            "volumeStatus": [{ "name": "root", "size": 1000, "phase": "AttachedToNode", "hotplugVolume": {} }],
             "migrationState": {
                 "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "failed": true,
                 "startTimestamp": "2026-01-01T00:00:00Z", "endTimestamp": "2026-01-01T00:00:09Z", "migrationUid": "u",
                 "mode": "PreCopy", "failureReason": "timeout",
             },
         },
+    })
+}
+
+fn affinity() -> Value {
+    const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+    const PREFERRED: &str = "preferredDuringSchedulingIgnoredDuringExecution";
+    let expression = json!({ "key": "zone", "operator": "In", "values": ["a"] });
+    let field = json!({ "key": "metadata.name", "operator": "NotIn", "values": ["h9"] });
+    let node = json!({ "matchExpressions": [expression], "matchFields": [field] });
+    let pods = json!({
+        "labelSelector": { "matchLabels": { "md": "a" } }, "namespaces": ["vms"], "topologyKey": "zone",
+    });
+    json!({
+        "nodeAffinity": {
+            REQUIRED: { "nodeSelectorTerms": [node] }, PREFERRED: [{ "weight": 5, "preference": node }],
+        },
+        "podAffinity": { PREFERRED: [{ "weight": 7, "podAffinityTerm": pods }] },
+        "podAntiAffinity": { REQUIRED: [pods] },
     })
 }
 
@@ -65,9 +111,9 @@ fn node(name: &str) -> Value {
         },
         "spec": {
             "providerID": "kubevirt://vm-1", "unschedulable": true,
-            "taints": [{ "key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule" }],
+            "taints": [{ "key": "node.kubernetes.io/unschedulable", "value": "v", "effect": "NoSchedule" }],
         },
-        "status": { "conditions": conditions, "images": [{ "names": ["x"] }],
+        "status": { "conditions": conditions, "allocatable": { "cpu": "15500m", "memory": "64Gi", "pods": "110", "hugepages-2Mi": "0" }, "images": [{ "names": ["x"] }],
             "nodeInfo": { "systemUUID": "5d307ca9-b3ef-428c-8861-06e72d69f223", "machineID": "x" } },
     })
 }
@@ -76,7 +122,16 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
     let vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": { "namespace": "vms", "name": "vm-1", "uid": "u", "labels": { "a": "b" } },
-        "spec": { "template": { "metadata": { "labels": { "md": "a" } } } },
+        "spec": {
+            "runStrategy": "Halted",
+            "template": {
+                "metadata": { "labels": { "md": "a" } },
+                "spec": { "volumes": [
+                    { "name": "root", "dataVolume": { "name": "root" } },
+                    { "name": "cloud", "cloudInitNoCloud": { "userData": "kept nowhere" } },
+                ] },
+            },
+        },
         "status": {
             "printableStatus": "Stopped",
             "conditions": [{ "type": "RestartRequired", "status": "True", "reason": "R", "message": "memory" }],
@@ -84,8 +139,9 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
     });
     let moved = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
-        "metadata": { "namespace": "vms", "name": "m" },
-        "spec": { "vmiName": "vm-1" }, "status": { "migrationState": { "sourceNode": "host-1" } },
+        "metadata": { "namespace": "vms", "name": "m", "creationTimestamp": "2026-01-01T00:00:00Z" },
+        "spec": { "vmiName": "vm-1" },
+        "status": { "phase": "Running", "migrationState": { "sourceNode": "host-1", "startTimestamp": "2026-01-01T00:00:01Z" } },
     });
     let owners = json!([
         { "apiVersion": "v1", "kind": "Other", "name": "x", "uid": "x", "controller": false },
@@ -101,8 +157,10 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
             "annotations": { "kubevirt.io/ignitiondata": "a token" }, "creationTimestamp": "2026-01-01T00:00:00Z",
             "ownerReferences": owners,
         },
-        "spec": { "nodeName": "host-2", "containers": [{ "name": "compute", "env": [{ "name": "X", "value": "y" }] }] },
-        "status": { "phase": "Running", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }, { "ip": "fd00::1" }] },
+        "status": { "phase": "Running", "startTime": "2026-01-01T00:00:01Z", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }, { "ip": "fd00::1" }] },
+        "spec": { "nodeName": "host-2", "containers": [{
+            "name": "compute", "env": [{ "name": "X", "value": "y" }], "resources": { "requests": { "cpu": "400m", "memory": "2Gi" } },
+        }] },
     });
     let selector = json!({ "matchExpressions": [{ "key": "k", "operator": "In", "values": ["v"] }] });
     let user_cluster = json!({
@@ -151,6 +209,7 @@ fn both_readers_give_the_same_fact() {
             assert_eq!(node.owned.as_deref(), Some("{}"));
             assert!(node.system_uuid.is_some());
         }
+        assert!(!format!("{:?}", object(&value)).contains("kept nowhere"));
         if let Fact::Vmi(vmi) = &live {
             let paused = vmi.conditions.get("Paused").unwrap();
             assert_eq!(
@@ -158,12 +217,41 @@ fn both_readers_give_the_same_fact() {
                 (Some("PausedByUser"), "m")
             );
             assert!(vmi.evacuation_node.is_some());
+            let spec = vmi.spec.as_deref().unwrap();
+            assert_eq!(
+                (spec.cpu.current_vcpus, spec.disks[0].bytes),
+                (Some(2), Some(1000))
+            );
+            assert!(spec.disks[0].is_pending && spec.interfaces[0].is_tap && spec.dns.is_some());
+            assert_eq!(vmi.volumes[0].claim.as_str(), "root");
+            let rules = &vmi.scheduling;
+            assert_eq!(
+                (&*rules.node_selector[0].0, rules.eviction),
+                ("rack", EvictionStrategy::External)
+            );
+            assert_eq!(
+                (rules.requests.cpu_milli, rules.requests.memory_bytes),
+                (200, 1 << 30)
+            );
+            assert_eq!((rules.vcpus, rules.is_cut), (Some(2), false));
+            let counts = (
+                rules.required_apart.len(),
+                rules.preferred_near.len(),
+                rules.tolerations.len(),
+            );
+            assert_eq!(counts, (1, 1, 1));
+            assert_eq!(rules.required_nodes.as_ref().unwrap()[0].0.len(), 2);
+            assert!(!rules.spread[0].is_required && rules.spread[0].max_skew == 2);
             let migration = vmi.migration.as_ref().unwrap();
             let texts = (migration.mode.as_deref(), migration.failure_reason.as_deref());
             assert_eq!(texts, (Some("PreCopy"), Some("timeout")));
+            let times = (vmi.running_since_ms, migration.start_ms, migration.end_ms);
+            let new_year = 1_767_225_600_000;
+            assert_eq!(times, (Some(new_year), Some(new_year), Some(new_year + 9_000)));
         }
         if let Fact::Vm(vm) = &live {
             assert_eq!(vm.conditions.get("RestartRequired").unwrap().text(), "memory");
+            assert!(vm.is_halted && vm.volumes[0].is_data_volume);
         }
         if let Fact::InfraNode(node) = &live {
             assert_eq!(
@@ -175,10 +263,20 @@ fn both_readers_give_the_same_fact() {
                 pressure.message, None,
                 "the text of a healthy condition is not kept"
             );
-            let taints: Vec<&str> = node.taints.iter().map(AsRef::as_ref).collect();
+            let taint = &node.taints[0];
             assert_eq!(
-                (node.unschedulable, taints),
-                (true, vec!["node.kubernetes.io/unschedulable"])
+                (node.unschedulable, &*taint.key, &*taint.value, taint.effect),
+                (
+                    true,
+                    "node.kubernetes.io/unschedulable",
+                    "v",
+                    TaintEffect::NoSchedule
+                )
+            );
+            let allocatable = node.allocatable.unwrap();
+            assert_eq!(
+                (allocatable.resources.cpu_milli, allocatable.pods),
+                (15_500, Some(110))
             );
         }
         if let Fact::LauncherPod(pod) = &live {
@@ -188,6 +286,7 @@ fn both_readers_give_the_same_fact() {
                 pod.running,
             );
             assert_eq!(described, ("vm-1", 2, true));
+            assert_eq!(pod.requests.unwrap().memory_bytes, 2 << 30);
             let kept = format!("{:?}", object(&value));
             assert!(!kept.contains("token") && !kept.contains("compute"), "{kept}");
         }

@@ -10,6 +10,7 @@ use kube::Api;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{facts::InventoryEvent, findings};
+use virtfleet_runtime::digest::Sha256;
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::ClusterName,
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     inventory::read::SecretRef,
-    tenants::{TenantState, Tenants},
+    tenants::{TenantClient, TenantState, Tenants},
 };
 
 /// Task of one user cluster.
@@ -154,20 +155,16 @@ async fn follow_secret(
                     none(TenantState::Unreachable(why.clone()), &why);
                 }
                 KubeconfigLookup::Failed(failure) => {
-                    let mut why = format!("{place} cannot be read: {}", failure.message);
-                    if failure.code == Some(403) {
-                        let namespace = &at.namespace;
-                        let rights = format!(
-                            "; grant the collector the verbs list and watch on the Secrets of the namespace {namespace} with a Role"
-                        );
-                        why.push_str(&rights);
-                    }
+                    let why = format!("{place} cannot be read: {}", failure.of_secrets(&at.namespace));
                     none(TenantState::Unreachable(why.clone()), &why);
                 }
                 KubeconfigLookup::Kubeconfig(bytes) => match connect::tenant(bytes, policy).await {
                     Ok(clients) => {
-                        let request_client = clients.request_client.clone();
-                        tenants.set_client(name, Some(request_client), TenantState::Connecting);
+                        let client = TenantClient {
+                            client: clients.request_client.clone(),
+                            fingerprint: Sha256::fingerprint(bytes),
+                        };
+                        tenants.set_client(name, Some(client), TenantState::Connecting);
                         registry.cluster(name, None);
                         client_sender.send_replace(Some(clients));
                     }

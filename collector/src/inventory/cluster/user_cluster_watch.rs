@@ -14,7 +14,7 @@ use virtfleet_wire::{
 };
 
 use super::{
-    connect::ConnectionPolicy, infra_watch::InfraWatch, kinds::Kind, object::Object,
+    connect::ConnectionPolicy, infra_watch::InfraWatch, kinds::Kind, mla::MlaFollowers, object::Object,
     reflector::ReflectorEvent, resource_cache::ResourceCache, secrets::Secrets,
     user_cluster::UserClusterTask,
 };
@@ -27,6 +27,7 @@ use crate::{
 pub(super) struct UserClusterWatch {
     watch: InfraWatch,
     shared: UserClusterContext,
+    mla: MlaFollowers,
     tenants: Arc<Tenants>,
     running: BTreeMap<ClusterName, RunningTask>,
 }
@@ -49,10 +50,16 @@ struct RunningTask {
 }
 
 impl UserClusterWatch {
-    pub(super) fn new(watch: InfraWatch, shared: UserClusterContext, tenants: Arc<Tenants>) -> Self {
+    pub(super) fn new(
+        watch: InfraWatch,
+        shared: UserClusterContext,
+        mla: MlaFollowers,
+        tenants: Arc<Tenants>,
+    ) -> Self {
         Self {
             watch,
             shared,
+            mla,
             tenants,
             running: BTreeMap::new(),
         }
@@ -71,6 +78,7 @@ impl UserClusterWatch {
                         if let ReflectorEvent::Listed(object) | ReflectorEvent::Applied(object) = &watch_event
                         {
                             self.start(&name, suspend, object).await;
+                            self.mla.apply(&name, object).await;
                         }
                     }
                     InventoryEvent::Delete(FactKey::UserCluster(name)) => {
@@ -79,6 +87,7 @@ impl UserClusterWatch {
                         for gone in self.end(&name).await.drain() {
                             self.send(gone).await?;
                         }
+                        self.mla.remove(&name).await;
                         self.tenants.remove(&name);
                         self.watch.registry.remove(&UserClusterTask::id(&name));
                         self.send(event).await?;

@@ -3,13 +3,15 @@
 use virtfleet_collector_core::facts::Fact;
 
 use super::scope::ManifestScope;
-use crate::inventory::read::{self as objects, Field, Problem};
+use crate::inventory::read::{self as objects, Field, ManifestSecret, Problem};
 
 /// Result of a conversion.
 #[derive(Debug)]
 pub(super) enum Converted {
     /// A fact.
     Fact(Fact),
+    /// A Secret of a user cluster's folder.
+    Secret(ManifestSecret),
     /// An unused kind, e.g. `v1 ConfigMap`.
     Ignored(String),
 }
@@ -46,6 +48,7 @@ pub(super) fn convert(
         (ManifestScope::Cluster(cluster), "virtfleet.io", "UserCluster") => {
             Fact::UserCluster(objects::user_cluster(object, Some(cluster))?)
         }
+        (ManifestScope::Cluster(_), "", "Secret") => return Ok(Converted::Secret(objects::secret(object)?)),
         _ => return Ok(Converted::Ignored(format!("{version} {kind}"))),
     };
     Ok(Converted::Fact(fact))

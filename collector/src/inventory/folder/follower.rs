@@ -16,6 +16,7 @@ use super::{
     manifest::{MAX_MANIFEST_BYTES, too_large},
     reader::FolderState,
     scan::{self, FolderScan, Stamp},
+    streams::FolderStreams,
 };
 
 /// Result of a scan for a file: its stamp, or why it has none.
@@ -39,6 +40,8 @@ pub(super) struct FolderFollower {
 pub(super) struct FollowStep {
     pub(super) events: Vec<InventoryEvent>,
     pub(super) findings: Vec<Finding>,
+    /// The streams of all user clusters; none if the folder could not be listed.
+    pub(super) streams: Option<FolderStreams>,
     /// A file is changing: scan again soon.
     pub(super) settling: bool,
     /// The folder itself could not be listed.
@@ -117,6 +120,7 @@ impl FolderFollower {
             }
         }
         step.findings = self.state.findings();
+        step.streams = Some(self.state.streams());
         for (path, reason) in &scan_result.unreadable {
             step.findings.push(folder_finding(path, reason));
         }

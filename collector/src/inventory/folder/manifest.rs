@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
 use virtfleet_collector_core::facts::{Fact, FactKey};
 use virtfleet_wire::layered::{Node, parse_yaml};
 
@@ -9,7 +10,7 @@ use super::{
     convert::{Converted, convert},
     scope::ManifestScope,
 };
-use crate::inventory::read::{Field, Problem};
+use crate::inventory::read::{Field, ManifestSecret, Problem};
 
 /// Maximum size of a manifest in bytes.
 pub(super) const MAX_MANIFEST_BYTES: usize = 16 * 1024 * 1024;
@@ -21,6 +22,10 @@ pub(super) struct Manifest {
     pub(super) facts: BTreeMap<FactKey, (usize, Fact)>,
     /// Objects of unused kinds: line and kind.
     pub(super) ignored: Vec<(usize, String)>,
+    /// `spec.mla` of its UserCluster.
+    pub(super) mla: Option<Value>,
+    /// Its Secrets in a user cluster's folder, and the line of each.
+    pub(super) secrets: Vec<(usize, ManifestSecret)>,
 }
 
 /// Parses a manifest: one or more documents, each an object or a list of objects.
@@ -75,6 +80,7 @@ fn take_one(
     let line = object.line;
     match convert(object, of_list, scope)? {
         Converted::Ignored(kind) => manifest.ignored.push((line, kind)),
+        Converted::Secret(secret) => manifest.secrets.push((line, secret)),
         Converted::Fact(fact) => {
             let key = fact.key();
             if let Some((first, _)) = manifest.facts.get(&key) {
@@ -83,6 +89,9 @@ fn take_one(
                     describe(&key)
                 );
                 return Err(Problem { line, message });
+            }
+            if matches!(fact, Fact::UserCluster(_)) {
+                manifest.mla = object.at("spec.mla")?.json();
             }
             manifest.facts.insert(key, (line, fact));
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node and migrations
-//! <folder>/clusters/<name>/…  UserCluster of that name, and its Nodes
+//! <folder>/clusters/<name>/…  UserCluster of that name, its Nodes, and Secrets that its spec.mla
+//!                             names
 //! <folder>/policies/…         LabelPropagation
 //!
 //! scan (names) ─▶ watch (I/O) ─ path, text ─▶ reader (pure) ─ manifest ─ convert ─▶ facts ─▶
@@ -23,6 +24,7 @@ mod manifest;
 pub mod reader;
 mod scan;
 pub mod scope;
+mod streams;
 pub mod watch;
 
 pub use watch::{WatchError, watch};

@@ -14,6 +14,7 @@ use virtfleet_wire::finding::{Finding, Severity};
 use super::{
     manifest::{self, Manifest, describe},
     scope::{ManifestScope, scope},
+    streams::{FolderStreams, is_named, streams},
 };
 use crate::inventory::read::Problem;
 
@@ -91,6 +92,22 @@ impl FolderState {
             .filter_map(|key| self.in_use(key).map(|(_, fact)| fact))
     }
 
+    /// `spec.mla` of each user cluster that has one, with the Secrets of its folder.
+    pub(super) fn streams(&self) -> FolderStreams {
+        let specs = self.holders.iter().filter_map(|(key, holders)| {
+            let FactKey::UserCluster(cluster) = key else {
+                return None;
+            };
+            let mla = self.files.get(holders.first()?)?.good.mla.as_ref()?;
+            Some((cluster, mla))
+        });
+        let secrets = self.files.iter().filter_map(|(path, file)| match scope(path) {
+            Ok(ManifestScope::Cluster(cluster)) => Some((cluster, &file.good.secrets)),
+            _ => None,
+        });
+        streams(specs, secrets)
+    }
+
     fn in_use(&self, key: &FactKey) -> Option<(&Path, &Fact)> {
         let path = self.holders.get(key)?.first()?;
         let (_, fact) = self.files.get(path)?.good.facts.get(key)?;
@@ -144,11 +161,17 @@ impl FolderState {
     /// Findings about the files, by path.
     pub fn findings(&self) -> Vec<Finding> {
         let mut found = Vec::new();
+        let streams = self.streams();
         for (path, file) in &self.files {
             let name = path.display().to_string();
             found.extend(file.broken.as_ref().map(|broken| broken_finding(&name, broken)));
-            if !file.good.ignored.is_empty() {
-                found.push(ignored_finding(&name, &file.good));
+            let mut ignored = file.good.ignored.clone();
+            let secrets = file.good.secrets.iter();
+            let unused = secrets.filter(|(_, secret)| !is_named(&streams, path, secret));
+            ignored.extend(unused.map(|(line, _)| (*line, "v1 Secret".to_owned())));
+            ignored.sort();
+            if !ignored.is_empty() {
+                found.push(ignored_finding(&name, &ignored));
             }
             found.extend(self.duplicates(path, &name, file));
         }
@@ -249,8 +272,7 @@ fn broken_manifest(name: &str, broken: &InvalidManifest) -> Finding {
     }
 }
 
-fn ignored_finding(name: &str, manifest: &Manifest) -> Finding {
-    let all = &manifest.ignored;
+fn ignored_finding(name: &str, all: &[(usize, String)]) -> Finding {
     let named: Vec<_> = all
         .iter()
         .take(MAX_NAMED)
@@ -261,5 +283,5 @@ fn ignored_finding(name: &str, manifest: &Manifest) -> Finding {
     let message = format!("{name}:{line}: objects of unused kinds: {objects}");
     Finding::new(findings::MANIFEST_KIND_IGNORED, Severity::Info, ("Manifest", name), "KindIgnored", message)
         .with("objects", objects)
-        .remedy("infra/ may have VirtualMachineInstance, VirtualMachine, VirtualMachineInstanceMigration and Node; clusters/<name>/ UserCluster and Node; policies/ LabelPropagation")
+        .remedy("infra/ may have VirtualMachineInstance, VirtualMachine, VirtualMachineInstanceMigration and Node; clusters/<name>/ UserCluster, Node and the Secrets that spec.mla names; policies/ LabelPropagation")
 }

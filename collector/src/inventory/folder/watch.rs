@@ -1,7 +1,7 @@
 //! Watches the folder while the collector runs: by inotify, and by slow rescans for changes that
 //! inotify does not report.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{mpsc, watch as channel},
@@ -13,7 +13,7 @@ use virtfleet_collector_core::facts::InventoryEvent;
 use virtfleet_wire::finding::Finding;
 
 use super::follower::{FolderFollower, FollowStep};
-use crate::inventory::log_new;
+use crate::{inventory::log_new, mla::settings::StreamRegistry};
 
 /// Delay between a change and the scan, and between two scans of a changing file: it is read once
 /// two scans are equal.
@@ -49,7 +49,7 @@ pub enum WatchError {
 
 /// Reads the folder completely (`Init`, its objects, `Synced`), then follows it until `stop` or
 /// until the receiver of events is dropped. Sends the complete findings about files to `problems`,
-/// before the events of the same scan.
+/// before the events of the same scan, and the streams of user clusters to `streams`.
 ///
 /// # Errors
 /// The folder cannot be read at the start. A folder that disappears later is a finding, and its
@@ -58,9 +58,10 @@ pub async fn watch(
     folder: PathBuf,
     events: mpsc::Sender<InventoryEvent>,
     problems: channel::Sender<Vec<Finding>>,
+    streams: Arc<StreamRegistry>,
     stop: CancellationToken,
 ) -> Result<(), WatchError> {
-    let run = follow(folder, &events, &problems);
+    let run = follow(folder, &events, &problems, &streams);
     stop.run_until_cancelled(run).await.unwrap_or(Ok(()))
 }
 
@@ -68,6 +69,7 @@ async fn follow(
     folder: PathBuf,
     events: &mpsc::Sender<InventoryEvent>,
     problems: &channel::Sender<Vec<Finding>>,
+    streams: &StreamRegistry,
 ) -> Result<(), WatchError> {
     if let Err(source) = std::fs::read_dir(&folder) {
         return Err(WatchError::Folder { folder, source });
@@ -91,6 +93,12 @@ async fn follow(
     step.events = first;
     loop {
         let (settling, folder_missing) = (step.settling, step.folder_missing);
+        if let Some(known) = step.streams.take() {
+            streams.retain_tenants(|cluster| known.contains_key(cluster));
+            for (cluster, known) in &known {
+                streams.set_tenant(cluster, Some(known));
+            }
+        }
         if !publish(step, events, problems).await {
             return Ok(());
         }

@@ -18,12 +18,16 @@ use super::{
     tests::{fixtures, key, vmi},
     watch,
 };
-use crate::fleet::{Fleet, FleetRead};
+use crate::{
+    fleet::{Fleet, FleetRead},
+    mla::settings::{StreamDefaults, StreamName, StreamRegistry},
+};
 
 /// A fleet that follows a folder.
 struct Followed {
     fleet: Arc<Fleet>,
     problems: channel::Receiver<Vec<Finding>>,
+    streams: Arc<StreamRegistry>,
     stop: CancellationToken,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -34,7 +38,19 @@ impl Followed {
         let (sender, mut events) = mpsc::channel(16);
         let (reported, problems) = channel::channel(Vec::new());
         let stop = CancellationToken::new();
-        let watching = watch(folder.to_owned(), sender, reported, stop.clone());
+        let limits = StreamDefaults {
+            queue_bytes: 1,
+            queue_age: Duration::from_mins(1),
+            samples_per_page: 1,
+        };
+        let streams = Arc::new(StreamRegistry::new(Some(limits), || 0));
+        let watching = watch(
+            folder.to_owned(),
+            sender,
+            reported,
+            Arc::clone(&streams),
+            stop.clone(),
+        );
         let taking = Arc::clone(&fleet);
         let tasks = vec![
             tokio::spawn(async move { watching.await.unwrap() }),
@@ -47,6 +63,7 @@ impl Followed {
         Self {
             fleet,
             problems,
+            streams,
             stop,
             tasks,
         }
@@ -228,8 +245,86 @@ async fn a_missing_folder_is_an_error_at_the_start() {
     let (events, _events) = mpsc::channel(1);
     let (problems, _problems) = channel::channel(Vec::new());
     let missing = dir.path().join("missing");
-    let error = watch(missing, events, problems, CancellationToken::new())
+    let streams = Arc::new(StreamRegistry::new(None, || 0));
+    let error = watch(missing, events, problems, streams, CancellationToken::new())
         .await
         .unwrap_err();
     assert!(error.to_string().contains("missing"), "{error}");
+}
+
+#[tokio::test]
+async fn streams_of_user_clusters_follow_the_secrets_in_their_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("inventory");
+    let blue = folder.join("clusters/blue");
+    fs::create_dir_all(folder.join("infra")).unwrap();
+    fs::create_dir_all(&blue).unwrap();
+    let user_cluster = "apiVersion: virtfleet.io/v1alpha1
+kind: UserCluster
+metadata: {name: blue}
+spec:
+  vmis: {namespace: tenants}
+  mla:
+    remoteWrite:
+      url: http://127.0.0.1/push
+      auth: {bearer: {secret: {namespace: mla, name: token}}}
+";
+    fs::write(blue.join("cluster.yaml"), user_cluster).unwrap();
+    let secret = |name: &str, token: &str| {
+        format!("apiVersion: v1\nkind: Secret\nmetadata: {{name: {name}}}\nstringData: {{token: {token}}}\n")
+    };
+    fs::write(blue.join("secrets.yaml"), secret("token", "0ne")).unwrap();
+    fs::write(blue.join("other.yaml"), secret("other", "ignored")).unwrap();
+    let mut followed = Followed::start(&folder);
+    let mut settings = followed.streams.settings();
+    let name = StreamName::Tenant("blue".parse().unwrap());
+    let mut until = async |expected: &str| {
+        let sends = |all: &crate::mla::settings::AllStreamSettings| {
+            let endpoint = all.get(&name).and_then(|known| known.endpoint.as_ref());
+            endpoint.is_some_and(|endpoint| endpoint.headers["authorization"] == expected)
+        };
+        let wait = async {
+            while !sends(&settings.borrow_and_update()) {
+                settings.changed().await.unwrap();
+            }
+        };
+        let waited = tokio::time::timeout(Duration::from_secs(10), wait).await;
+        assert!(waited.is_ok(), "not within 10 s: {expected}");
+    };
+    until("Bearer 0ne").await;
+    followed
+        .until_problems("only the Secret that is not named is ignored", |found| {
+            let ignored = |one: &&Finding| one.id == findings::MANIFEST_KIND_IGNORED;
+            let ignored: Vec<_> = found
+                .iter()
+                .filter(ignored)
+                .map(|one| &one.subject.name)
+                .collect();
+            ignored == ["clusters/blue/other.yaml"]
+        })
+        .await;
+    fs::write(blue.join("secrets.yaml"), secret("token", "tw0")).unwrap();
+    until("Bearer tw0").await;
+    // A value that is no string is reported without the value, and the last valid version stays.
+    fs::write(blue.join("secrets.yaml"), secret("token", "83713")).unwrap();
+    followed
+        .until_problems("the broken Secret", |found| {
+            let message = found.iter().find(|one| one.id == findings::MANIFEST_BROKEN);
+            let message = message.map(|one| format!("{one:?}"));
+            message.is_some_and(|message| {
+                message.contains("secrets.yaml:4: stringData.token: must be a string")
+                    && !message.contains("83713")
+            })
+        })
+        .await;
+    until("Bearer tw0").await;
+    fs::remove_file(blue.join("cluster.yaml")).unwrap();
+    let mut gone = followed.streams.settings();
+    let wait = async {
+        while !gone.borrow_and_update().is_empty() {
+            gone.changed().await.unwrap();
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), wait).await.unwrap();
+    followed.stop().await;
 }

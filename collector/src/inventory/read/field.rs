@@ -91,6 +91,11 @@ impl<'a> Field<'a> {
         })
     }
 
+    /// The whole value; none if it is absent.
+    pub(in crate::inventory) fn json(&self) -> Option<Value> {
+        self.node.map(Node::to_json)
+    }
+
     /// The field at a path such as `spec.domain.firmware.uuid`.
     pub(in crate::inventory) fn at(&self, path: &str) -> Result<Self, Problem> {
         path.split('.')

@@ -1,4 +1,5 @@
-//! Converts a virt-launcher pod into a fact. Reads only metadata, `spec.nodeName` and `status`.
+//! Converts a virt-launcher pod into a fact. Reads only metadata, `spec.nodeName`,
+//! requests of containers, and `status`.
 //!
 //! Everyone who may create pods in a tenant's namespace may set the label. So only an invalid name
 //! is an error; a pod without usable fields becomes a fact without effect.
@@ -6,8 +7,10 @@
 use virtfleet_collector_core::facts::LauncherPod;
 
 use super::{
+    capacity,
     field::{Field, Problem},
     owner::{controller, text},
+    status::time_ms,
 };
 
 /// The label of virt-launcher pods, and its value.
@@ -54,6 +57,12 @@ pub(in crate::inventory) fn launcher_pod(object: &Field<'_>) -> Result<LauncherP
             .and_then(|node| node.parse().ok()),
         running: text(&status, "phase").as_deref() == Some("Running"),
         created: text(&metadata, "creationTimestamp").unwrap_or_default(),
+        started_ms: status
+            .get("startTime")
+            .and_then(|time| time_ms(&time))
+            .ok()
+            .flatten(),
         addresses,
+        requests: capacity::pod_requests(object),
     })
 }

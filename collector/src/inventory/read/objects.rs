@@ -1,18 +1,25 @@
 //! Converts Kubernetes objects into facts.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use virtfleet_collector_core::{
     facts::{InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi, VmiMove},
     labels::owned::ANNOTATION,
+    node_conditions::NodeConditionKind,
 };
 use virtfleet_runtime::tls::ClientAuthorities;
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
+use crate::bounded::bounded;
+
 use super::{
+    capacity,
     field::{Field, Problem},
+    os,
     owner::{controller, text},
-    status,
+    scheduling, status,
+    vmi_spec::vmi_spec,
+    volumes::{self, claim_volumes},
 };
 
 fn vm_key(object: &Field<'_>) -> Result<VmKey, Problem> {
@@ -31,6 +38,7 @@ pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
         key: vm_key(object)?,
         uid: metadata.get("uid")?.parsed()?,
         owner: owner.and_then(|uid| uid.parse().ok()),
+        created_ms: status::time_ms(&metadata.get("creationTimestamp")?)?,
         labels: metadata.get("labels")?.labels()?,
         firmware_uuid: object.at("spec.domain.firmware.uuid")?.parsed()?,
         hostname: object.at("spec.hostname")?.text()?.map(str::to_owned),
@@ -39,11 +47,16 @@ pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
         node: state.get("nodeName")?.parsed()?,
         interfaces: status::interfaces(&state)?,
         guest_os: state.at("guestOSInfo.prettyName")?.text()?.map(str::to_owned),
+        exclusion: os::exclusion_of_vmi(&metadata, &state)?,
         paused: status::condition(&state, "Paused")? == Some(true),
         migration: status::migration(&state)?,
         deleting: metadata.get("deletionTimestamp")?.is_there(),
         conditions: status::conditions(&state, |_, _| true)?,
         evacuation_node: state.get("evacuationNodeName")?.parsed()?,
+        running_since_ms: status::running_since_ms(&state)?,
+        spec: vmi_spec(object).map(Arc::new),
+        scheduling: Arc::new(scheduling::scheduling(&object.get("spec")?)),
+        volumes: claim_volumes(object, "spec.volumes"),
     })
 }
 
@@ -54,9 +67,13 @@ pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
     Ok(Vm {
         key: vm_key(object)?,
         uid: object.at("metadata.uid")?.parsed()?,
+        created_ms: status::time_ms(&object.at("metadata.creationTimestamp")?)?,
         labels,
+        exclusion: os::exclusion_of_vm(object)?,
         printable_status: object.at("status.printableStatus")?.text()?.map(str::to_owned),
         conditions: status::conditions(&object.get("status")?, |_, _| true)?,
+        is_halted: volumes::is_halted(object),
+        volumes: claim_volumes(object, "spec.template.spec.volumes"),
     })
 }
 
@@ -70,21 +87,9 @@ pub(in crate::inventory) fn infra_node(object: &Field<'_>) -> Result<InfraNode, 
         ready: status::condition(&state, "Ready")?,
         conditions: status::node_conditions(&state)?,
         unschedulable: object.at("spec.unschedulable")?.flag()?,
-        taints: taints(object)?,
+        taints: capacity::taints(object)?,
+        allocatable: capacity::allocatable(&state)?,
     })
-}
-
-/// Maximum taints kept of a node.
-const MAX_TAINTS: usize = 32;
-
-/// The keys of `spec.taints`.
-fn taints(object: &Field<'_>) -> Result<Vec<Box<str>>, Problem> {
-    let taints = object.at("spec.taints")?.items()?;
-    let keys = taints
-        .iter()
-        .take(MAX_TAINTS)
-        .map(|taint| Ok(taint.get("key")?.text()?.map(Box::from)));
-    keys.filter_map(Result::transpose).collect()
 }
 
 /// A `Node` of a user cluster.
@@ -135,8 +140,13 @@ fn kubelet_labels(object: &Field<'_>) -> Result<BTreeSet<String>, Problem> {
     Ok(found)
 }
 
+/// Maximum characters kept of the phase of a migration.
+const MAX_PHASE_CHARS: usize = 64;
+
 /// A `VirtualMachineInstanceMigration`.
 pub(in crate::inventory) fn vmi_move(object: &Field<'_>) -> Result<VmiMove, Problem> {
+    let state = object.get("status")?;
+    let phase = state.get("phase")?.text()?;
     Ok(VmiMove {
         name: object.at("metadata.name")?.required_text()?.to_owned(),
         vm: VmKey {
@@ -144,6 +154,9 @@ pub(in crate::inventory) fn vmi_move(object: &Field<'_>) -> Result<VmiMove, Prob
             name: object.at("spec.vmiName")?.required()?,
         },
         source: object.at("status.migrationState.sourceNode")?.parsed()?,
+        phase: phase.map(|phase| bounded(phase, MAX_PHASE_CHARS).into()),
+        created_ms: status::time_ms(&object.at("metadata.creationTimestamp")?)?,
+        state: status::migration(&state)?.map(Box::new),
     })
 }
 
@@ -174,14 +187,29 @@ pub(in crate::inventory) fn user_cluster(
         namespace: object.at("spec.vmis.namespace")?.required()?,
         selector: selector(&object.at("spec.vmis.selector")?)?,
         labels: object.at("metadata.labels")?.labels()?,
-        suspend: object.at("spec.suspend")?.flag()?,
+        suspend: object.at("spec.suspend")?.flag()? || object.at("metadata.deletionTimestamp")?.is_there(),
         relay: if relay.is_there() {
             Some(address.required()?)
         } else {
             None
         },
         node_authorities: node_authorities.map(Into::into),
+        node_conditions: node_conditions(&object.at("spec.nodeConditions")?)?,
     })
+}
+
+/// `spec.nodeConditions`; an unknown name is an error, because the admin relies on the condition.
+fn node_conditions(field: &Field<'_>) -> Result<BTreeSet<NodeConditionKind>, Problem> {
+    let mut found = BTreeSet::new();
+    for item in field.items()? {
+        let name = item.required_text()?;
+        let kind = NodeConditionKind::of(name).ok_or_else(|| {
+            let known = NodeConditionKind::ALL.map(NodeConditionKind::as_str);
+            item.problem(format_args!("{name:?} is not one of {}", known.join(", ")))
+        })?;
+        found.insert(kind);
+    }
+    Ok(found)
 }
 
 /// Maximum size of `spec.nodeAuthorities`, in bytes.

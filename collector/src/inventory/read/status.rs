@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use virtfleet_collector_core::{
     facts::{Migration, Phase, VmiInterface},
+    node_conditions::{NODE_CONDITION_PREFIX, NodeConditionKind},
     reported::{ReportedCondition, ReportedConditions, ReportedStatus},
 };
 
@@ -93,7 +94,29 @@ pub(super) fn migration(status: &Field<'_>) -> Result<Option<Migration>, Problem
         end: time("endTimestamp")?,
         mode: word("mode")?,
         failure_reason: word("failureReason")?,
+        start_ms: time_ms(&state.get("startTimestamp")?)?,
+        end_ms: time_ms(&state.get("endTimestamp")?)?,
     }))
+}
+
+/// A time as milliseconds since 1970. A text that is no time counts as absent: the text itself is
+/// shown.
+pub(super) fn time_ms(field: &Field<'_>) -> Result<Option<u64>, Problem> {
+    let time = field
+        .text()?
+        .and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    Ok(time.and_then(|time| u64::try_from(time.as_millisecond()).ok()))
+}
+
+/// When the VMI became `Running` last: `status.phaseTransitionTimestamps`.
+pub(super) fn running_since_ms(status: &Field<'_>) -> Result<Option<u64>, Problem> {
+    let mut since = None;
+    for transition in status.get("phaseTransitionTimestamps")?.items()? {
+        if transition.get("phase")?.text()? == Some("Running") {
+            since = since.max(time_ms(&transition.get("phaseTransitionTimestamp")?)?);
+        }
+    }
+    Ok(since)
 }
 
 /// `status.phase` of a VMI; [`Phase::Unknown`] for an unknown value.
@@ -127,12 +150,23 @@ pub(super) fn conditions(
             message.filter(|_| is_kept(kind, status)),
         ));
     }
+    // Those that the collector reads and writes itself come first: a tenant may add any number.
+    let known = |one: &ReportedCondition| {
+        one.kind
+            .strip_prefix(NODE_CONDITION_PREFIX)
+            .is_some_and(|name| NodeConditionKind::of(name).is_some())
+    };
+    found.sort_by_key(|one| (&*one.kind != "Ready", !known(one)));
     Ok(ReportedConditions::new(found))
 }
 
 /// `status.conditions` of a Node: `Ready` should be `True`, all others `False`.
 pub(super) fn node_conditions(status: &Field<'_>) -> Result<ReportedConditions, Problem> {
     conditions(status, |kind, status| {
+        // The writer compares its own messages.
+        if kind.starts_with(NODE_CONDITION_PREFIX) {
+            return true;
+        }
         let healthy = if kind == "Ready" {
             ReportedStatus::True
         } else {

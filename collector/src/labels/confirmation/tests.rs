@@ -29,6 +29,7 @@ fn input(host: &str, written_on: Option<&str>) -> LabelInput {
         conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
         unschedulable: false,
         taints: Vec::new(),
+        allocatable: None,
     });
     input
 }

@@ -17,6 +17,8 @@ use virtfleet_collector_core::{
         evidence::Evidence,
         plan::{Action, Decision, LabelInput, NodePatch, NodePlan, Reason},
     },
+    node_conditions::NodeConditionKind,
+    reported::{ReportedCondition, ReportedConditions, ReportedStatus},
 };
 use virtfleet_wire::ids::NodeName;
 
@@ -31,6 +33,9 @@ pub(super) enum Fault {
     Status(u16),
 }
 
+/// Status, reason and message by type.
+type FakeConditions = BTreeMap<String, (String, String, String)>;
+
 #[derive(Debug, Default)]
 pub(super) struct FakeClusters {
     pub(super) nodes: BTreeMap<(ClusterName, NodeName), NodeMetadata>,
@@ -40,9 +45,19 @@ pub(super) struct FakeClusters {
     /// Value of `rack` after each accepted patch.
     pub(super) accepted: Vec<String>,
     pub(super) requests: usize,
+    /// Reads of Nodes.
+    pub(super) reads: usize,
     pub(super) evidence: usize,
     pub(super) in_flight: BTreeSet<(ClusterName, NodeName)>,
     pub(super) safe: bool,
+    /// Conditions of each Node.
+    pub(super) conditions: BTreeMap<(ClusterName, NodeName), FakeConditions>,
+    /// Requests to change conditions.
+    pub(super) condition_requests: usize,
+    /// An admission policy refuses each patch of labels.
+    pub(super) labels_refused: bool,
+    /// The account may not change conditions.
+    pub(super) conditions_denied: bool,
 }
 
 #[derive(Clone, Default)]
@@ -97,6 +112,9 @@ impl NodeWriter for FakeNodeWriter {
         let mut clusters = self.clusters();
         clusters.in_flight.remove(&id);
         fault?;
+        if clusters.labels_refused {
+            return Err(SendError::Refused("no".into()));
+        }
         clusters.version += 1;
         let version = clusters.version.to_string();
         let node = clusters.nodes.get_mut(&id).ok_or(SendError::Gone)?;
@@ -123,7 +141,18 @@ impl NodeWriter for FakeNodeWriter {
         Ok(patched)
     }
 
+    async fn patch_conditions(
+        &self,
+        cluster: &ClusterName,
+        targeted: &TargetedConditions,
+    ) -> Result<(NodeMetadata, ReportedConditions), SendError> {
+        self.clusters().condition_requests += 1;
+        self.fault(cluster).await?;
+        self.clusters().patch_conditions(cluster, targeted)
+    }
+
     async fn get(&self, cluster: &ClusterName, node: &NodeName) -> Result<NodeMetadata, SendError> {
+        self.clusters().reads += 1;
         self.fault(cluster).await?;
         let id = (cluster.clone(), node.clone());
         self.clusters().nodes.get(&id).cloned().ok_or(SendError::Gone)
@@ -275,9 +304,10 @@ impl Harness {
             uid: None,
             labels: labels.collect(),
             ready: Some(true),
-            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            conditions: ReportedConditions::default(),
             unschedulable: false,
             taints: Vec::new(),
+            allocatable: None,
         }))
         .await;
     }
@@ -288,27 +318,46 @@ impl Harness {
             uid: None,
             labels: Labels::new(),
             ready: Some(true),
-            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            conditions: ReportedConditions::default(),
             unschedulable: false,
             taints: Vec::new(),
+            allocatable: None,
         }))
         .await;
     }
 
     pub(super) async fn cluster(&self, name: &str) {
+        self.cluster_with(name, &[], false).await;
+    }
+
+    /// A cluster that requests these conditions on its Nodes.
+    pub(super) async fn cluster_with(&self, name: &str, conditions: &[NodeConditionKind], suspend: bool) {
         self.apply(Fact::UserCluster(UserCluster {
             name: name.parse().unwrap(),
             namespace: name.parse().unwrap(),
             selector: Selector::default(),
             labels: Labels::new(),
-            suspend: false,
+            suspend,
             relay: None,
             node_authorities: None,
+            node_conditions: conditions.iter().copied().collect(),
         }))
         .await;
     }
 
     pub(super) async fn vm(&self, cluster: &str, name: &str, host: &str) {
+        self.vm_with(cluster, name, host, ReportedConditions::default())
+            .await;
+    }
+
+    /// A VM with a volume that is not ready.
+    pub(super) async fn sick_vm(&self, cluster: &str, name: &str, host: &str) {
+        let volumes = ReportedCondition::new("DataVolumesReady", ReportedStatus::False, None, Some("m"));
+        self.vm_with(cluster, name, host, ReportedConditions::new([volumes]))
+            .await;
+    }
+
+    async fn vm_with(&self, cluster: &str, name: &str, host: &str, conditions: ReportedConditions) {
         let key = vm_key(cluster, name);
         self.apply(Fact::Vmi(Box::new(Vmi {
             key,
@@ -322,11 +371,17 @@ impl Harness {
             node: Some(host.parse().unwrap()),
             interfaces: Vec::new(),
             guest_os: None,
+            exclusion: virtfleet_collector_core::facts::Exclusion::None,
             paused: false,
             migration: None,
             deleting: false,
-            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            conditions,
             evacuation_node: None,
+            running_since_ms: None,
+            created_ms: None,
+            spec: None,
+            scheduling: Arc::default(),
+            volumes: Box::default(),
         })))
         .await;
     }
@@ -354,7 +409,9 @@ impl Harness {
     /// The watch reports the Node as it is now.
     pub(super) async fn echo(&self, cluster: &str, name: &str) {
         let (cluster, name): (ClusterName, NodeName) = (cluster.parse().unwrap(), name.parse().unwrap());
-        let fresh = self.fake.clusters().nodes[&(cluster.clone(), name.clone())].clone();
+        let id = (cluster.clone(), name.clone());
+        let fresh = self.fake.clusters().nodes[&id].clone();
+        let conditions = self.fake.clusters().reported(&id);
         self.apply(Fact::UserNode(UserNode {
             cluster,
             provider_id: Some(format!("kubevirt://{name}")),
@@ -363,7 +420,7 @@ impl Harness {
             uid: fresh.uid,
             labels: fresh.labels,
             ready: Some(true),
-            conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            conditions,
             unschedulable: false,
             owned: fresh.owned,
             kubelet_labels: BTreeSet::new(),

@@ -37,6 +37,39 @@ fn expect<T: AsRef<str>>(cases: &[(T, &str)]) {
 }
 
 #[test]
+fn errors_about_machines_have_their_line() {
+    let sum = "a".repeat(64);
+    let sources = "sources: [{url: \"http://x/y\"}]";
+    let of = |machine: &str| format!("    {machine}: {{ sha256: {sum}, {sources} }}\n");
+    let both = format!("agent:\n  machines:\n{}{}", of("x86_64"), of("aarch64"));
+    assert_eq!(problems(&both), [""; 0]);
+    expect(&[
+        (
+            format!("agent:\n  machines:\n{}", of("arm64")),
+            "d.yaml:5: agent.machines.arm64: there is no agent for \"arm64\"; use x86_64 or aarch64, as",
+        ),
+        (
+            format!("agent:\n  sha256: {sum}\n  machines:\n{}", of("x86_64")),
+            "d.yaml:3: agent: with agent.machines, set sha256 or file",
+        ),
+        (
+            format!("agent:\n  machines:\n    x86_64: {{ {sources} }}\n"),
+            "d.yaml:5: agent.machines.x86_64: set either sha256 or file",
+        ),
+        (
+            format!("agent:\n  machines:\n    x86_64: {{ sha256: {sum} }}\n"),
+            "d.yaml:5: agent.machines.x86_64.sources: empty",
+        ),
+        (
+            format!(
+                "agent:\n  machines:\n    x86_64:\n      sha256: {sum}\n      sources:\n      - url: ftp://x\n"
+            ),
+            "d.yaml:8: agent.machines.x86_64.sources[0].url: \"ftp://x\" is not a URL",
+        ),
+    ]);
+}
+
+#[test]
 fn errors_about_the_agent_have_their_line() {
     let sum = "a".repeat(64);
     let url = "sources: [{url: \"http://x/y\"}]";

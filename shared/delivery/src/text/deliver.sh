@@ -1,14 +1,15 @@
 #!/bin/sh
 # Fetches, verifies and installs the agent: deliver [--boot] [SECONDS]
 #
-# /var/lib/virtfleet/delivery/wanted says what to install: a key and its values per line. Runs at every boot, from the
-# boot command (--boot) and from virtfleet-delivery.service. May be killed at any time. Changes nothing if all is
-# installed. POSIX sh; tests set VIRTFLEET_ROOT to another root.
+# /var/lib/virtfleet/delivery/wanted says what to install: a key and its values per line, those after `on MACHINE` for
+# that machine only. Runs at every boot, from the boot command (--boot) and from virtfleet-delivery.service. May be
+# killed at any time. Changes nothing if all is installed. Exit code 69: this system can never have the agent, so no
+# further run is useful. POSIX sh; tests set VIRTFLEET_ROOT to another root.
 umask 022
 root=${VIRTFLEET_ROOT:-}
 state=$root/var/lib/virtfleet/delivery
 agent=$root/opt/virtfleet/bin/virtfleet-agent
-boot='' limit=90 mounted=''
+boot='' limit=90 mounted='' wanted=$state/wanted
 if [ "${1:-}" = --boot ]; then
     boot=1
     shift
@@ -193,7 +194,7 @@ fetch() {
             return 0
         fi
         alert "cannot write the agent to ${agent%/*}: is the disk full or read-only?"
-    done 3<"$state/wanted"
+    done 3<"$wanted"
     return 1
 }
 
@@ -215,15 +216,36 @@ if [ ! -s "$state/wanted" ]; then
     alert "$state/wanted is missing or empty: the boot command in user-data writes it at the next boot"
     exit 1
 fi
-sha=$(value "$state/wanted" sha256)
+if grep -q '^on ' "$wanted"; then
+    machine=$(uname -m)
+    wanted=$root/run/virtfleet-delivery.wanted
+    if ! sed -n -e "s/^on $machine //" -e '/^on /!p' "$state/wanted" >"$wanted"; then
+        alert "cannot write $wanted; the next run tries again"
+        exit 1
+    fi
+    if [ -z "$(value "$wanted" sha256)" ]; then
+        has=$(sed -n 's/^on \([^ ]*\) sha256 .*/\1/p' "$state/wanted" | tr '\n' ' ')
+        alert "this machine is $machine, and user-data has the agent only for ${has}(agent.machines): not installed"
+        exit 69
+    fi
+fi
+sha=$(value "$wanted" sha256)
 if [ -n "$sha" ]; then
     staged=${agent%/*}/.virtfleet-new.agent
     mkdir -p "${agent%/*}" || exit 1
+    if ! is_installed; then
+        systemd=$(systemctl --version 2>/dev/null | sed -n 's/^systemd \([0-9][0-9]*\).*/\1/p')
+        # Older ones cannot restart units of Type=oneshot, and their networkd cannot reload its files.
+        if [ "${systemd:-244}" -lt 244 ]; then
+            alert "this system has systemd $systemd, and the agent needs systemd 244 or newer: not installed"
+            exit 69
+        fi
+    fi
     until is_installed; do
         fetch && continue
         # Not past $end: the caller kills this run soon after.
         if [ $(($(now) + pause)) -ge "$end" ]; then
-            alert "none of the sources gave the agent $sha: $(grep -E '^(disk|url) ' "$state/wanted" | tr '\n' ';') reachable? The next run tries again"
+            alert "none of the sources gave the agent $sha: $(grep -E '^(disk|url) ' "$wanted" | tr '\n' ';') reachable? The next run tries again"
             exit 1
         fi
         sleep "$pause"

@@ -23,6 +23,8 @@ pub enum Line<'text> {
 /// One sample.
 #[derive(Debug, Clone)]
 pub struct Sample<'text> {
+    /// Name and labels, as they are on the page.
+    pub series: &'text str,
     /// Name of the metric.
     pub name: &'text str,
     /// Labels. They were validated when the line was parsed.
@@ -59,6 +61,22 @@ pub enum LineError {
     Type(String),
 }
 
+/// Whether a character separates the parts of a line. A predicate: a search for an array of
+/// characters is several times slower.
+const fn is_blank(c: char) -> bool {
+    matches!(c, ' ' | '\t')
+}
+
+/// As [`is_blank`], at the ends of a line.
+const fn is_line_blank(c: char) -> bool {
+    is_blank(c) || c == '\r'
+}
+
+/// As [`is_blank`], between labels.
+const fn is_blank_or_comma(c: char) -> bool {
+    is_blank(c) || c == ','
+}
+
 /// The beginning of an invalid text, for an error.
 fn quote(text: &str) -> String {
     text.chars().take(40).collect()
@@ -69,21 +87,18 @@ fn quote(text: &str) -> String {
 /// # Errors
 /// The first error in the line.
 pub fn parse_line(line: &str) -> Result<Line<'_>, LineError> {
-    let line = line.trim_matches([' ', '\t', '\r']);
+    let line = line.trim_matches(is_line_blank);
     match line.strip_prefix('#') {
         None if line.is_empty() => Ok(Line::Blank),
         None => sample(line).map(Line::Sample),
-        Some(comment) => meta(comment.trim_start_matches([' ', '\t'])),
+        Some(comment) => meta(comment.trim_start_matches(is_blank)),
     }
 }
 
 fn meta(comment: &str) -> Result<Line<'_>, LineError> {
     let split = |text: &'_ str| -> (usize, usize) {
-        let end = text.find([' ', '\t']).unwrap_or(text.len());
-        (
-            end,
-            text.len() - text[end..].trim_start_matches([' ', '\t']).len(),
-        )
+        let end = text.find(is_blank).unwrap_or(text.len());
+        (end, text.len() - text[end..].trim_start_matches(is_blank).len())
     };
     if comment == "EOF" {
         return Ok(Line::Eof);
@@ -107,12 +122,13 @@ fn meta(comment: &str) -> Result<Line<'_>, LineError> {
 }
 
 fn sample(line: &str) -> Result<Sample<'_>, LineError> {
-    let end = line.find(['{', ' ', '\t']).unwrap_or(line.len());
+    let end = line.find(|c: char| c == '{' || is_blank(c)).unwrap_or(line.len());
     let (name, rest) = line.split_at(end);
     if !is_metric_name(name) {
         return Err(LineError::Name(quote(name)));
     }
-    let rest = rest.trim_start_matches([' ', '\t']);
+    let mut series = name;
+    let rest = rest.trim_start_matches(is_blank);
     let (labels, rest) = match rest.strip_prefix('{') {
         None => (Labels { rest: "" }, rest),
         Some(inside) => {
@@ -123,10 +139,54 @@ fn sample(line: &str) -> Result<Sample<'_>, LineError> {
                 }
                 scan.advance()?;
             };
-            (Labels { rest: &inside[..end] }, &inside[end + 1..])
+            let after = &inside[end + 1..];
+            series = &line[..line.len() - after.len()];
+            (Labels { rest: &inside[..end] }, after)
         }
     };
-    let mut words = rest.split([' ', '\t']).filter(|word| !word.is_empty());
+    let (value, timestamp_ms) = value_and_time(rest)?;
+    Ok(Sample {
+        series,
+        name,
+        labels,
+        value,
+        timestamp_ms,
+    })
+}
+
+/// Parses a sample whose name and labels are known: `line` begins with a text of `series_len`
+/// bytes that was the [`Sample::series`] of another line, whose [`Sample::name`] had `name_len`
+/// bytes. None if the line has to be parsed by [`parse_line`]: the text goes on in another way, or
+/// the line is malformed.
+pub fn parse_known(line: &str, series_len: usize, name_len: usize) -> Option<Sample<'_>> {
+    let (series, rest) = line.split_at_checked(series_len)?;
+    let (name, after) = series.split_at_checked(name_len)?;
+    let inside = after.trim_start_matches(is_blank);
+    let labels = if inside.is_empty() {
+        // Otherwise the name is a longer one, or labels follow.
+        if !rest.starts_with(is_blank) {
+            return None;
+        }
+        inside
+    } else {
+        inside.strip_prefix('{')?.strip_suffix('}')?
+    };
+    let rest = rest.strip_prefix(' ').unwrap_or(rest);
+    let (value, timestamp_ms) = match parse_value(rest) {
+        Some(value) => (value, None),
+        None => value_and_time(rest.trim_end_matches(is_line_blank)).ok()?,
+    };
+    Some(Sample {
+        series,
+        name,
+        labels: Labels { rest: labels },
+        value,
+        timestamp_ms,
+    })
+}
+
+fn value_and_time(rest: &str) -> Result<(f64, Option<i64>), LineError> {
+    let mut words = rest.split(is_blank).filter(|word| !word.is_empty());
     let text = words.next().unwrap_or_default();
     let value = parse_value(text).ok_or_else(|| LineError::Value(quote(text)))?;
     let timestamp_ms = match words.next() {
@@ -134,12 +194,7 @@ fn sample(line: &str) -> Result<Sample<'_>, LineError> {
         None | Some("#") => None,
         Some(text) => Some(text.parse().map_err(|_| LineError::Timestamp(quote(text)))?),
     };
-    Ok(Sample {
-        name,
-        labels,
-        value,
-        timestamp_ms,
-    })
+    Ok((value, timestamp_ms))
 }
 
 /// Parses a value. Go's `ParseFloat`, which the format refers to, accepts `NaN`, `Inf`, `+Inf` and
@@ -151,19 +206,19 @@ fn parse_value(text: &str) -> Option<f64> {
 impl<'text> Labels<'text> {
     /// The text after the closing brace, if the brace is next.
     fn closed(&self) -> Option<&'text str> {
-        self.rest.trim_start_matches([' ', '\t', ',']).strip_prefix('}')
+        self.rest.trim_start_matches(is_blank_or_comma).strip_prefix('}')
     }
 
     fn advance(&mut self) -> Result<(&'text str, Cow<'text, str>), LineError> {
         let bad = |at: &str| LineError::Labels(quote(at));
-        let text = self.rest.trim_start_matches([' ', '\t', ',']);
+        let text = self.rest.trim_start_matches(is_blank_or_comma);
         let (name, after) = text.split_once('=').ok_or_else(|| bad(text))?;
-        let name = name.trim_end_matches([' ', '\t']);
+        let name = name.trim_end_matches(is_blank);
         if !is_label_name(name) {
             return Err(bad(text));
         }
         let quoted = after
-            .trim_start_matches([' ', '\t'])
+            .trim_start_matches(is_blank)
             .strip_prefix('"')
             .ok_or_else(|| bad(after))?;
         let mut escaped = false;
@@ -185,7 +240,7 @@ impl<'text> Labels<'text> {
 impl<'text> Iterator for Labels<'text> {
     type Item = Result<(&'text str, Cow<'text, str>), LineError>;
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.trim_start_matches([' ', '\t', ',']).is_empty() {
+        if self.rest.trim_start_matches(is_blank_or_comma).is_empty() {
             return None;
         }
         let item = self.advance();
@@ -264,7 +319,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_series_is_the_text_before_the_value() {
+        for (line, expected) in [
+            ("a 1", "a"),
+            (" a{b=\"c d\"} 1 2", "a{b=\"c d\"}"),
+            ("a { b=\"}\" }1", "a { b=\"}\" }"),
+            ("a{}\t1", "a{}"),
+        ] {
+            let Ok(Line::Sample(sample)) = parse_line(line) else {
+                panic!("{line:?}");
+            };
+            assert_eq!(sample.series, expected);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_known_series_is_parsed_as_by_itself(
+            series in "[ab]{1,2}([ \t]?\\{[ab=\",\\\\ }]{0,8}\\})?",
+            rest in "[ \t{}ab0-9.#\r]{0,8}",
+        ) {
+            let other = format!("{series} 1");
+            let Ok(Line::Sample(known)) = parse_line(&other) else {
+                return Ok(());
+            };
+            let line = format!("{}{rest}", known.series);
+            if let Some(sample) = parse_known(&line, known.series.len(), known.name.len()) {
+                let Ok(Line::Sample(expected)) = parse_line(&line) else {
+                    panic!("{line:?} is malformed");
+                };
+                prop_assert_eq!(format!("{:?}", sample), format!("{:?}", expected));
+            }
+        }
+
         #[test]
         fn no_line_panics(line in "[a-z{}\"=,\\\\# \t0-9é]{0,60}") {
             if let Ok(Line::Sample(sample)) = parse_line(&line) {

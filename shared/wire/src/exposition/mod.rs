@@ -7,7 +7,7 @@ mod line;
 mod openmetrics;
 mod page;
 
-pub use line::{Labels, Line, LineError, Sample, parse_line};
+pub use line::{Labels, Line, LineError, Sample, parse_known, parse_line};
 pub use openmetrics::append_openmetrics;
 pub use page::{Family, Mark, Page};
 

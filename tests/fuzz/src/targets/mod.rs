@@ -11,6 +11,8 @@ mod input;
 mod netlink;
 mod pages;
 mod procfs;
+mod queue;
+mod remote_write;
 mod server;
 mod settings;
 
@@ -31,6 +33,8 @@ pub(crate) const TARGETS: &[(&str, Play)] = &[
     ("proc-memory", procfs::memory),
     ("proc-net", procfs::net),
     ("query", server::query),
+    ("queue", queue::files),
+    ("remote-write", remote_write::messages),
     ("report", settings::report),
     ("resolv", dns::resolv),
     ("settings", settings::settings),

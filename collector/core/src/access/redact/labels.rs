@@ -67,6 +67,7 @@ impl Redactor {
                     conditions: host.conditions.clone(),
                     unschedulable: host.unschedulable,
                     taints: host.taints.clone(),
+                    allocatable: host.allocatable,
                 })
             }),
             stood_on: input

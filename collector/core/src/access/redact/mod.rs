@@ -9,6 +9,7 @@
 //! A page of a VM's agent is not changed: it has only what the guest itself knows.
 
 mod labels;
+mod story;
 mod terms;
 mod text;
 mod views;

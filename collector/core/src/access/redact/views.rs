@@ -17,6 +17,7 @@ use crate::{
     findings::{CLAIM_INFRA_NODE_DIFFERS, CLAIM_REGION_STALE, CLAIM_ZONE_STALE, INFRA_NODE_UNKNOWN},
     health::HealthConditionView,
     pull_result::Failure,
+    spec_view::SpecCheckView,
     view::{ClusterView, FleetSnapshot, HostView, IdentityCheck, InterfaceView, VmDetail, VmView},
 };
 
@@ -138,10 +139,18 @@ impl Redactor {
             next: self.text(&one.next),
             ..one
         });
+        let spec = detail.spec.into_iter().map(|one| SpecCheckView {
+            path: self.text(&one.path),
+            asked: self.text(&one.asked),
+            seen: text(one.seen),
+            ..one
+        });
         VmDetail {
             vm: self.vm(&detail.vm),
+            created_ms: detail.created_ms,
             labels: self.tenant_labels(&detail.labels, &none),
             infra_node_labels: self.infra_labels(&detail.infra_node_labels),
+            node_conditions: detail.node_conditions,
             user_node_labels: self.tenant_labels(&detail.user_node_labels, &copied),
             migration: detail.migration.map(|migration| Migration {
                 source: migration.source.as_ref().and_then(|node| self.node(node)),
@@ -150,8 +159,15 @@ impl Redactor {
                 ..migration
             }),
             interfaces: interfaces.collect(),
+            spec: spec.collect(),
             conditions: conditions.collect(),
             identity: identity.collect::<BTreeMap<_, _>>(),
+            timeline: self.timeline(detail.timeline),
+            timeline_since_ms: detail.timeline_since_ms,
+            migrations: self.migrations(detail.migrations),
+            usage_history: detail.usage_history,
+            history_ranges: detail.history_ranges,
+            queues: detail.queues,
             // Names nothing of the infra cluster.
             enrolment: detail.enrolment,
             findings_list: detail

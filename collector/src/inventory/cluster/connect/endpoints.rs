@@ -1,5 +1,5 @@
-//! Further addresses of the infra API server: the endpoints of the Service `kubernetes`. No user
-//! cluster may use them.
+//! Further addresses of the infra API server: the endpoints of the Service `kubernetes`. No tenant
+//! may let the collector dial them.
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -23,7 +23,7 @@ pub(in crate::inventory::cluster) async fn follow_endpoints(infra: Client, polic
     let api: Api<EndpointSlice> = Api::namespaced(infra, "default");
     loop {
         match timeout(REQUEST_TIMEOUT, api.get("kubernetes")).await {
-            Ok(Ok(slice)) => policy.guard.set_endpoints(addresses(&slice)),
+            Ok(Ok(slice)) => policy.infra.set_endpoints(addresses(&slice)),
             Ok(Err(error)) => tracing::debug!(
                 %error,
                 "the EndpointSlice default/kubernetes cannot be read: a user cluster's kubeconfig may name an address of the \

@@ -2,13 +2,12 @@
 //! API server: no programs, no files, no proxy, no HTTP, no unverified TLS, no path under which
 //! another service could answer.
 
-pub(super) use super::host_port::host_and_port;
 use std::net::IpAddr;
 
 use http::{Uri, uri::Scheme};
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 
-use super::dial::DialGuard;
+use crate::{dial_guard::DialGuard, host_port::host_and_port};
 
 /// Maximum size of a kubeconfig, bytes.
 pub(in crate::inventory::cluster) const MAX_KUBECONFIG: usize = 256 * 1024;
@@ -89,6 +88,14 @@ fn cluster(cluster: &Cluster, guard: &DialGuard) -> Result<(), String> {
     }
 }
 
+/// Checks the form of a kubeconfig's server, as the collector does.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn check_server(server: &str) -> Result<(), String> {
+    origin(server).map(drop)
+}
+
 /// Host and port of a server of the form `https://host[:port]`.
 ///
 /// # Errors
@@ -124,7 +131,8 @@ fn origin(server: &str) -> Result<(String, u16), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::dial::tests::guard, *};
+    use super::*;
+    use crate::dial_guard::tests::guard;
 
     fn problem(user: &str, cluster: &str) -> Option<String> {
         let text = format!(

@@ -63,10 +63,9 @@ async fn server(answer: impl Fn(Uri) -> Response + Clone + Send + Sync + 'static
         "users": [{ "name": "u", "user": { "token": token } }],
         "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
     });
-    let policy = ConnectionPolicy {
-        guard: Arc::new(dial::tests::guard(&["127.0.0.0/8"])),
-        budget: Arc::default(),
-    };
+    let url = Uri::from_static("https://198.51.100.7:6443");
+    let rules = DialRules::new(vec!["127.0.0.0/8".parse().unwrap()], Vec::new(), 0);
+    let policy = ConnectionPolicy::new(rules, &url);
     tenant(kubeconfig.to_string().as_bytes(), &policy).await.unwrap()
 }
 

@@ -1,0 +1,140 @@
+//! What was read of the volumes of one VM. Texts of objects are escaped and cut: their writers are
+//! not trusted.
+
+use crate::{findings::escaped, pull_result::UnixMs, reported::ReportedConditions, volumes::ClaimVolume};
+
+/// Maximum bytes kept of a phase, a progress, or the name of a storage class.
+const MAX_WORD_BYTES: usize = 128;
+/// Maximum bytes kept of an error.
+const MAX_ERROR_BYTES: usize = 256;
+
+/// The answer to one request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadAnswer<T> {
+    /// The object exists.
+    Found(T),
+    /// There is no such object.
+    NotFound,
+    /// The API server does not serve this kind.
+    NotServed,
+    /// The collector may not read it.
+    Denied,
+    /// The request failed; the text says why.
+    Failed(Box<str>),
+}
+
+impl<T> ReadAnswer<T> {
+    /// A request that failed.
+    pub fn failed(why: &str) -> Self {
+        Self::Failed(escaped(why, MAX_ERROR_BYTES).into())
+    }
+
+    /// The object, if it was read.
+    pub(crate) fn found(&self) -> Option<&T> {
+        match self {
+            Self::Found(one) => Some(one),
+            Self::NotFound | Self::NotServed | Self::Denied | Self::Failed(_) => None,
+        }
+    }
+}
+
+/// A PersistentVolumeClaim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimState {
+    /// `status.phase`, e.g. `Pending`; empty if it has none.
+    pub phase: Box<str>,
+    /// `spec.storageClassName`.
+    pub storage_class: Option<Box<str>>,
+    /// `metadata.deletionTimestamp` is set.
+    pub is_deleting: bool,
+}
+
+impl ClaimState {
+    /// A claim; texts are escaped and cut.
+    pub fn new(phase: Option<&str>, storage_class: Option<&str>, is_deleting: bool) -> Self {
+        let class = storage_class.filter(|class| !class.is_empty());
+        Self {
+            phase: word(phase.unwrap_or_default()),
+            storage_class: class.map(word),
+            is_deleting,
+        }
+    }
+}
+
+/// A DataVolume of CDI.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataVolumeState {
+    /// `status.phase`, e.g. `ImportInProgress`; empty if it has none.
+    pub phase: Box<str>,
+    /// `status.progress`, e.g. `40.00%`; none if CDI does not know it.
+    pub progress: Option<Box<str>>,
+    /// `status.conditions`: `Bound`, `Running`, `Ready`.
+    pub conditions: ReportedConditions,
+}
+
+impl DataVolumeState {
+    /// A DataVolume; texts are escaped and cut.
+    pub fn new(phase: Option<&str>, progress: Option<&str>, conditions: ReportedConditions) -> Self {
+        let progress = progress.filter(|progress| !progress.is_empty() && *progress != "N/A");
+        Self {
+            phase: word(phase.unwrap_or_default()),
+            progress: progress.map(word),
+            conditions,
+        }
+    }
+}
+
+fn word(text: &str) -> Box<str> {
+    escaped(text, MAX_WORD_BYTES).into()
+}
+
+/// One volume, as read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadVolume {
+    /// What was read.
+    pub volume: ClaimVolume,
+    /// Its claim.
+    pub claim: ReadAnswer<ClaimState>,
+    /// Its DataVolume; none if the volume names none.
+    pub data_volume: Option<ReadAnswer<DataVolumeState>>,
+    /// Since when these reads give phases and progress as now.
+    pub since_ms: UnixMs,
+}
+
+impl ReadVolume {
+    /// Whether both differ in texts of conditions only.
+    fn is_at_same_point(&self, other: &Self) -> bool {
+        let point = |one: &Self| {
+            let claim = one.claim.found().map(|claim| claim.phase.clone());
+            let filled = one.data_volume.as_ref().and_then(ReadAnswer::found);
+            (claim, filled.map(|one| (one.phase.clone(), one.progress.clone())))
+        };
+        self.volume == other.volume && point(self) == point(other)
+    }
+}
+
+/// The volumes of one VM, as read at one time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReadVolumes {
+    /// When.
+    pub at_ms: UnixMs,
+    /// When they were read first since the VM waits.
+    pub since_ms: UnixMs,
+    /// At most [`super::MAX_CLAIM_VOLUMES`].
+    pub volumes: Box<[ReadVolume]>,
+    /// The manifest that grants the rights, below `packaging/collector/kubernetes`.
+    pub manifest: &'static str,
+}
+
+impl ReadVolumes {
+    /// Takes over since when the VM waits, and since when each volume has not moved.
+    pub(crate) fn after(mut self, before: Option<&Self>) -> Self {
+        self.since_ms = before.map_or(self.since_ms, |before| before.since_ms);
+        let before = before.map_or(&[][..], |before| &before.volumes);
+        for volume in &mut self.volumes {
+            let known = before.iter().find(|one| one.is_at_same_point(volume));
+            volume.since_ms = known.map_or(volume.since_ms, |known| known.since_ms);
+        }
+        self
+    }
+}

@@ -1,0 +1,150 @@
+//! Collects the samples of a stream into write requests of bounded size.
+
+use virtfleet_collector_core::mla::{
+    stream::{OutSeries, SampleSink},
+    symbols::{SymbolId, SymbolPool},
+};
+use virtfleet_remote_write::request::{
+    FinishedRequest, MetricKind, RequestBuilder, SeriesMeta, SymbolMemo, SymbolRef,
+};
+use virtfleet_wire::exposition::MetricType;
+
+use crate::config::MlaBatchSettings;
+
+/// Maximum bytes of finished requests that wait for the worker.
+const MAX_FINISHED_BYTES: usize = 32 << 20;
+
+/// Write requests, of which the last one is not finished.
+#[derive(Debug)]
+pub struct Requests {
+    builder: RequestBuilder,
+    max_samples: u32,
+    max_bytes: usize,
+    finished: Vec<FinishedRequest>,
+    finished_bytes: usize,
+    /// Samples that were dropped because the worker did not take them.
+    dropped: u64,
+    /// The symbol of each string of the pool with the number `pool`.
+    memos: Vec<SymbolMemo>,
+    pool: Option<u64>,
+    /// Labels of the last sample, and their symbols in the unfinished request. Most labels of a
+    /// VM's series are the same. Empty at the beginning of a request.
+    last: Vec<(SymbolId, SymbolId)>,
+    labels: Vec<(SymbolRef, SymbolRef)>,
+    /// Samples written so far.
+    samples: u64,
+}
+
+impl Requests {
+    /// No request yet; `batch` bounds each.
+    pub fn new(batch: &MlaBatchSettings) -> Self {
+        Self {
+            builder: RequestBuilder::new(),
+            max_samples: batch.max_samples,
+            max_bytes: usize::try_from(batch.max_bytes).unwrap_or(usize::MAX),
+            finished: Vec::new(),
+            finished_bytes: 0,
+            dropped: 0,
+            memos: Vec::new(),
+            pool: None,
+            last: Vec::new(),
+            labels: Vec::new(),
+            samples: 0,
+        }
+    }
+
+    /// Samples written so far, in all requests.
+    pub(super) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Samples that were dropped because the worker did not take them in time.
+    pub(super) fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Whether the last request has samples.
+    pub(super) fn is_pending(&self) -> bool {
+        self.builder.samples() > 0
+    }
+
+    /// Whether there is a finished request.
+    pub(super) fn has_finished(&self) -> bool {
+        !self.finished.is_empty()
+    }
+
+    /// Finishes the last request if it has samples.
+    pub(super) fn flush(&mut self) {
+        if self.is_pending() {
+            let finished = self.builder.finish();
+            self.last.clear();
+            self.finished_bytes += finished.body.len();
+            self.finished.push(finished);
+        }
+        while self.finished_bytes > MAX_FINISHED_BYTES && self.finished.len() > 1 {
+            let oldest = self.finished.remove(0);
+            self.finished_bytes -= oldest.body.len();
+            self.dropped += u64::from(oldest.samples);
+        }
+    }
+
+    /// The finished requests, oldest first.
+    pub fn take(&mut self) -> Vec<FinishedRequest> {
+        self.finished_bytes = 0;
+        std::mem::take(&mut self.finished)
+    }
+
+    fn symbol(&mut self, pool: &SymbolPool, id: SymbolId) -> SymbolRef {
+        if id == SymbolId::EMPTY {
+            return SymbolRef::EMPTY;
+        }
+        if self.memos.len() <= id.index() {
+            self.memos.resize(id.index() + 1, SymbolMemo::default());
+        }
+        let memo = &mut self.memos[id.index()];
+        self.builder.remembered_symbol(memo, pool.text(id))
+    }
+}
+
+impl SampleSink for Requests {
+    fn sample(&mut self, series: &OutSeries<'_>, timestamp_ms: i64, value: f64) {
+        if self.pool != Some(series.symbols.number()) {
+            self.memos.clear();
+            self.last.clear();
+            self.pool = Some(series.symbols.number());
+        }
+        let mut labels = std::mem::take(&mut self.labels);
+        labels.resize(series.labels.len(), (SymbolRef::EMPTY, SymbolRef::EMPTY));
+        for (index, (label, symbols)) in series.labels.iter().zip(&mut labels).enumerate() {
+            if self.last.get(index) != Some(label) {
+                *symbols = (
+                    self.symbol(series.symbols, label.0),
+                    self.symbol(series.symbols, label.1),
+                );
+            }
+        }
+        self.last.clear();
+        self.last.extend_from_slice(series.labels);
+        let meta = SeriesMeta {
+            kind: series.kind.map_or(MetricKind::Unspecified, kind),
+            help: self.symbol(series.symbols, series.help),
+            unit: SymbolRef::EMPTY,
+        };
+        self.builder.series(&labels, meta, timestamp_ms, value, 0);
+        self.labels = labels;
+        self.samples += 1;
+        if self.builder.samples() >= self.max_samples || self.builder.estimated_bytes() >= self.max_bytes {
+            self.flush();
+        }
+    }
+}
+
+fn kind(kind: MetricType) -> MetricKind {
+    match kind {
+        MetricType::Counter => MetricKind::Counter,
+        MetricType::Gauge => MetricKind::Gauge,
+        MetricType::Histogram => MetricKind::Histogram,
+        MetricType::Summary => MetricKind::Summary,
+        MetricType::Untyped => MetricKind::Unspecified,
+    }
+}

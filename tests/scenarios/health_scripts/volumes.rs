@@ -1,0 +1,76 @@
+//! Claims and DataVolumes of a script, as the API server answers.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+use virtfleet_collector::volumes::{claim_state, data_volume_state};
+use virtfleet_collector_core::volumes::{ReadAnswer, ReadVolume, ReadVolumes, VolumesToRead};
+
+/// The answers of the API server.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ScriptedVolumes {
+    #[serde(default)]
+    claims: ScriptedKind,
+    #[serde(default)]
+    data_volumes: ScriptedKind,
+}
+
+/// Objects of a kind by name, or why none can be read.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(untagged)]
+enum ScriptedKind {
+    Refused(Refusal),
+    Objects(BTreeMap<String, Value>),
+}
+
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Refusal {
+    /// The collector may not read them.
+    Denied,
+    /// The API server does not serve them.
+    NotServed,
+}
+
+impl Default for ScriptedKind {
+    fn default() -> Self {
+        Self::Objects(BTreeMap::new())
+    }
+}
+
+impl ScriptedKind {
+    fn answer<T>(&self, name: &str, read: fn(Value) -> Result<T, serde_json::Error>) -> ReadAnswer<T> {
+        match self {
+            Self::Refused(Refusal::Denied) => ReadAnswer::Denied,
+            Self::Refused(Refusal::NotServed) => ReadAnswer::NotServed,
+            Self::Objects(objects) => match objects.get(name) {
+                Some(object) => ReadAnswer::Found(read(object.clone()).unwrap()),
+                None => ReadAnswer::NotFound,
+            },
+        }
+    }
+}
+
+impl ScriptedVolumes {
+    /// What is read of the volumes of a VM.
+    pub(super) fn read(&self, due: &VolumesToRead) -> ReadVolumes {
+        let volumes = due.volumes.iter().map(|volume| {
+            let name = volume.claim.as_str();
+            let filled = || self.data_volumes.answer(name, data_volume_state);
+            ReadVolume {
+                volume: volume.clone(),
+                claim: self.claims.answer(name, claim_state),
+                data_volume: volume.is_data_volume.then(filled),
+                since_ms: 0,
+            }
+        });
+        ReadVolumes {
+            at_ms: 0,
+            since_ms: 0,
+            volumes: volumes.collect(),
+            manifest: "infra/rbac.yaml",
+        }
+    }
+}
