@@ -235,7 +235,11 @@ ship() {
     command -v dh >/dev/null || return 0
     # The man pages come from `build`. Without them, the package's script builds the program that
     # writes them alone, with other features, and so compiles most dependencies again.
-    until [ -d "$work/manual" ]; do sleep 0.5; done
+    # A run that was killed makes none.
+    until [ -d "$work/manual" ]; do
+        kill -0 $$ 2>/dev/null || return
+        sleep 0.5
+    done
     packaging/deb/build.sh target/deb "target/$(uname -m)-unknown-linux-gnu/release/virtfleet-agent" "$work/manual"
 }
 # Runs a command, or a function, while the static build runs. If the static build fails, ends the

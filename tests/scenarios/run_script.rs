@@ -6,7 +6,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use nix::sys::signal::Signal;
-use virtfleet_tests::process::Launch;
+use virtfleet_tests::{process::Launch, wait};
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
@@ -124,6 +124,13 @@ impl Project {
             .env("PATH", format!("{}:{path}", own.join("standin/bin").display())))
     }
 
+    /// Whether a process works in the folder.
+    fn is_in_use(&self) -> bool {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let mut folders = processes.filter_map(|process| fs::read_link(process.path().join("cwd")).ok());
+        folders.any(|folder| folder.starts_with(self.folder.path()))
+    }
+
     fn run(&self) -> Result<Ended> {
         let (code, output) = self.launch()?.said(TIMEOUT)?;
         let verdict = self.read("target/verdict")?;
@@ -214,6 +221,7 @@ fn a_killed_run_leaves_a_verdict_with_its_phase() {
     process.signal(Signal::SIGKILL).unwrap();
     process.wait(TIMEOUT).unwrap();
     fs::remove_file(project.folder.path().join("standin/lint-hangs")).unwrap();
+    wait::until(TIMEOUT, "its background jobs end", || !project.is_in_use()).unwrap();
     assert_eq!(project.read("target/verdict").unwrap(), verdict);
     assert!(verdict.starts_with("verdict  did not end;"), "{verdict}");
 }
