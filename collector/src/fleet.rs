@@ -21,6 +21,7 @@ use virtfleet_collector_core::{
     budget::BudgetOwner,
     dial::{DialRules, DialTarget},
     enrolment::{EnrolmentSubject, ExpectedNode, NoExpectedNode, VmProof},
+    expected::ExpectedIdentity,
     facts::{InventoryEvent, Labels},
     index::{FleetIndex, LocatedVm, NoVmAtAddress, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
@@ -234,6 +235,12 @@ impl Fleet {
     /// The Node whose kubelet may vouch for a VM's agent; see [`FleetIndex::expected_node`].
     pub(crate) fn expected_node(&self, key: &VmKey) -> Result<ExpectedNode, NoExpectedNode> {
         self.read().expected_node(key)
+    }
+
+    /// What the guests of other VMs with a firmware UUID must show; see
+    /// [`FleetIndex::others_with_uuid`].
+    pub fn others_with_uuid(&self, uuid: Uuid, vm: &VmKey) -> Vec<ExpectedIdentity> {
+        self.read().others_with_uuid(uuid, vm)
     }
 
     /// What enrolment must know of a VM; see [`FleetIndex::enrolment_subject`].

@@ -320,24 +320,36 @@ fn a_cloned_disk_is_noticed() {
 }
 
 #[test]
-fn another_identity_or_the_collectors_word_replaces_the_key() {
+fn a_later_incarnation_replaces_the_key_and_another_vm_does_not() {
     let stage = AgentStage::new();
     let _agent = stage.start();
     stage.enrol(IDENTITY);
+    let key = stage.connect().public_key().unwrap();
     for replace in [false, true] {
         let mut collector = stage.connect();
-        let key = collector.public_key().unwrap();
-        let answer = collector.request(OTHER, &nonce(), replace).unwrap();
-        assert_eq!(answer.status, StatusCode::CONFLICT);
-        assert_eq!(answer.headers[header::CONNECTION], "close");
-        assert!(reason(&answer.body).contains("connect again"));
-        let mut collector = stage.connect();
-        assert_ne!(collector.public_key().unwrap(), key);
-        assert_eq!(collector.identity(), None);
-        assert_eq!(collector.get("/v1/report").unwrap().status, StatusCode::FORBIDDEN);
-        stage.enrol(OTHER);
-        assert_eq!(stage.connect().identity().as_deref(), Some(OTHER));
+        let other = "spiffe://virtfleet.test/vmi/cluster-b/worker-0/uid-3";
+        let answer = collector.request(other, &nonce(), replace).unwrap();
+        assert_eq!(answer.status, StatusCode::MISDIRECTED_REQUEST);
+        assert!(
+            reason(&answer.body).contains(IDENTITY),
+            "{}",
+            reason(&answer.body)
+        );
+        assert_eq!(stage.connect().public_key().unwrap(), key);
     }
+    assert_eq!(stage.connect().identity().as_deref(), Some(IDENTITY));
+
+    let mut collector = stage.connect();
+    let answer = collector.request(OTHER, &nonce(), false).unwrap();
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert_eq!(answer.headers[header::CONNECTION], "close");
+    assert!(reason(&answer.body).contains("connect again"));
+    let mut collector = stage.connect();
+    assert_ne!(collector.public_key().unwrap(), key);
+    assert_eq!(collector.identity(), None);
+    assert_eq!(collector.get("/v1/report").unwrap().status, StatusCode::FORBIDDEN);
+    stage.enrol(OTHER);
+    assert_eq!(stage.connect().identity().as_deref(), Some(OTHER));
 }
 
 #[test]

@@ -35,6 +35,7 @@ mod cluster_sources;
 mod cluster_verbs;
 mod cluster_vm_volumes;
 mod cluster_volumes;
+mod cluster_wrong_kubeconfig;
 mod compiled_crates;
 mod dashboards;
 mod delivery;

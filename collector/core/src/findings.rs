@@ -32,6 +32,12 @@ pub const DUPLICATE_ADDRESS: &str = "duplicate-address";
 pub const NODE_AMBIGUOUS: &str = "node-ambiguous";
 /// A Node has the VM's name and a `providerID` that names something else.
 pub const NODE_PROVIDER_DIFFERS: &str = "node-provider-differs";
+/// A Node has the VM's name or `providerID` and is another machine.
+pub const NODE_UUID_DIFFERS: &str = "node-uuid-differs";
+/// A Node was joined by its name alone: no UUID confirms it.
+pub const NODE_UNCONFIRMED: &str = "node-unconfirmed";
+/// Two or more `UserCluster`s have Nodes in common.
+pub const USER_CLUSTERS_SHARE_NODES: &str = "user-clusters-share-nodes";
 /// A Node was joined only by the host name that the guest claims.
 pub const NODE_BY_HOSTNAME: &str = "node-by-hostname";
 /// Two or more guests claim the host name of one Node.

@@ -8,6 +8,7 @@
 //! order of events, equal facts give equal snapshots.
 
 mod change;
+mod dangling;
 mod expected_node;
 mod health;
 mod labels;
@@ -479,6 +480,8 @@ mod gap_tests;
 mod hostile_tests;
 #[cfg(test)]
 mod identity_tests;
+#[cfg(test)]
+mod join_tests;
 #[cfg(test)]
 mod label_tests;
 #[cfg(test)]

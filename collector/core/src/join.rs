@@ -1,16 +1,21 @@
 //! Joins a VM with its Node. Only Nodes of the VM's own user cluster are considered, in this order:
 //!
-//! 1. `providerID: kubevirt://<name>`;
-//! 2. a Node of the VM's name that has no `providerID`, or this VM's, or whose
-//!    `status.nodeInfo.systemUUID` is the VM's firmware UUID: k3s, RKE2 and Harvester write
-//!    `providerID`s of their own (`k3s://<name>`, `rke2://<name>`);
-//! 3. a Node with the host name that the guest reports, if that Node has no `providerID`, no VM of
+//! 1. `providerID: kubevirt://<name>`; of several, the one whose `status.nodeInfo.systemUUID` is
+//!    the VM's firmware UUID;
+//! 2. a Node of the VM's name that has no `providerID`, or whose `systemUUID` is the VM's firmware
+//!    UUID: k3s, RKE2 and Harvester write `providerID`s of their own (`k3s://<name>`,
+//!    `rke2://<name>`);
+//! 3. the only Node with the VM's firmware UUID as `systemUUID`, if no other VM has this UUID: a
+//!    Node with a name of its own, for example with a domain;
+//! 4. a Node with the host name that the guest reports, if that Node has no `providerID`, no VM of
 //!    the cluster has its name, and no other guest without a Node reports it. This join relies on
 //!    the guest, so it is a finding.
 //!
-//! A contradiction prevents the join and is a finding.
+//! A contradiction prevents the join and is a finding: above all another `systemUUID`, which shows
+//! that the kubeconfig is another cluster's, or that the Node is a leftover. Something is written
+//! to a Node only if the UUID confirms the join ([`confirmed_node`]). Clusters that have Nodes in
+//! common are not joined at all.
 
-pub(crate) use super::node_match::NodeMatch;
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::{ClusterName, NodeName, Uuid, VmKey},
@@ -20,48 +25,94 @@ use crate::{
     facts::UserNode,
     findings,
     keys::{MAX_NAMED_VMS, SharedValue},
+    node_match::{NodeMatch, SameMachine},
     store::{Store, VmEntry},
 };
 
-/// Applies rules 1 and 2 to `vm` in `cluster`; `firmware` is its `spec.domain.firmware.uuid`.
+/// Applies rules 1 to 3 to `vm` in `cluster`; `firmware` is its `spec.domain.firmware.uuid`.
 pub(crate) fn node_match(
     store: &Store,
     cluster: &ClusterName,
     vm: &VmKey,
     firmware: Option<Uuid>,
 ) -> NodeMatch {
-    let mut named = store.nodes_of_provider(cluster, &vm.name);
-    match (named.next(), named.next()) {
-        (Some(node), None) => return NodeMatch::Node(node.clone()),
-        (Some(first), Some(second)) => {
-            let all = [first, second].into_iter().chain(named).take(MAX_NAMED_VMS);
-            return NodeMatch::Ambiguous(all.cloned().collect());
-        }
-        (None, _) => {}
+    if store.shared_nodes.with(cluster).next().is_some() {
+        return NodeMatch::Refused;
     }
-    let node = vm
-        .name
-        .as_str()
-        .parse()
-        .ok()
-        .and_then(|name: NodeName| store.user_node(cluster, &name));
-    match node {
-        None => NodeMatch::None,
-        Some(node) if without_provider(node) || is_machine(node, firmware) => {
-            NodeMatch::Node(node.name.clone())
+    let named = store.nodes_of_provider(cluster, &vm.name);
+    let named: Vec<&UserNode> = named.filter_map(|name| store.user_node(cluster, name)).collect();
+    if !named.is_empty() {
+        return of_provider(&named, firmware);
+    }
+    let name = vm.name.as_str().parse().ok();
+    if let Some(node) = name.and_then(|name: NodeName| store.user_node(cluster, &name)) {
+        let node_name = node.name.clone();
+        return match SameMachine::of(node, firmware) {
+            SameMachine::Yes => NodeMatch::Confirmed(node_name),
+            SameMachine::Unknown if without_provider(node) => NodeMatch::Unconfirmed(node_name),
+            SameMachine::Unknown | SameMachine::No => NodeMatch::Contradicts(node_name),
+        };
+    }
+    of_machine(store, cluster, firmware)
+}
+
+/// Rule 1, for the Nodes whose `providerID` names the VM.
+fn of_provider(named: &[&UserNode], firmware: Option<Uuid>) -> NodeMatch {
+    let is_same = |node: &&&UserNode| SameMachine::of(node, firmware) == SameMachine::Yes;
+    let same: Vec<&&UserNode> = named.iter().filter(is_same).collect();
+    match (same.as_slice(), named) {
+        ([node], _) => NodeMatch::Confirmed(node.name.clone()),
+        ([], [node]) if SameMachine::of(node, firmware) == SameMachine::No => {
+            NodeMatch::Contradicts(node.name.clone())
         }
-        Some(node) => NodeMatch::Contradicts(node.name.clone()),
+        ([], [node]) => NodeMatch::Unconfirmed(node.name.clone()),
+        _ => ambiguous(named),
     }
 }
 
-/// Whether the Node's kubelet runs on the machine with this firmware UUID.
-fn is_machine(node: &UserNode, firmware: Option<Uuid>) -> bool {
-    let firmware = firmware.filter(|uuid| !uuid.is_placeholder());
-    firmware.is_some() && node.system_uuid == firmware
+/// Rule 3. A Node whose `providerID` names another VM is not considered.
+fn of_machine(store: &Store, cluster: &ClusterName, firmware: Option<Uuid>) -> NodeMatch {
+    let Some(firmware) = firmware.filter(|uuid| !uuid.is_placeholder()) else {
+        return NodeMatch::None;
+    };
+    let nodes = store.nodes_of_machine(cluster, firmware);
+    let nodes = nodes.filter_map(|name| store.user_node(cluster, name));
+    let nodes: Vec<&UserNode> = nodes.filter(|node| node.provider_vm().is_none()).collect();
+    match nodes.as_slice() {
+        [] => NodeMatch::None,
+        [node] => NodeMatch::Machine(node.name.clone()),
+        _ => ambiguous(&nodes),
+    }
+}
+
+fn ambiguous(nodes: &[&UserNode]) -> NodeMatch {
+    let named = nodes.iter().take(MAX_NAMED_VMS);
+    NodeMatch::Ambiguous(named.map(|node| node.name.clone()).collect())
 }
 
 fn without_provider(node: &UserNode) -> bool {
     node.provider_id.as_deref().is_none_or(str::is_empty)
+}
+
+/// The Node of a VM of which two facts agree: a name, a `providerID` or that no other VM has its
+/// firmware UUID; and the `systemUUID`. Only such a Node is written to, and only its kubelet may
+/// vouch for the VM's agent.
+pub(crate) fn confirmed_node<'a>(store: &'a Store, vm: &VmKey, entry: &VmEntry) -> Option<&'a UserNode> {
+    let node = match &entry.keys.node_match {
+        NodeMatch::Confirmed(node) => node,
+        NodeMatch::Machine(node) if is_only_machine(store, vm, entry) => node,
+        _ => return None,
+    };
+    store.user_node(entry.keys.tenant.cluster()?, node)
+}
+
+/// Whether no VM of another name has the firmware UUID of `vm`.
+fn is_only_machine(store: &Store, vm: &VmKey, entry: &VmEntry) -> bool {
+    let shared = &entry.keys.shared_values;
+    let firmware = shared
+        .iter()
+        .find(|shared| matches!(shared, SharedValue::Firmware(_)));
+    firmware.is_some_and(|shared| store.shared_values.others(shared, vm).0.is_empty())
 }
 
 /// The Node of a VM, and findings about the join.
@@ -73,52 +124,140 @@ pub(crate) fn join(store: &Store, vm: &VmKey, entry: &VmEntry) -> (Option<NodeNa
         findings::vm(id, severity, vm, reason, message).with("cluster", cluster)
     };
     match &entry.keys.node_match {
-        NodeMatch::Node(node) => (Some(node.clone()), Vec::new()),
+        NodeMatch::Refused => (None, Vec::new()),
+        NodeMatch::Confirmed(node) => (Some(node.clone()), Vec::new()),
+        // Without its VMI, its firmware UUID is not known.
+        NodeMatch::Unconfirmed(node) if entry.vmi.is_none() => (Some(node.clone()), Vec::new()),
+        NodeMatch::Unconfirmed(node) => {
+            let uuids = Uuids::of(store, cluster, node, entry);
+            let message = format!(
+                "{vm} is joined with the Node {node} of cluster {cluster} by name alone, so nothing is written to the Node: its \
+                 systemUUID ({}) and the VM's firmware UUID ({}) do not both identify a machine",
+                uuids.node, uuids.vm
+            );
+            let finding = found(
+                findings::NODE_UNCONFIRMED,
+                "NodeUnconfirmed",
+                Severity::Warning,
+                message,
+            );
+            let finding = uuids.with(finding.with("node", node)).remedy(
+                "set spec.template.spec.domain.firmware.uuid of the VirtualMachine to a UUID of its own and restart the VM; its \
+                 kubelet reports it as status.nodeInfo.systemUUID",
+            );
+            (Some(node.clone()), vec![finding])
+        }
+        // The finding about the UUID that other VMs have, too, is there already.
+        NodeMatch::Machine(node) => {
+            let is_only = is_only_machine(store, vm, entry);
+            (is_only.then(|| node.clone()), Vec::new())
+        }
         NodeMatch::Ambiguous(nodes) => {
             let names = nodes.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
             let message = format!(
-                "more than one Node of cluster {cluster} has the providerID kubevirt://{} ({names})",
+                "more than one Node of cluster {cluster} may be {vm} ({names}): they have the providerID kubevirt://{}, or its \
+                 firmware UUID as systemUUID",
                 vm.name
             );
-            let finding = found(findings::NODE_AMBIGUOUS, "NodeAmbiguous", Severity::Warning, message)
-                .with("nodes", names)
-                .remedy("delete the Node that is a leftover: kubectl get nodes -o custom-columns=NAME:.metadata.name,ID:.spec.providerID");
-            (None, vec![finding])
-        }
-        NodeMatch::Contradicts(node) => {
-            let known = store.user_node(cluster, node);
-            let provider = known
-                .and_then(|node| node.provider_id.as_deref())
-                .unwrap_or_default();
-            let uuid = |uuid: Option<Uuid>| uuid.map_or_else(|| "none".to_owned(), |uuid| uuid.to_string());
-            let machine = uuid(known.and_then(|node| node.system_uuid));
-            let firmware = uuid(entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid));
-            let message = format!(
-                "the Node {node} of cluster {cluster} has the name of {vm}, but the providerID {provider:?} and the systemUUID \
-                 {machine}, and the VM's firmware UUID is {firmware}"
-            );
-            let remedy = if provider.starts_with("kubevirt://") {
-                "the Node's providerID names another VM; if it is this one, delete the Node and let its kubelet register again, \
-                 because a providerID cannot be changed"
-            } else {
-                "if the Node is this VM, its kubelet reports the VM's firmware UUID as status.nodeInfo.systemUUID: check \
-                 spec.domain.firmware.uuid of the VMI; else two machines of one cluster have one name"
-            };
             let finding = found(
-                findings::NODE_PROVIDER_DIFFERS,
-                "NodeProviderDiffers",
+                findings::NODE_AMBIGUOUS,
+                "NodeAmbiguous",
                 Severity::Warning,
                 message,
             )
-            .with("node", node)
-            .with("providerID", provider)
-            .with("systemUUID", machine)
-            .with("firmwareUUID", firmware)
-            .remedy(remedy);
+            .with("nodes", names)
+            .remedy(
+                "delete the Node that is a leftover: kubectl get nodes -o \
+                     custom-columns=NAME:.metadata.name,ID:.spec.providerID,UUID:.status.nodeInfo.systemUUID",
+            );
             (None, vec![finding])
         }
+        NodeMatch::Contradicts(node) => (None, vec![contradiction(store, vm, entry, cluster, node, found)]),
         NodeMatch::None => by_hostname(store, vm, entry, cluster, found),
     }
+}
+
+/// The two UUIDs that identify a Node and a VM, as text for a finding.
+struct Uuids {
+    node: String,
+    vm: String,
+    machine: SameMachine,
+}
+
+impl Uuids {
+    fn of(store: &Store, cluster: &ClusterName, node: &NodeName, entry: &VmEntry) -> Self {
+        let text = |uuid: Option<Uuid>| uuid.map_or_else(|| "none".to_owned(), |uuid| uuid.to_string());
+        let node = store.user_node(cluster, node);
+        let firmware = entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid);
+        Self {
+            node: text(node.and_then(|node| node.system_uuid)),
+            vm: text(firmware),
+            machine: node.map_or(SameMachine::Unknown, |node| SameMachine::of(node, firmware)),
+        }
+    }
+
+    fn with(self, finding: Finding) -> Finding {
+        finding
+            .with("systemUUID", self.node)
+            .with("firmwareUUID", self.vm)
+    }
+}
+
+/// The finding about a Node that names the VM and is not this VM.
+fn contradiction(
+    store: &Store,
+    vm: &VmKey,
+    entry: &VmEntry,
+    cluster: &ClusterName,
+    node: &NodeName,
+    found: impl Fn(&'static str, &'static str, Severity, String) -> Finding,
+) -> Finding {
+    let uuids = Uuids::of(store, cluster, node, entry);
+    let known = store.user_node(cluster, node);
+    let provider = known
+        .and_then(|node| node.provider_id.as_deref())
+        .unwrap_or_default();
+    let is_of_other = known
+        .and_then(UserNode::provider_vm)
+        .is_some_and(|named| named != vm.name);
+    let (id, reason, severity, message, remedy) = if uuids.machine == SameMachine::No && !is_of_other {
+        (
+            findings::NODE_UUID_DIFFERS,
+            "NodeUuidDiffers",
+            Severity::Critical,
+            format!(
+                "the Node {node} of cluster {cluster} has the name or providerID of {vm}, but it is another machine: its systemUUID \
+                 is {}, and the VM's firmware UUID is {}; nothing is written to it",
+                uuids.node, uuids.vm
+            ),
+            format!(
+                "check that the kubeconfig of the UserCluster {cluster} leads to that cluster and to no other; if it does, the Node \
+                 is a leftover of an earlier VM of this name, and its kubelet registers it again or you delete it"
+            ),
+        )
+    } else {
+        (
+            findings::NODE_PROVIDER_DIFFERS,
+            "NodeProviderDiffers",
+            Severity::Warning,
+            format!(
+                "the Node {node} of cluster {cluster} has the name of {vm}, but the providerID {provider:?}; its systemUUID is \
+                 {}, and the VM's firmware UUID is {}",
+                uuids.node, uuids.vm
+            ),
+            if provider.starts_with("kubevirt://") {
+                "the Node's providerID names another VM; if it is this one, delete the Node and let its kubelet register again, \
+                 because a providerID cannot be changed"
+                    .to_owned()
+            } else {
+                "if the Node is this VM, its kubelet reports the VM's firmware UUID as status.nodeInfo.systemUUID: check \
+                 spec.domain.firmware.uuid of the VMI; else two machines of one cluster have one name"
+                    .to_owned()
+            },
+        )
+    };
+    let finding = found(id, reason, severity, message).with("node", node);
+    uuids.with(finding.with("providerID", provider)).remedy(remedy)
 }
 
 fn by_hostname(
@@ -136,9 +275,10 @@ fn by_hostname(
     let Some(shared @ SharedValue::Hostname(_, hostname)) = shared else {
         return (None, Vec::new());
     };
+    let firmware = entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid);
     let Some(node) = store
         .user_node(cluster, hostname)
-        .filter(|node| without_provider(node))
+        .filter(|node| without_provider(node) && SameMachine::of(node, firmware) == SameMachine::Unknown)
     else {
         return (None, Vec::new());
     };
@@ -148,7 +288,8 @@ fn by_hostname(
     let (others, more) = store.shared_values.others(shared, vm);
     if others.is_empty() {
         let message = format!(
-            "{vm} is joined with the Node {} of cluster {cluster} only because its guest has that host name",
+            "{vm} is joined with the Node {} of cluster {cluster} only because its guest has that host name, so nothing is written \
+             to the Node",
             node.name
         );
         let finding = found(

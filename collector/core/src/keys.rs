@@ -10,7 +10,7 @@ use std::{
 
 use virtfleet_wire::ids::{ClusterName, NodeName, Uuid, VmKey};
 
-use crate::{join::NodeMatch, pending::ClusterLabel, small_set::SmallSet, tenant::Tenant};
+use crate::{node_match::NodeMatch, pending::ClusterLabel, small_set::SmallSet, tenant::Tenant};
 
 /// A value that should be unique to one VM. VMs that share it affect each other's findings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -65,6 +65,7 @@ pub mod scheduling;
 mod selector;
 pub mod selector_text;
 mod selectors;
+mod shared_nodes;
 mod small_set;
 mod snapshot;
 mod spec_check;

@@ -65,7 +65,7 @@ pub(crate) fn clusters(
         .clusters
         .iter()
         .map(|(name, cluster)| {
-            let ClusterStatus { state, message } = cluster_status(cluster, statuses);
+            let ClusterStatus { state, message } = cluster_status(store, cluster, statuses);
             let view = ClusterView {
                 known: true,
                 state,
@@ -106,9 +106,19 @@ pub(crate) fn clusters(
 
 /// The status of a user cluster; see [`clusters`].
 pub(crate) fn cluster_status(
+    store: &Store,
     cluster: &UserCluster,
     statuses: Option<&BTreeMap<ClusterName, ClusterStatus>>,
 ) -> ClusterStatus {
+    if store.shared_nodes.with(&cluster.name).next().is_some() {
+        // Its tenant sees this, and may not see the others.
+        let message = "another UserCluster has the same Nodes, so the kubeconfig of one of them leads to the other's API server: \
+                       no Node is joined with a VM, and nothing is written";
+        return ClusterStatus {
+            state: ClusterState::Refused,
+            message: Some(message.to_owned()),
+        };
+    }
     let of_folder = |state| ClusterStatus { state, message: None };
     match statuses {
         Some(statuses) => statuses.get(&cluster.name).cloned().unwrap_or_default(),

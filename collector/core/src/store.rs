@@ -2,13 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    hash::Hash,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
 use virtfleet_wire::{
     finding::Finding,
-    ids::{ClusterName, Namespace, NodeName, VmKey, VmName},
+    ids::{ClusterName, Namespace, NodeName, Uuid, VmKey, VmName},
 };
 
 use crate::{
@@ -24,6 +25,7 @@ use crate::{
     pull_result::{Failure, UnixMs},
     scheduling::SchedulingInterner,
     selectors::Selectors,
+    shared_nodes::SharedNodes,
     small_set::SmallSet,
     story::VmStory,
     view::{AgentStatus, VmView},
@@ -100,6 +102,9 @@ pub(crate) struct Store {
     pub(crate) vms_by_cluster_label: VmsBy<ClusterName>,
     clusters_by_namespace: HashMap<Namespace, Selectors>,
     nodes_by_provider: HashMap<(ClusterName, VmName), SmallSet<NodeName>>,
+    /// Nodes by `systemUUID`.
+    nodes_by_machine: HashMap<(ClusterName, Uuid), SmallSet<NodeName>>,
+    pub(crate) shared_nodes: SharedNodes,
     pub(crate) strings: StringInterner,
     pub(crate) scheduling: SchedulingInterner,
     /// Number of selector evaluations, for tests of the cost.
@@ -155,6 +160,16 @@ impl Store {
     ) -> impl Iterator<Item = &NodeName> {
         let key = (cluster.clone(), vm.clone());
         self.nodes_by_provider.get(&key).into_iter().flatten()
+    }
+
+    /// The Nodes of a cluster with this `systemUUID`.
+    pub(crate) fn nodes_of_machine(
+        &self,
+        cluster: &ClusterName,
+        uuid: Uuid,
+    ) -> impl Iterator<Item = &NodeName> {
+        let key = (cluster.clone(), uuid);
+        self.nodes_by_machine.get(&key).into_iter().flatten()
     }
 
     /// A Node of a cluster.
@@ -293,7 +308,9 @@ impl Store {
         new: Option<UserNode>,
     ) -> Option<UserNode> {
         let provider = |node: &UserNode| node.provider_vm().map(|vm| (cluster.clone(), vm));
+        let machine = |node: &UserNode| node.system_uuid.map(|uuid| (cluster.clone(), uuid));
         let added = new.as_ref().and_then(provider);
+        let added_machine = new.as_ref().and_then(machine);
         let nodes = self.user_nodes.entry(cluster.clone()).or_default();
         let old = match new {
             Some(node) => nodes.insert(name.clone(), Box::new(node)),
@@ -303,27 +320,42 @@ impl Store {
         if nodes.is_empty() {
             self.user_nodes.remove(cluster);
         }
-        if let Some(key) = old.as_ref().and_then(provider)
-            && let Some(nodes) = self.nodes_by_provider.get_mut(&key)
-        {
-            nodes.remove(name);
-            if nodes.is_empty() {
-                self.nodes_by_provider.remove(&key);
-            }
-        }
-        if let Some(key) = added {
-            self.nodes_by_provider
-                .entry(key)
-                .or_default()
-                .insert(name.clone());
-        }
+        let removed = old.as_ref().and_then(provider);
+        move_name(&mut self.nodes_by_provider, name, removed, added);
+        let removed = old.as_ref().and_then(machine);
+        move_name(&mut self.nodes_by_machine, name, removed, added_machine);
         old
+    }
+}
+
+/// Takes the name of a Node from under `old` to under `new`.
+fn move_name<K: Eq + Hash>(
+    index: &mut HashMap<K, SmallSet<NodeName>>,
+    name: &NodeName,
+    old: Option<K>,
+    new: Option<K>,
+) {
+    if old == new {
+        return;
+    }
+    if let Some(key) = old
+        && let Some(nodes) = index.get_mut(&key)
+    {
+        nodes.remove(name);
+        if nodes.is_empty() {
+            index.remove(&key);
+        }
+    }
+    if let Some(key) = new {
+        index.entry(key).or_default().insert(name.clone());
     }
 }
 
 /// Small facts for the tests of this crate.
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::hash::{DefaultHasher, Hasher as _};
+
     use super::*;
     use crate::{
         facts::{Phase, Selector, VmiInterface},
@@ -335,6 +367,15 @@ pub(crate) mod tests {
             namespace: namespace.parse().unwrap(),
             name: name.parse().unwrap(),
         }
+    }
+    /// The UUID of the machine of the VM or Node with this name; as in KubeVirt before 1.5, equal
+    /// names give equal UUIDs.
+    pub(crate) fn machine(name: &str) -> Uuid {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        let hash = hasher.finish();
+        let uuid = format!("{:08x}-0000-4000-8000-{:012x}", hash >> 32, hash & 0xffff_ffff);
+        uuid.parse().unwrap()
     }
     pub(crate) fn labels(pairs: &[(&str, &str)]) -> Labels {
         pairs
@@ -349,7 +390,7 @@ pub(crate) mod tests {
             uid: Some(format!("uid-{name}").parse().unwrap()),
             owner: None,
             labels: Labels::new(),
-            firmware_uuid: None,
+            firmware_uuid: Some(machine(name)),
             hostname: None,
             has_status: true,
             phase: Phase::Running,
@@ -441,7 +482,11 @@ pub(crate) mod tests {
             uid: None,
             labels: Labels::new(),
             provider_id: provider.map(str::to_owned),
-            system_uuid: None,
+            system_uuid: Some(machine(
+                provider
+                    .and_then(|id| id.strip_prefix("kubevirt://"))
+                    .unwrap_or(name),
+            )),
             ready: Some(true),
             conditions: ReportedConditions::default(),
             unschedulable: false,

@@ -34,6 +34,15 @@ pub(crate) const OF_INFRA: [&str; 4] = ["hx-", "zx-", "rgx-", "rkx-"];
 /// A firmware UUID of two VMs.
 const SHARED_UUID: &str = "5d307ca9-b3ef-428c-8861-06e72d69f223";
 
+/// The firmware UUID of the second VM of a tenant.
+fn second_uuid(tenant: &str) -> &'static str {
+    if tenant == "alpha" {
+        "a1fa0000-0000-4000-8000-000000000002"
+    } else {
+        "be7abe7a-0000-4000-8000-000000000002"
+    }
+}
+
 /// Token of alpha, by namespace.
 pub(crate) const ALPHA: &str = "token-of-alpha";
 /// Token of alpha, by user cluster.
@@ -223,13 +232,7 @@ fn alpha_vms() -> Vec<Value> {
     let ours = json!({ "team": "alpha" });
     let vms = [
         vm("vm-alpha-1", "shared", "10.1.0.1", SHARED_UUID, ours.clone()),
-        vm(
-            "vm-alpha-2",
-            "alpha",
-            "10.1.0.2",
-            "a1fa0000-0000-4000-8000-000000000002",
-            ours,
-        ),
+        vm("vm-alpha-2", "alpha", "10.1.0.2", second_uuid("alpha"), ours),
         // Names a user cluster that beta may have.
         vm(
             "vm-alpha-3",
@@ -255,13 +258,7 @@ fn beta_vms() -> Vec<Value> {
     let ghost = json!({ "cluster.x-k8s.io/cluster-name": "uc-ghost" });
     let vms = [
         vm("vm-beta-1", "shared", "10.66.0.1", SHARED_UUID, theirs.clone()),
-        vm(
-            "vm-beta-2",
-            "beta-only",
-            "10.66.0.2",
-            "be7abe7a-0000-4000-8000-000000000002",
-            theirs,
-        ),
+        vm("vm-beta-2", "beta-only", "10.66.0.2", second_uuid("beta"), theirs),
         vm(
             "vm-beta-3",
             "shared",
@@ -282,6 +279,11 @@ fn user_cluster(tenant: &str) -> Vec<Value> {
             format!("{tenant}-old")
         };
         let name = format!("vm-{tenant}-{number}");
+        let uuid = if number == 1 {
+            SHARED_UUID
+        } else {
+            second_uuid(tenant)
+        };
         let owned = json!({ "v": 1, "labels": { "example.com/rack": {
             "value": format!("rkx-{host}"), "infraNodeUid": "hx-uid", "policy": "racks",
         } } });
@@ -293,7 +295,10 @@ fn user_cluster(tenant: &str) -> Vec<Value> {
                 "annotations": { "virtfleet.io/owned-labels": owned.to_string() },
             },
             "spec": { "providerID": format!("kubevirt://{name}") },
-            "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
+            "status": {
+                "nodeInfo": { "systemUUID": uuid },
+                "conditions": [{ "type": "Ready", "status": "True" }],
+            },
         })
     };
     let cluster = json!({

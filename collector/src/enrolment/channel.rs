@@ -94,6 +94,10 @@ impl<'a> EnrolmentChannel<'a> {
     fn refused(&self, path: &str, status: StatusCode, body: &[u8]) -> EnrolmentFailure {
         let address = self.transport.address();
         match status {
+            StatusCode::MISDIRECTED_REQUEST => EnrolmentFailure::new(
+                EnrolmentReason::KeyOfAnotherVm,
+                format!("the agent at {address} is that of another VM{}", reason(body)),
+            ),
             StatusCode::NOT_FOUND => EnrolmentFailure::new(
                 EnrolmentReason::NotOffered,
                 format!("the agent at {address} does not ask for enrolment in its settings"),

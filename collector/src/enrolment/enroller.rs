@@ -177,6 +177,7 @@ impl Enroller {
             mut transport,
             key,
             rejected,
+            named: _,
         } = peer;
         let mut channel = EnrolmentChannel::new(&mut transport, key);
         let exchange = self.issuer.issue(target, proof, &mut channel);
@@ -277,10 +278,12 @@ impl Enroller {
         // After the agent has replaced its key, a new connection has the new one.
         for _ in 0..2 {
             let mut agent = UnverifiedAgent::open(target, self.limits.timeout, tls.config()).await?;
-            let issued = self
-                .issuer
-                .issue(target, VmProof::Address, &mut agent.channel())
-                .await?;
+            let mut channel = agent.channel();
+            let proof = match target.way {
+                AgentWay::Relay(_) => self.proof_over_relay(target, &mut channel).await?,
+                AgentWay::Direct | AgentWay::Push { .. } => VmProof::Address,
+            };
+            let issued = self.issuer.issue(target, proof, &mut channel).await?;
             match issued {
                 IssueEnd::Delivered => return Ok(issued),
                 IssueEnd::KeyReplaced => {}

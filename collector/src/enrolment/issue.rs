@@ -173,8 +173,12 @@ impl Issuer {
         answered: &AnsweredCsr,
     ) -> EnrolmentDecision {
         let owner = self.records.owner_of(answered.key, &target.key);
+        let others = answered.evidence.smbios_uuid;
+        let others = others.map(|uuid| self.fleet.others_with_uuid(uuid, &target.key));
         decide(&EnrolmentCase {
             dialled: target,
+            proof,
+            others_with_uuid: others.as_deref().unwrap_or_default(),
             subject: self.fleet.enrolment_subject(target, proof).as_ref(),
             record: self.records.get(&target.key).as_ref(),
             key_owner: owner.as_ref().map(|(vm, uid)| (vm, uid)),
@@ -327,6 +331,10 @@ pub(super) fn explain(
                 .unwrap_or_default(),
             expected.map_or("", |expected| expected.hostname.as_str()),
         ),
+        EnrolmentReason::NotProved => {
+            let shown = text(evidence.and_then(|evidence| evidence.smbios_uuid));
+            format!("the guest at {address} shows nothing that only {key} has; its SMBIOS UUID is {shown}")
+        }
         EnrolmentReason::NonceDiffers => {
             format!("the CSR from {address} does not have the nonce that was sent")
         }
@@ -338,7 +346,7 @@ pub(super) fn explain(
         }
         EnrolmentReason::SecondKey => format!("{address} has another key than the one recorded for {key}"),
         EnrolmentReason::KeyOfAnotherVm => {
-            format!("{address} has the key of another VM, and did not replace it when asked")
+            format!("{address} has the key of another VM or of an earlier {key}")
         }
         EnrolmentReason::Revoked => format!("{key} is revoked"),
         other => format!("{key} at {address}: {}", other.as_str()),

@@ -284,6 +284,11 @@ impl Ingest {
                 }
             }
         };
+        if unverified.named.as_ref().is_some_and(|named| *named != vm) {
+            return Err(refused(&format!(
+                "its certificate is not of {vm}, so it gets no other"
+            )));
+        }
         let proof = match &claimed {
             Some(_) => VmProof::Shown,
             None => VmProof::Address,

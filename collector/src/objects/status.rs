@@ -23,13 +23,18 @@ pub fn user_cluster(
     denied: Option<&str>,
     now: &str,
 ) -> UserClusterStatus {
-    let (state, message) = tenant.status();
+    let (mut state, mut message) = tenant.status();
+    if let Some(view) = view.filter(|view| view.state == ClusterState::Refused) {
+        state = view.state;
+        message = view.message.clone().unwrap_or_default();
+    }
     let (phase, holds, reason) = match state {
         ClusterState::Pending => (ClusterPhase::Pending, ConditionStatus::False, "NoKubeconfig"),
         // A suspended cluster is treated as not ready by clients that wait for it.
         ClusterState::Connecting => (ClusterPhase::Pending, ConditionStatus::False, "Connecting"),
         ClusterState::Unreachable => (ClusterPhase::Unreachable, ConditionStatus::False, "Unreachable"),
         ClusterState::Failed => (ClusterPhase::Failed, ConditionStatus::False, "Failed"),
+        ClusterState::Refused => (ClusterPhase::Failed, ConditionStatus::False, "SharesNodes"),
         ClusterState::Ready => (ClusterPhase::Ready, ConditionStatus::True, "Watching"),
         ClusterState::Suspended => (ClusterPhase::Suspended, ConditionStatus::True, "Watching"),
     };

@@ -9,12 +9,11 @@ use virtfleet_collector_core::{
     enrolment::KeyFingerprint,
     pull_result::{Failure, FailureClass},
 };
-use virtfleet_runtime::tls::VmIdentity;
 use virtfleet_wire::ids::VmKey;
 
 use super::{
     Puller,
-    connection::{AgentConnection, parse_peer},
+    connection::{AgentConnection, named_vm, parse_peer},
     transport::AgentTransport,
 };
 use crate::clock::unix_seconds;
@@ -36,6 +35,8 @@ pub(crate) struct UnverifiedPeer {
     pub(crate) key: KeyFingerprint,
     /// Why its certificate is not used.
     pub(crate) rejected: Failure,
+    /// The VM that its certificate names, if that is valid.
+    pub(crate) named: Option<VmKey>,
 }
 
 impl Puller {
@@ -58,41 +59,35 @@ impl Puller {
         let opened = AgentTransport::over(stream, address, tls.config()).await;
         let (transport, chain) = opened.map_err(|error| error.failure)?;
         let peer = parse_peer(&chain, address)?;
-        let verified = tls
-            .check(&chain, unix_seconds())
-            .map_err(|error| {
-                let message = format_args!("the certificate of the agent at {address} is not valid: {error}");
-                Failure::new(FailureClass::Tls, message)
-            })
-            .and_then(|()| locate(&named_vm(&peer.names, &dialler.trust_domain, address)?))
-            .and_then(|target| {
-                let checked = dialler.check_names(&target, &peer);
-                checked.map(|()| target).map_err(|error| error.failure)
-            });
+        let valid = tls.check(&chain, unix_seconds()).map_err(|error| {
+            let message = format_args!("the certificate of the agent at {address} is not valid: {error}");
+            Failure::new(FailureClass::Tls, message)
+        });
+        let valid = valid.and_then(|()| require_vm(&peer.names, &dialler.trust_domain, address));
+        let named = valid.as_ref().ok().cloned();
+        let verified = valid.and_then(|vm| locate(&vm)).and_then(|target| {
+            let checked = dialler.check_names(&target, &peer);
+            checked.map(|()| target).map_err(|error| error.failure)
+        });
         Ok(match verified {
             Ok(target) => AcceptedAgent::Verified(Box::new(AgentConnection::new(transport, target, peer))),
             Err(rejected) => AcceptedAgent::Unverified(Box::new(UnverifiedPeer {
                 transport,
                 key: peer.key,
                 rejected,
+                named,
             })),
         })
     }
 }
 
-/// The VM that a valid certificate names.
-fn named_vm(names: &[String], trust_domain: &str, address: SocketAddr) -> Result<VmKey, Failure> {
-    let identity = names.iter().find_map(|name| VmIdentity::from_uri(name));
-    let own = identity.filter(|identity| identity.trust_domain == trust_domain);
-    let own = own.ok_or_else(|| {
+/// The VM that a valid certificate names, or why it names none.
+fn require_vm(names: &[String], trust_domain: &str, address: SocketAddr) -> Result<VmKey, Failure> {
+    named_vm(names, trust_domain).ok_or_else(|| {
         let message = format_args!(
             "the certificate at {address} has the names {names:?}, but no spiffe://{trust_domain}/vmi/<namespace>/<name>/<uid>"
         );
         Failure::new(FailureClass::WrongVm, message)
-    })?;
-    Ok(VmKey {
-        namespace: own.namespace,
-        name: own.name,
     })
 }
 
@@ -103,7 +98,7 @@ mod tests {
     #[test]
     fn a_certificate_names_a_vm_of_this_fleet() {
         let address = "10.0.0.1:1".parse().unwrap();
-        let vm = |name: &str| named_vm(&["x".to_owned(), name.to_owned()], "d", address);
+        let vm = |name: &str| require_vm(&["x".to_owned(), name.to_owned()], "d", address);
         assert_eq!(vm("spiffe://d/vmi/ns/a/uid").unwrap().to_string(), "ns/a");
         for other in ["spiffe://e/vmi/ns/a/uid", "spiffe://d/collector", "y"] {
             assert_eq!(vm(other).unwrap_err().class, FailureClass::WrongVm, "{other}");

@@ -15,6 +15,7 @@ use virtfleet_collector_core::{
     pull_result::{Failure, FailureClass},
 };
 use virtfleet_runtime::tls::{ClientTls, VmIdentity};
+use virtfleet_wire::ids::VmKey;
 
 use super::{
     peer::{PeerCertificate, PeerPolicy},
@@ -77,7 +78,10 @@ impl AgentDialler {
     pub(super) fn check_names(&self, target: &DialTarget, peer: &PeerCertificate) -> Result<(), OpenError> {
         check_identity(target, &self.trust_domain, &peer.names).map_err(|failure| OpenError {
             failure,
-            rejected_certificate: true,
+            // Whoever forwards a port of its VM to the agent of another one must not get that
+            // agent's key certified, nor have it replaced.
+            rejected_certificate: named_vm(&peer.names, &self.trust_domain)
+                .is_none_or(|named| named == target.key),
         })?;
         self.check(target, peer)
     }
@@ -173,6 +177,15 @@ impl AgentConnection {
     }
 }
 
+/// The VM of this fleet that a valid certificate names.
+pub(super) fn named_vm(names: &[String], trust_domain: &str) -> Option<VmKey> {
+    let identity = names.iter().find_map(|name| VmIdentity::from_uri(name))?;
+    (identity.trust_domain == trust_domain).then_some(VmKey {
+        namespace: identity.namespace,
+        name: identity.name,
+    })
+}
+
 /// Checks that the certificate identifies the dialled VM with its present UID (decision 9: only the
 /// dial target and the certificate identify a VM).
 fn check_identity(target: &DialTarget, trust_domain: &str, names: &[String]) -> Result<(), Failure> {
@@ -224,7 +237,7 @@ mod tests {
     #[test]
     fn only_the_dialled_vm_with_its_uid_is_accepted() {
         let target = DialTarget {
-            key: virtfleet_wire::ids::VmKey {
+            key: VmKey {
                 namespace: "cluster-a".parse().unwrap(),
                 name: "worker-0".parse().unwrap(),
             },

@@ -74,11 +74,13 @@ impl From<Nonce> for String {
 #[serde(rename_all = "camelCase")]
 pub struct EnrolmentRequest {
     /// Identity in the future certificate: `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>`.
-    /// An agent whose certificate has another identity replaces its key and answers 409.
+    /// An agent whose certificate is of an earlier incarnation of this VM replaces its key and
+    /// answers 409; one whose certificate is of another VM keeps both and answers 421.
     pub identity: String,
     /// The CSR must contain this nonce.
     pub nonce: Nonce,
-    /// True if the agent's key belongs to another VM: the agent replaces it and answers 409.
+    /// True if the agent's key belongs to an earlier incarnation of the VM: an agent without
+    /// certificate replaces it and answers 409.
     #[serde(default)]
     pub replace_key: bool,
 }

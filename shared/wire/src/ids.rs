@@ -144,6 +144,10 @@ impl Uuid {
     pub fn is_placeholder(self) -> bool {
         self.0 == 0 || self.0 == u128::MAX
     }
+    /// Its version (RFC 9562, section 4.2): 4 for a random one, 5 for a hash of a name.
+    pub fn version(self) -> u8 {
+        u8::try_from((self.0 >> 76) & 0xf).unwrap_or_default()
+    }
     /// Creates a UUID from its numeric value, most significant byte first.
     pub fn from_u128(value: u128) -> Self {
         Self(value)

@@ -1,5 +1,11 @@
 //! Agents that attack the enrolment itself.
 
+use std::{
+    io,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    thread,
+};
+
 use serde_json::Value;
 use virtfleet_tests::{
     sim::{
@@ -198,45 +204,100 @@ fn a_poisoned_guest_agent_address_is_never_dialled() {
     assert_eq!(listener.connections(), before);
 }
 
+/// A real agent discards a copied key by itself: its SMBIOS UUID is another
+/// (`guest_enrolment`). One that does not gets nothing, and the original loses nothing.
 #[test]
-fn a_cloned_disk_gets_its_own_key() {
+fn a_copied_certificate_is_refused_and_the_original_keeps_its_key() {
     let kit = Kit::with(2, patient());
     let (original, clone) = (kit.guest(0), kit.guest(1));
     let first = kit.run(AgentSpec::honest(&original).unwrap());
     kit.until_up(&original);
+    let key = first.disk().public_key().unwrap();
     let spec = AgentSpec::honest(&clone).unwrap().with_disk(first.disk());
     let second = kit.run(spec);
-    kit.until_up(&clone);
+    kit.until_class(&clone, "wrong_vm");
+    assert_eq!(second.requests(), 0, "nothing is asked of it");
     kit.until_up(&original);
-    let keys = [first.disk(), second.disk()].map(|disk| disk.public_key().unwrap());
-    assert_ne!(keys[0], keys[1]);
-    assert_eq!((first.accepted(), second.accepted()), (1, 1));
+    assert_eq!((first.accepted(), first.disk().public_key().unwrap()), (1, key));
 }
 
 #[test]
-fn a_key_without_certificate_that_was_cloned_is_replaced() {
+fn a_copied_key_without_certificate_is_refused_and_never_replaced() {
     let kit = Kit::new(2);
     let (original, clone) = (kit.guest(0), kit.guest(1));
     let first = kit.run(AgentSpec::honest(&original).unwrap());
     kit.until_up(&original);
-    // The agent of the clone cannot notice, because it has no certificate: the collector does.
     let mut disk = first.disk();
     disk.forget();
-    let spec = AgentSpec::honest(&clone).unwrap().with_disk(disk.clone());
-    let second = kit.run(spec);
-    kit.until_up(&clone);
-    assert_ne!(
-        second.disk().public_key().unwrap(),
-        first.disk().public_key().unwrap()
-    );
-    second.stop().unwrap();
-    // An agent that keeps the key is refused.
-    let spec = AgentSpec::honest(&clone)
-        .unwrap()
-        .with_fault(EnrolFault::KeepsKey)
-        .with_disk(disk);
-    kit.run(spec);
+    let key = disk.public_key().unwrap();
+    let second = kit.run(AgentSpec::honest(&clone).unwrap().with_disk(disk));
     kit.until_refused(&clone, "key_of_another_vm");
+    assert_eq!(
+        kit.until_finding(&clone, "agent-enrolment")["severity"],
+        "critical"
+    );
+    assert_eq!(second.disk().public_key().unwrap(), key);
+    kit.until_up(&original);
+}
+
+/// A VM forwards its port to the agent of another VM, which is enrolled.
+#[test]
+fn a_forwarded_port_takes_nothing_from_the_agent_behind_it() {
+    let kit = Kit::new(2);
+    let (red, blue) = (kit.guest(0), kit.guest(1));
+    let agent = kit.run(AgentSpec::honest(&blue).unwrap());
+    let before = kit.until_up(&blue);
+    let asked = agent.requests();
+    forward(red.address, blue.address);
+    kit.until_class(&red, "wrong_vm");
+    kit.let_pulls_pass(&red, 3);
+    assert_eq!(agent.requests(), asked, "blue's agent is asked to enrol as red");
+    let after = kit.until_up(&blue);
+    assert_eq!(after["enrolment"]["keySha256"], before["enrolment"]["keySha256"]);
+}
+
+#[test]
+fn a_forwarded_port_gets_no_certificate_for_an_agent_that_has_none() {
+    let kit = Kit::new(2);
+    let (red, blue) = (kit.guest(0), kit.guest(1));
+    // Red's VMI contradicts nothing that blue's agent shows.
+    let host = kit.stage.plan.hosts[red.host].name.clone();
+    let manifest = sim::vmi(&red, &host);
+    let blank = manifest
+        .replace(&red.firmware.to_string(), "00000000-0000-0000-0000-000000000000")
+        .replace(&format!("    mac: \"{}\"\n", red.mac), "");
+    assert_eq!(red.name, blue.name, "the host name fits, too");
+    assert!(!blank.contains("mac:") && blank != manifest);
+    kit.stage.write_vmi(&red, &blank).unwrap();
+    // Its own VM is deleted, so that no one else enrols it.
+    kit.delete(&blue);
+    let agent = kit.run(AgentSpec::honest(&blue).unwrap());
+    forward(red.address, blue.address);
+    kit.until_refused(&red, "not_proved");
+    kit.let_pulls_pass(&red, 3);
+    assert_eq!(agent.accepted(), 0, "it has the certificate of another VM");
+}
+
+/// Forwards connections from one address to another, as long as the process lives.
+fn forward(from: SocketAddr, to: SocketAddr) {
+    let listener = TcpListener::bind(from).unwrap();
+    thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            let Ok(server) = TcpStream::connect(to) else {
+                continue;
+            };
+            for (mut reader, mut writer) in [
+                (client.try_clone().unwrap(), server.try_clone().unwrap()),
+                (server, client),
+            ] {
+                thread::spawn(move || {
+                    // Its errors are one side closing the connection.
+                    drop(io::copy(&mut reader, &mut writer));
+                    drop(writer.shutdown(Shutdown::Both));
+                });
+            }
+        }
+    });
 }
 
 #[test]

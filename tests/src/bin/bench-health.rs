@@ -20,7 +20,7 @@ use virtfleet_collector_core::{
     usage::{CpuCounters, UsageCounters},
     vmi_spec::{CpuSpec, CpuTopology, DiskBus, DiskSpec, InterfaceSpec, MemorySpec, VmiSpec},
 };
-use virtfleet_wire::ids::VmKey;
+use virtfleet_wire::ids::{Uuid, VmKey};
 
 /// Measure the cost of the verdict.
 #[derive(Debug, Parser)]
@@ -155,7 +155,7 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
         uid: Some(format!("uid-{number}").parse()?),
         owner: None,
         labels: Labels::new(),
-        firmware_uuid: None,
+        firmware_uuid: Some(Uuid::from_u128(number as u128 + 1)),
         hostname: None,
         has_status: true,
         phase: Phase::Running,
@@ -197,7 +197,7 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
         uid: None,
         labels: Labels::new(),
         provider_id: None,
-        system_uuid: None,
+        system_uuid: Some(Uuid::from_u128(number as u128 + 1)),
         ready: Some(true),
         conditions: conditions(&READY_NODE),
         unschedulable: false,

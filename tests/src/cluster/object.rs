@@ -1,8 +1,12 @@
 //! Objects of an infra cluster and its user clusters, as JSON.
 
-use std::ops::{Deref, DerefMut};
+use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+    ops::{Deref, DerefMut},
+};
 
 use serde_json::{Value, json};
+use virtfleet_wire::ids::Uuid;
 
 use crate::sim::Guest;
 
@@ -144,8 +148,17 @@ pub fn vmi(namespace: &str, name: &str) -> Object {
     Object::new("kubevirt.io/v1", "VirtualMachineInstance", Some(namespace), name)
         .with("/spec/hostname", name)
         .with("/spec/domain/devices", json!({}))
+        .with("/spec/domain/firmware/uuid", machine(name).to_string())
         .phase("Pending")
         .label("kubevirt.io/vm", name)
+}
+
+/// The UUID of the machine of the VM with this name. As with KubeVirt before 1.5, it depends on the
+/// name alone.
+pub fn machine(name: &str) -> Uuid {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    Uuid::from_u128(u128::from(hasher.finish()) << 64 | 1)
 }
 
 /// The running VMI of a guest of a simulated fleet: in the namespace of its cluster, on the infra
@@ -215,14 +228,17 @@ pub fn infra_node(name: &str, labels: &[(&str, &str)]) -> Object {
 }
 
 /// A ready node of a user cluster, with `addresses` as its InternalIPs (two of them: dual-stack)
-/// and e.g. the provider id `kubevirt://worker-0`.
+/// and e.g. the provider id `kubevirt://worker-0`. Its kubelet runs on the [`machine`] of the VM
+/// that the provider id names, else of its own name.
 pub fn user_node(name: &str, provider_id: &str, addresses: &[&str], labels: &[(&str, &str)]) -> Object {
     let internal = addresses
         .iter()
         .map(|address| json!({ "type": "InternalIP", "address": address }));
     let hostname = json!({ "type": "Hostname", "address": name });
+    let vm = provider_id.strip_prefix("kubevirt://").unwrap_or(name);
     infra_node(name, labels)
         .with("/spec/providerID", provider_id)
+        .with("/status/nodeInfo/systemUUID", machine(vm).to_string())
         .with(
             "/status/addresses",
             internal.chain([hostname]).collect::<Vec<_>>(),

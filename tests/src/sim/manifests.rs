@@ -178,6 +178,7 @@ spec:
 /// The Node of `guest` in its user cluster, registered while the VM was on `host`.
 pub fn user_node(guest: &Guest, host: &Host, region: &str) -> String {
     let (name, uid, zone) = (&guest.name, &guest.node_uid, &host.zone);
+    let machine = guest.firmware;
     format!(
         "\
 apiVersion: v1
@@ -192,6 +193,8 @@ metadata:
 spec:
   providerID: kubevirt://{name}
 status:
+  nodeInfo:
+    systemUUID: {machine}
   conditions:
   - type: Ready
     status: \"True\"

@@ -114,10 +114,10 @@ fn key_replaced(discarded: &DiscardedKey) -> Finding {
             "OtherMachine",
             "it was made on a machine with another SMBIOS UUID (a cloned or restored disk, or a baked image)",
         ),
-        DiscardReason::OtherIdentity => ("OtherIdentity", "the collector requested another identity"),
-        DiscardReason::KeyOfAnotherVm => (
-            "KeyOfAnotherVm",
-            "the collector has recorded it as the key of another VM",
+        DiscardReason::OtherIdentity => ("OtherIdentity", "this VM was created again under its name"),
+        DiscardReason::EarlierIncarnation => (
+            "EarlierIncarnation",
+            "the collector has recorded it as the key of an earlier VM of this name",
         ),
         DiscardReason::Unusable => ("Unusable", "its file could not be used"),
     };

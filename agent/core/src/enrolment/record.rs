@@ -50,10 +50,12 @@ pub struct DiscardedKey {
 pub enum DiscardReason {
     /// The SMBIOS UUID is another: a cloned or restored disk, or a baked image.
     OtherMachine,
-    /// A collector requested another identity than that of the certificate.
+    /// A collector requested the identity of a later incarnation of this VM.
     OtherIdentity,
-    /// A collector knows the key as that of another VM.
-    KeyOfAnotherVm,
+    /// A collector knows the key as that of an earlier incarnation of this VM, and the agent has no
+    /// certificate any more.
+    #[serde(alias = "keyOfAnotherVm")]
+    EarlierIncarnation,
     /// The key could not be used.
     Unusable,
 }

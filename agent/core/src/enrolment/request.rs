@@ -11,9 +11,17 @@ pub enum RequestDecision {
     Sign,
     /// Replace the key, and answer 409.
     ReplaceKey(DiscardedKey),
+    /// Keep key and certificate: the request is for another VM. Whoever forwards a port of its own
+    /// VM to this agent lets the collector ask this.
+    Refuse,
 }
 
-/// Decides about a request at `now`. `identity` is that of the agent's certificate.
+/// Decides about a request at `now`. `identity` is that of the agent's certificate; none if it has
+/// none that is valid.
+///
+/// A certificate is given up for a later incarnation of the same VM only. That this is another VM
+/// (a copied disk) is known from the SMBIOS UUID ([`super::record::KeyRecord::foreign_to`]), never
+/// from a request.
 pub fn decide(request: &EnrolmentRequest, identity: Option<&str>, now: u64) -> RequestDecision {
     let discard = |why| {
         RequestDecision::ReplaceKey(DiscardedKey {
@@ -23,13 +31,20 @@ pub fn decide(request: &EnrolmentRequest, identity: Option<&str>, now: u64) -> R
             now: request.identity.clone(),
         })
     };
-    if request.replace_key {
-        return discard(DiscardReason::KeyOfAnotherVm);
-    }
     match identity {
-        Some(identity) if identity != request.identity => discard(DiscardReason::OtherIdentity),
-        _ => RequestDecision::Sign,
+        None if request.replace_key => discard(DiscardReason::EarlierIncarnation),
+        None => RequestDecision::Sign,
+        Some(identity) if identity == request.identity => RequestDecision::Sign,
+        Some(identity) if vm_of(identity) == vm_of(&request.identity) => {
+            discard(DiscardReason::OtherIdentity)
+        }
+        Some(_) => RequestDecision::Refuse,
     }
+}
+
+/// The part of `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` that names the VM.
+fn vm_of(identity: &str) -> &str {
+    identity.rsplit_once('/').map_or(identity, |(vm, _)| vm)
 }
 
 #[cfg(test)]
@@ -46,22 +61,22 @@ mod tests {
     }
 
     #[test]
-    fn a_key_stays_with_one_identity() {
-        let why = |request, identity| match decide(&request, identity, 7) {
-            RequestDecision::Sign => None,
+    fn a_key_stays_with_one_vm() {
+        let [a, later, b] = ["ns/a/1", "ns/a/2", "ns/b/1"].map(|vm| format!("spiffe://d/vmi/{vm}"));
+        let decided = |replace_key, identity: Option<&str>| decide(&request(&a, replace_key), identity, 7);
+        let why = |decision| match decision {
             RequestDecision::ReplaceKey(discarded) => Some(discarded.why),
+            _ => None,
         };
-        assert_eq!(why(request("a", false), None), None, "the first");
-        assert_eq!(why(request("a", false), Some("a")), None, "a renewal");
-        assert_eq!(
-            why(request("a", false), Some("b")),
-            Some(DiscardReason::OtherIdentity)
-        );
-        for identity in [None, Some("a"), Some("b")] {
+        assert_eq!(decided(false, None), RequestDecision::Sign, "the first");
+        assert_eq!(why(decided(true, None)), Some(DiscardReason::EarlierIncarnation));
+        for replace_key in [false, true] {
+            assert_eq!(decided(replace_key, Some(&a)), RequestDecision::Sign, "a renewal");
             assert_eq!(
-                why(request("a", true), identity),
-                Some(DiscardReason::KeyOfAnotherVm)
+                why(decided(replace_key, Some(&later))),
+                Some(DiscardReason::OtherIdentity)
             );
+            assert_eq!(decided(replace_key, Some(&b)), RequestDecision::Refuse);
         }
     }
 }

@@ -206,7 +206,8 @@ impl Enrolment {
     /// Answers a request for a CSR. It may write files, and so may block.
     ///
     /// # Errors
-    /// Why there is no CSR: the identity has another form, or the key was replaced.
+    /// Why there is no CSR: the identity has another form or is that of another VM, or the key was
+    /// replaced.
     pub fn request(&self, request: &EnrolmentRequest) -> Result<EnrolmentAnswer, EnrolmentRefusal> {
         let mut work = lock(&self.shared.work);
         let answer = self.sign(&mut work, request);
@@ -220,7 +221,12 @@ impl Enrolment {
                 request.identity.chars().take(200).collect(),
             ));
         }
-        match decide(request, work.identity(), (self.shared.time)().now) {
+        let now = (self.shared.time)().now;
+        match decide(request, work.valid_identity(now), now) {
+            RequestDecision::Refuse => Err(EnrolmentRefusal::OtherVm {
+                own: work.identity().unwrap_or_default().to_owned(),
+                requested: request.identity.clone(),
+            }),
             RequestDecision::ReplaceKey(discarded) => {
                 self.replace_key(work, discarded)?;
                 Err(EnrolmentRefusal::KeyReplaced)

@@ -10,6 +10,17 @@ pub enum EnrolmentRefusal {
     /// The requested identity has another form.
     #[error("{0:?} is not spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>")]
     Identity(String),
+    /// The request is for another VM than that of the certificate.
+    #[error(
+        "this agent has the certificate of {own}, and the request is for {requested}: something forwards the port of one VM to \
+         the other"
+    )]
+    OtherVm {
+        /// The identity in the certificate.
+        own: String,
+        /// The identity in the request.
+        requested: String,
+    },
     /// The agent has replaced its key.
     #[error("the agent has replaced its key; connect again and repeat the request")]
     KeyReplaced,
@@ -44,7 +55,7 @@ pub enum EnrolmentRefusal {
 }
 
 /// Every reason of a refusal, as in the metric.
-pub(super) const REASONS: [&str; 10] = [
+pub(super) const REASONS: [&str; 11] = [
     "expired",
     "identity",
     "key",
@@ -54,6 +65,7 @@ pub(super) const REASONS: [&str; 10] = [
     "not_stored",
     "other_identity",
     "other_key",
+    "other_vm",
     "unusable",
 ];
 
@@ -62,6 +74,7 @@ impl EnrolmentRefusal {
     pub(super) fn word(&self) -> Option<&'static str> {
         match self {
             Self::Identity(_) => Some("identity"),
+            Self::OtherVm { .. } => Some("other_vm"),
             Self::KeyReplaced => None,
             Self::NotRequested => Some("not_requested"),
             Self::NotStored(_) => Some("not_stored"),

@@ -21,6 +21,7 @@ const NOW: u64 = 1_800_000_000;
 const CA_FILE: &str = "/etc/virtfleet/tls/ca.crt";
 const IDENTITY: &str = "spiffe://test/vmi/cluster-a/worker-0/uid-1";
 const OTHER: &str = "spiffe://test/vmi/cluster-a/worker-0/uid-2";
+const OTHER_VM: &str = "spiffe://test/vmi/cluster-b/worker-0/uid-3";
 
 fn synchronised() -> EnrolmentTime {
     EnrolmentTime {
@@ -315,7 +316,33 @@ fn another_identity_replaces_the_key() {
 }
 
 #[test]
-fn a_collector_can_have_the_key_replaced() {
+fn a_request_for_another_vm_is_refused_and_changes_nothing() {
+    let (guest, enrolment) = enrolled();
+    let before = guest.stored();
+    for replace_key in [false, true] {
+        let asked = EnrolmentRequest {
+            replace_key,
+            ..request(OTHER_VM)
+        };
+        let refusal = enrolment.request(&asked).unwrap_err();
+        assert!(matches!(refusal, EnrolmentRefusal::OtherVm { .. }));
+        assert!(refusal.to_string().contains("cluster-b/worker-0"), "{refusal}");
+        let stolen = issued(guest.certificate(&[OTHER_VM], |_| {}));
+        enrolment.accept(&stolen).unwrap_err();
+    }
+    let stored = guest.stored();
+    assert_eq!(
+        (&stored.key, &stored.certificate),
+        (&before.key, &before.certificate)
+    );
+    assert_eq!(identity(&enrolment.status()), Some(IDENTITY));
+    assert_eq!(enrolment.status().discarded, None);
+    assert_eq!(enrolment.refusals()["other_vm"], 2);
+    enrolment.request(&request(IDENTITY)).unwrap();
+}
+
+#[test]
+fn a_collector_can_have_the_key_of_an_earlier_incarnation_replaced() {
     let guest = Guest::new();
     let enrolment = guest.start();
     let key = guest.stored().key;
@@ -326,7 +353,7 @@ fn a_collector_can_have_the_key_replaced() {
     assert_ne!(guest.stored().key, key);
     assert_eq!(
         enrolment.status().discarded.unwrap().why,
-        DiscardReason::KeyOfAnotherVm
+        DiscardReason::EarlierIncarnation
     );
 }
 

@@ -82,6 +82,12 @@ impl Work {
         Some(self.certificate.as_ref()?.identity.as_str())
     }
 
+    /// The identity in the certificate, unless that has expired.
+    pub(super) fn valid_identity(&self, now: u64) -> Option<&str> {
+        let issued = self.certificate.as_ref()?;
+        (now <= issued.dates.not_after).then_some(issued.identity.as_str())
+    }
+
     /// What TLS presents.
     pub(super) fn server_identity(&self) -> Result<ServerIdentity, ServedError> {
         let chain = match &self.certificate {

@@ -122,6 +122,7 @@ fn parsed<T: DeserializeOwned, R>(
 fn refused(refusal: &EnrolmentRefusal) -> Answer {
     let status = match refusal {
         EnrolmentRefusal::KeyReplaced => StatusCode::CONFLICT,
+        EnrolmentRefusal::OtherVm { .. } => StatusCode::MISDIRECTED_REQUEST,
         EnrolmentRefusal::NotStored(_) => StatusCode::SERVICE_UNAVAILABLE,
         EnrolmentRefusal::Key(_) => StatusCode::INTERNAL_SERVER_ERROR,
         _ => StatusCode::BAD_REQUEST,

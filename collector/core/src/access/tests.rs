@@ -7,7 +7,7 @@ use virtfleet_wire::{finding::Severity, ids::VmKey};
 use super::*;
 use crate::{
     dial::DialRules,
-    facts::{Fact, InventoryEvent, Vmi},
+    facts::{Fact, InventoryEvent, UserNode, Vmi},
     index::FleetIndex,
     pull_result::{Failure, FailureClass, PullResult},
     spec_view::{SpecCheckView, SpecResult},
@@ -20,11 +20,18 @@ const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 /// Two tenants on a shared host and on one of their own each; a VM of each without user cluster.
 fn index() -> FleetIndex {
     let mut index = FleetIndex::new(DialRules::default());
+    let shared_uuid = Some("5d307ca9-b3ef-428c-8861-06e72d69f223".parse().unwrap());
+    let node = |cluster: &str, name: &str| {
+        Fact::UserNode(UserNode {
+            system_uuid: shared_uuid,
+            ..user_node(cluster, name, Some(&format!("kubevirt://{name}")))
+        })
+    };
     let on = |namespace: &str, name: &str, node: &str, label: &str| {
         Fact::Vmi(Box::new(Vmi {
             node: Some(node.parse().unwrap()),
             labels: labels(&[(CLUSTER_LABEL, label)]),
-            firmware_uuid: Some("5d307ca9-b3ef-428c-8861-06e72d69f223".parse().unwrap()),
+            firmware_uuid: shared_uuid,
             ..vmi(namespace, name)
         }))
     };
@@ -35,8 +42,8 @@ fn index() -> FleetIndex {
         Fact::InfraNode(infra_node("unused", "z3")),
         Fact::UserCluster(cluster("a", "ns-a", &[(CLUSTER_LABEL, "a")])),
         Fact::UserCluster(cluster("b", "ns-b", &[(CLUSTER_LABEL, "b")])),
-        Fact::UserNode(user_node("a", "a0", Some("kubevirt://a0"))),
-        Fact::UserNode(user_node("b", "b0", Some("kubevirt://b0"))),
+        node("a", "a0"),
+        node("b", "b0"),
         on("ns-a", "a0", "shared", "a"),
         on("ns-a", "a1", "only-a", "a"),
         on("ns-a", "loose-a", "shared", "c"),

@@ -13,8 +13,8 @@ use crate::{dial::DialTarget, expected::ExpectedIdentity};
 pub enum VmProof {
     /// The address that was dialled, or from which the agent connected: no other VM may have it.
     Address,
-    /// The agent has shown a certificate or a join token: the address from which it connected may
-    /// be that of a relay or a NAT.
+    /// The agent has shown a certificate, a join token or a node proof: the address from which it
+    /// connected may be that of a relay or a NAT.
     Shown,
 }
 
@@ -53,12 +53,16 @@ pub struct CsrExchange<'a> {
 pub struct EnrolmentCase<'a> {
     /// What was dialled.
     pub dialled: &'a DialTarget,
+    /// What says that it is this VM.
+    pub proof: VmProof,
     /// The VM in the inventory; none if it is gone or cannot be dialled any more.
     pub subject: Option<&'a EnrolmentSubject>,
     /// The VM's record, of any incarnation.
     pub record: Option<&'a EnrolmentRecord>,
     /// The VM and incarnation for which the CSR's key is recorded, if any.
     pub key_owner: Option<(&'a VmKey, &'a Uid)>,
+    /// What the guests of other VMs with the SMBIOS UUID that this guest shows must show.
+    pub others_with_uuid: &'a [ExpectedIdentity],
     /// Names that the certificate will have: a CSR may request these only.
     pub allowed_names: &'a [String],
     /// What was exchanged.

@@ -1,12 +1,15 @@
 //! Decides whether an agent gets a certificate.
 
-use virtfleet_wire::ids::{Uid, VmKey};
+use virtfleet_wire::ids::{Uid, Uuid};
 
-use super::{CsrExchange, EnrolmentCase, EnrolmentReason, EnrolmentRecord, EnrolmentState, EnrolmentSubject};
+use super::{
+    CsrExchange, EnrolmentCase, EnrolmentReason, EnrolmentRecord, EnrolmentState, EnrolmentSubject, VmProof,
+};
 use crate::{
     dial::DialTarget,
     expected::{ExpectedIdentity, MacMatch, usable},
     view::IdentityVerdict,
+    way::AgentWay,
 };
 
 /// Host names of a kernel that has no name yet. They decide nothing.
@@ -17,7 +20,7 @@ const UNSET_HOSTNAMES: [&str; 4] = ["", "(none)", "localhost", "localhost.locald
 pub enum EnrolmentDecision {
     /// Record the key, then sign a certificate for this UID.
     Sign(Uid),
-    /// The key belongs to another VM or incarnation: ask the agent to replace it.
+    /// The key belongs to an earlier incarnation: ask the agent to replace it.
     ReplaceKey,
     /// No certificate.
     Refuse(EnrolmentReason),
@@ -64,20 +67,26 @@ fn checked(case: &EnrolmentCase<'_>) -> Result<EnrolmentDecision, EnrolmentReaso
     let expected = &case.subject.ok_or(EnrolmentReason::NotDialled)?.expected;
     check_csr(case)?;
     check_evidence(expected, &case.exchange)?;
-    let is_own = |(vm, incarnation): (&VmKey, &Uid)| *vm == case.dialled.key && *incarnation == uid;
-    if case.key_owner.is_some_and(|owner| !is_own(owner)) {
-        return if case.exchange.asked_to_replace {
-            Err(EnrolmentReason::KeyOfAnotherVm)
-        } else {
-            Ok(EnrolmentDecision::ReplaceKey)
-        };
-    }
     let bound = case
         .record
         .filter(|record| record.is_of(case.dialled) && record.state == EnrolmentState::Enrolled);
-    match bound.and_then(|record| record.key_sha256) {
-        Some(key) if key != case.exchange.csr_key => Err(EnrolmentReason::SecondKey),
-        _ => Ok(EnrolmentDecision::Sign(uid)),
+    match (bound.and_then(|record| record.key_sha256), case.key_owner) {
+        // Only this agent has the key, whatever its guest shows.
+        (Some(key), _) if key == case.exchange.csr_key => Ok(EnrolmentDecision::Sign(uid)),
+        (_, Some((owner, _))) if *owner != case.dialled.key => Err(EnrolmentReason::KeyOfAnotherVm),
+        (_, Some((_, incarnation))) if *incarnation != uid => {
+            check_proof(case, expected)?;
+            if case.exchange.asked_to_replace {
+                Err(EnrolmentReason::KeyOfAnotherVm)
+            } else {
+                Ok(EnrolmentDecision::ReplaceKey)
+            }
+        }
+        (Some(_), _) => Err(EnrolmentReason::SecondKey),
+        (None, _) => {
+            check_proof(case, expected)?;
+            Ok(EnrolmentDecision::Sign(uid))
+        }
     }
 }
 
@@ -98,7 +107,49 @@ fn check_csr(case: &EnrolmentCase<'_>) -> Result<(), EnrolmentReason> {
     }
 }
 
-/// A value that either side lacks decides nothing.
+/// Whether something positive says that the first key is that of the VM: evidence that is missing
+/// is no agreement.
+///
+/// - A join token or a node proof was checked before.
+/// - A dialled port is held by root's part of the guest. But whoever has a VM may forward its port
+///   to the agent of another one. So the guest must show the SMBIOS UUID of this VM and of no
+///   other, or all its MAC addresses.
+/// - Every process of the guest can connect from its address, and a relay can answer itself. There
+///   the guest must show what only root reads: the UUID, unless it follows from the VM's name.
+fn check_proof(case: &EnrolmentCase<'_>, expected: &ExpectedIdentity) -> Result<(), EnrolmentReason> {
+    let evidence = case.exchange.evidence;
+    let macs = usable(evidence.macs.iter().copied());
+    let others = case.others_with_uuid;
+    let is_only_by_macs = || {
+        expected.compare_macs(&macs) == MacMatch::All
+            && others
+                .iter()
+                .all(|other| other.compare_macs(&macs) != MacMatch::All)
+    };
+    let uuid = expected.compare_uuid(evidence.smbios_uuid);
+    let fits = match uuid {
+        IdentityVerdict::Confirmed => others.is_empty() || is_only_by_macs(),
+        IdentityVerdict::Unknown => others.is_empty() && is_only_by_macs(),
+        IdentityVerdict::Disagrees => false,
+    };
+    let is_proved = match (case.proof, &case.dialled.way) {
+        (VmProof::Shown, _) => true,
+        (VmProof::Address, AgentWay::Direct) => fits,
+        (VmProof::Address, AgentWay::Relay(_) | AgentWay::Push { .. }) => {
+            let is_secret = expected.uuid.is_some_and(|uuid| !follows_from_name(uuid));
+            fits && uuid == IdentityVerdict::Confirmed && is_secret
+        }
+    };
+    is_proved.then_some(()).ok_or(EnrolmentReason::NotProved)
+}
+
+/// Whether a UUID is a hash (version 5 of RFC 9562): before 1.5, KubeVirt derives the firmware UUID
+/// from the VM's name, which is no secret.
+fn follows_from_name(uuid: Uuid) -> bool {
+    uuid.version() == 5
+}
+
+/// A value that either side lacks contradicts nothing.
 fn check_evidence(expected: &ExpectedIdentity, exchange: &CsrExchange<'_>) -> Result<(), EnrolmentReason> {
     let evidence = exchange.evidence;
     let hostname = evidence.hostname.as_deref();

@@ -21,6 +21,8 @@ pub enum EnrolmentReason {
     MacDiffers,
     /// The guest's host name is not the VMI's.
     HostnameDiffers,
+    /// The guest shows nothing that only this VM has, and no join token or node proof was checked.
+    NotProved,
     /// The CSR has no nonce, or another than the one that was sent.
     NonceDiffers,
     /// The CSR's key is not the key with which the agent serves the connection.
@@ -29,7 +31,8 @@ pub enum EnrolmentReason {
     NamesDiffer,
     /// Another key is recorded for this incarnation.
     SecondKey,
-    /// The key is recorded for another VM, and the agent has not replaced it.
+    /// The key is recorded for another VM, or for an earlier incarnation and the agent has not
+    /// replaced it; or the agent has the certificate of another VM.
     KeyOfAnotherVm,
     /// An admin has revoked the VM.
     Revoked,
@@ -69,13 +72,14 @@ pub enum EnrolmentReason {
 
 impl EnrolmentReason {
     /// Every reason, for metrics that must exist before the first failure.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::NotDialled,
         Self::NoUid,
         Self::AddressShared,
         Self::UuidDiffers,
         Self::MacDiffers,
         Self::HostnameDiffers,
+        Self::NotProved,
         Self::NonceDiffers,
         Self::KeyNotOfConnection,
         Self::NamesDiffer,
@@ -109,6 +113,7 @@ impl EnrolmentReason {
             Self::UuidDiffers => "uuid_differs",
             Self::MacDiffers => "mac_differs",
             Self::HostnameDiffers => "hostname_differs",
+            Self::NotProved => "not_proved",
             Self::NonceDiffers => "nonce_differs",
             Self::KeyNotOfConnection => "key_not_of_connection",
             Self::NamesDiffer => "names_differ",
@@ -180,6 +185,11 @@ impl EnrolmentReason {
                 "set spec.hostname of the VMI, or `hostnamectl hostname` in the guest; while the guest boots, its image \
                  may set another name for some seconds"
             }
+            Self::NotProved => {
+                "the guest has to show the SMBIOS UUID of this VM and of no other: set \
+                 spec.template.spec.domain.firmware.uuid of the VirtualMachine to a random UUID; or let the agent show a node proof or \
+                 a join token"
+            }
             Self::NonceDiffers | Self::KeyNotOfConnection | Self::NamesDiffer => {
                 "another program may answer on the agent's port; in the guest: virtfleet-agent doctor, then \
                  journalctl -u virtfleet-agent"
@@ -189,8 +199,9 @@ impl EnrolmentReason {
                  find the program that answers on the agent's port"
             }
             Self::KeyOfAnotherVm => {
-                "the guest has the key of another VM and does not replace it: upgrade the agent, or remove its \
-                 state directory in the guest"
+                "the agent of another VM answers, or one with a copy of its key: find what forwards the agent's port to another VM; if \
+                 this VM was copied together with its SMBIOS UUID, give it a UUID of its own, or remove the agent's state directory in \
+                 the guest"
             }
             Self::Revoked => "to let the VM enrol again: virtfleetctl vm reset {vm}",
             Self::CertificateDenied => {

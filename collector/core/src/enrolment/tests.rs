@@ -10,7 +10,7 @@ use virtfleet_wire::{
 
 use super::{
     CsrExchange, EnrolmentCase, EnrolmentDecision, EnrolmentRecord, EnrolmentState, EnrolmentSubject,
-    KeyFingerprint, decide,
+    KeyFingerprint, VmProof, decide,
 };
 use crate::{dial::DialTarget, expected::ExpectedIdentity, store::tests::key, way::AgentWay};
 
@@ -53,6 +53,8 @@ fn record(uid_text: &str, key_number: u8) -> EnrolmentRecord {
 #[derive(Clone)]
 struct Case {
     dialled: DialTarget,
+    proof: VmProof,
+    others_with_uuid: Vec<ExpectedIdentity>,
     subject: Option<EnrolmentSubject>,
     record: Option<EnrolmentRecord>,
     key_owner: Option<(VmKey, Uid)>,
@@ -68,6 +70,8 @@ impl Case {
     fn honest() -> Self {
         Self {
             dialled: target(),
+            proof: VmProof::Address,
+            others_with_uuid: Vec::new(),
             subject: Some(EnrolmentSubject {
                 target: target(),
                 expected: ExpectedIdentity {
@@ -97,6 +101,8 @@ impl Case {
         let allowed = ["spiffe://d/vmi/ns/a/vm-1", "agent.virtfleet.internal"].map(str::to_owned);
         decide(&EnrolmentCase {
             dialled: &self.dialled,
+            proof: self.proof,
+            others_with_uuid: &self.others_with_uuid,
             subject: self.subject.as_ref(),
             record: self.record.as_ref(),
             key_owner: self.key_owner.as_ref().map(|(vm, uid)| (vm, uid)),

@@ -8,6 +8,7 @@ use virtfleet_wire::{
 use crate::{
     contention::HostContention,
     facts::{InfraNode, UserNode, Vm, Vmi},
+    node_match::NodeMatch,
     pull_result::{Answer, Failure, UnixMs},
     reported::{ReportedCondition, ReportedStatus},
     tenant::Tenant,
@@ -47,6 +48,8 @@ pub(crate) struct HealthFacts<'a> {
     pub(crate) is_tenant_pending: bool,
     /// State of its user cluster.
     pub(crate) cluster_state: Option<ClusterState>,
+    /// How its Node was found, or why none is joined with it.
+    pub(crate) node_match: &'a NodeMatch,
     pub(crate) user_node: Option<&'a UserNode>,
     pub(crate) agent: AgentFacts<'a>,
     /// Use of CPU and memory between the last two answers.

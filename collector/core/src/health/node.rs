@@ -3,6 +3,7 @@
 use super::{evaluation::Evaluation, facts::HealthFacts, verdict::HealthCause};
 use crate::{
     facts::UserNode,
+    node_match::NodeMatch,
     reported::ReportedStatus,
     tenant::Tenant,
     view::{ClusterState, VmState},
@@ -51,6 +52,12 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
                 format!("the API server of {cluster} cannot be read, so the state of the Node is old");
             return Evaluation::unknown(HealthCause::Network, "UserClusterUnreachable", message).next(next);
         }
+        Some(ClusterState::Refused) => {
+            let message = format!(
+                "{cluster} and another UserCluster lead to one API server, so its Nodes are not known"
+            );
+            return Evaluation::unknown(HealthCause::Agent, "UserClusterRefused", message).next(next);
+        }
         Some(ClusterState::Pending) | None => {
             let message = format!("there is no kubeconfig for {cluster}, so the Node is unknown");
             return Evaluation::unknown(HealthCause::Agent, "UserClusterPending", message).next(next);
@@ -66,7 +73,7 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
             VmState::Running | VmState::Migrating | VmState::Paused
         ) =>
         {
-            not_joined(facts).next("in the guest: systemctl status kubelet")
+            not_joined(facts)
         }
         None => Evaluation::not_required("NotRunning", "the VM does not run and has no Node"),
     }
@@ -74,18 +81,32 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
 
 /// A VM that runs and has no Node. After a start that is normal for a time.
 fn not_joined(facts: &HealthFacts<'_>) -> Evaluation {
+    if let NodeMatch::Contradicts(node) = facts.node_match {
+        let message = format!(
+            "the Node {node} of the user cluster has the name or providerID of the VM, and is another machine"
+        );
+        let found = if facts.is_stuck() {
+            Evaluation::critical(HealthCause::Agent, "NodeOfAnotherMachine", message)
+        } else {
+            Evaluation::unknown(HealthCause::Agent, "NodeOfAnotherMachine", message)
+        };
+        return found.next(facts.list_findings());
+    }
+    let next = "in the guest: systemctl status kubelet";
     if facts.is_stuck() {
         return Evaluation::critical(
             HealthCause::Guest,
             "NotJoined",
             "the VM runs for more than 10 minutes, and the user cluster has no Node for it",
-        );
+        )
+        .next(next);
     }
     Evaluation::unknown(
         HealthCause::Guest,
         "NotJoinedYet",
         "the VM runs, and the user cluster has no Node for it yet",
     )
+    .next(next)
 }
 
 fn evaluate_node(facts: &HealthFacts<'_>, node: &UserNode) -> Evaluation {

@@ -4,16 +4,13 @@
 use super::touched::Touched;
 use std::{collections::BTreeSet, sync::Arc};
 
-use virtfleet_wire::{
-    finding::{Finding, Severity},
-    ids::{ClusterName, Namespace, NodeName, VmKey, VmName},
-};
+use virtfleet_wire::ids::{ClusterName, Namespace, NodeName, VmKey, VmName};
 
 use super::{FleetIndex, budget_owner};
 use crate::{
     derive,
     facts::{Fact, FactKey, InfraNode, LauncherPod, UserCluster, UserNode},
-    findings::{self, keep_since},
+    findings::keep_since,
     keys::{Keys, SharedValue, move_under},
     pull_history::PullHistory,
     store::VmEntry,
@@ -238,6 +235,12 @@ impl FleetIndex {
             }
             _ => {}
         }
+        let uid = |node: &UserNode| node.uid.clone();
+        let before = self.store.user_node(cluster, name);
+        let (uids, machines) = (
+            (before.and_then(uid), new.as_ref().and_then(uid)),
+            [before, new.as_ref()].map(|node| node.and_then(|node| node.system_uuid)),
+        );
         let provider = |node: &UserNode| node.provider_vm();
         let mut named: Vec<_> = new.as_ref().and_then(provider).into_iter().collect();
         let old = self.store.set_user_node(cluster, name, new);
@@ -250,8 +253,37 @@ impl FleetIndex {
         touched
             .views
             .extend(self.store.shared_values.members(&claimed).cloned());
+        let namespace = self.store.clusters.get(cluster).map(|cluster| &cluster.namespace);
+        for uuid in machines.into_iter().flatten() {
+            let firmware = SharedValue::Firmware(uuid);
+            let vms = self.store.shared_values.members(&firmware);
+            let vms = vms.filter(|vm| Some(&vm.namespace) == namespace);
+            touched.views.extend(vms.cloned());
+        }
+        let changed = self
+            .store
+            .shared_nodes
+            .replace(cluster, uids.0.as_ref(), uids.1.as_ref());
+        for cluster in &changed {
+            self.check_shared(cluster);
+            self.touch_members(cluster, touched);
+        }
         self.check_cluster(cluster);
         true
+    }
+
+    /// Touches all VMs of a cluster.
+    fn touch_members(&self, name: &ClusterName, touched: &mut Touched) {
+        let store = &self.store;
+        let namespace = store.clusters.get(name).map(|cluster| &cluster.namespace);
+        let vms = namespace.and_then(|namespace| store.vms_by_namespace.get(namespace));
+        let is_member = |vm: &&VmKey| {
+            let entry = store.vms.get(*vm);
+            entry.is_some_and(|entry| entry.keys.tenant.cluster() == Some(name))
+        };
+        touched
+            .views
+            .extend(vms.into_iter().flatten().filter(is_member).cloned());
     }
 
     fn put_launcher(
@@ -391,62 +423,6 @@ impl FleetIndex {
         );
         for host in [hosts.0, hosts.1].iter().flatten() {
             self.check_host(host);
-        }
-    }
-
-    /// Updates the finding about a node that VMIs name and that is not in the inventory.
-    fn check_host(&mut self, name: &NodeName) {
-        let missing = !self.store.infra_nodes.contains_key(name) && self.store.vms_by_host.contains_key(name);
-        let message = format!(
-            "VMIs run on the node {name}, which is not in the inventory, so their zone and region are unknown"
-        );
-        let subject = ("InfraNode", name.as_str());
-        let found = Finding::new(
-            findings::INFRA_NODE_UNKNOWN,
-            Severity::Warning,
-            subject,
-            "InfraNodeUnknown",
-            message,
-        )
-        .remedy(format!(
-            "add the Node to the inventory: kubectl get node {name} -o yaml"
-        ));
-        self.set_dangling(missing, found);
-    }
-
-    /// Updates the finding about a cluster that has Nodes and no `UserCluster`.
-    fn check_cluster(&mut self, name: &ClusterName) {
-        let missing = !self.store.clusters.contains_key(name) && self.store.user_nodes.contains_key(name);
-        let message = format!(
-            "the inventory has Nodes of the cluster {name} but no UserCluster of that name, so no VM is assigned to this cluster"
-        );
-        let subject = ("UserCluster", name.as_str());
-        let found = Finding::new(
-            findings::USER_CLUSTER_MISSING,
-            Severity::Warning,
-            subject,
-            "UserClusterMissing",
-            message,
-        )
-        .remedy(format!(
-            "add a UserCluster named {name} whose spec.vmis selects the cluster's VMIs"
-        ));
-        self.set_dangling(missing, found);
-    }
-
-    pub(super) fn set_dangling(&mut self, there: bool, mut finding: Finding) {
-        let place = self
-            .dangling
-            .binary_search_by(|known| (&known.id, &known.subject).cmp(&(&finding.id, &finding.subject)));
-        match (place, there) {
-            (Err(at), true) => {
-                finding.since.clone_from(&self.now);
-                self.dangling.insert(at, finding);
-            }
-            (Ok(at), false) => {
-                self.dangling.remove(at);
-            }
-            _ => {}
         }
     }
 }

@@ -5,12 +5,13 @@ use virtfleet_wire::ids::VmKey;
 use super::FleetIndex;
 use crate::{
     enrolment::{ExpectedNode, NoExpectedNode},
-    join::NodeMatch,
+    join,
 };
 
 impl FleetIndex {
-    /// The Node whose kubelet may vouch for the agent of a VM. A Node that is joined only by the
-    /// host name that the guest reports does not count: the guest chooses that name.
+    /// The Node whose kubelet may vouch for the agent of a VM: a confirmed one
+    /// ([`join::confirmed_node`]). The guest chooses the host name that it reports, and a wrong
+    /// kubeconfig leads to another tenant's Nodes.
     ///
     /// # Errors
     /// Why there is none.
@@ -22,12 +23,11 @@ impl FleetIndex {
             .node_authorities
             .clone()
             .ok_or_else(|| NoExpectedNode::NoAuthorities(name.clone()))?;
-        let NodeMatch::Node(node) = &entry.keys.node_match else {
-            return Err(NoExpectedNode::NoNode(name.clone()));
-        };
+        let node = join::confirmed_node(&self.store, key, entry)
+            .ok_or_else(|| NoExpectedNode::NoNode(name.clone()))?;
         Ok(ExpectedNode {
             cluster: name.clone(),
-            node: node.clone(),
+            node: node.name.clone(),
             authorities,
         })
     }

@@ -128,6 +128,7 @@ impl FleetIndex {
             tenant: &entry.keys.tenant,
             is_tenant_pending: entry.keys.cluster_label.is_some(),
             cluster_state: cluster.and_then(|name| self.cluster_state(name)),
+            node_match: &entry.keys.node_match,
             user_node: cluster
                 .zip(view.user_node.as_ref())
                 .and_then(|(cluster, node)| store.user_node(cluster, node)),
@@ -172,7 +173,7 @@ impl FleetIndex {
 
     fn cluster_state(&self, name: &ClusterName) -> Option<ClusterState> {
         let cluster = self.store.clusters.get(name)?;
-        Some(snapshot::cluster_status(cluster, self.statuses.as_ref()).state)
+        Some(snapshot::cluster_status(&self.store, cluster, self.statuses.as_ref()).state)
     }
 
     /// Updates the health of all VMs of the clusters whose state may have changed.

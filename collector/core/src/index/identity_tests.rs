@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     facts::Fact,
-    store::tests::{key, vm, vmi},
+    store::tests::{key, user_node, vm, vmi},
     view::{AgentStatus, IdentityVerdict},
 };
 
@@ -94,7 +94,9 @@ fn guest_reports_confirm_or_are_findings() {
     fact.node = Some("n1".parse().unwrap());
     fact.firmware_uuid = Some("8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34".parse().unwrap());
     fact.interfaces[0].mac = Some("02:00:00:00:00:01".parse().unwrap());
-    apply(&mut index, [Fact::Vmi(Box::new(fact))]);
+    let mut node = user_node("c", "w0", Some("kubevirt://w0"));
+    node.system_uuid = fact.firmware_uuid;
+    apply(&mut index, [Fact::UserNode(node), Fact::Vmi(Box::new(fact))]);
     let claim = |text: &str| Some(Sourced::new(text.to_owned(), "s"));
     index.record_pull(answer(&vm, |report| {
         report.identity.machine_id = claim("8f4c2d1093ab4e57b0d65a1e7c9f2b34");

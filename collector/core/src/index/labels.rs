@@ -11,7 +11,7 @@ use virtfleet_wire::{
 use super::{FleetIndex, touched::Touched};
 use crate::{
     facts::{Labels, UserCluster, VmiMove},
-    findings,
+    findings, join,
     labels::{plan::LabelInput, policy::LabelPolicy},
     store::VmEntry,
 };
@@ -123,12 +123,12 @@ impl FleetIndex {
     }
 
     /// Input of the label plan for a VM's Node. None before the inventory was read completely, and
-    /// for a VM without user cluster or Node.
+    /// for a VM without user cluster or without a Node that is confirmed
+    /// ([`join::confirmed_node`]).
     pub fn label_input(&self, key: &VmKey) -> Option<LabelInput> {
         let (entry, name, cluster) = self.writable(key)?;
         let store = &self.store;
-        let node = entry.view.as_ref()?.user_node.as_ref()?;
-        let node = store.user_node(name, node)?;
+        let node = join::confirmed_node(store, key, entry)?;
         let vmi = entry.vmi.as_deref();
         let host = vmi
             .and_then(|vmi| vmi.node.as_ref())
@@ -197,21 +197,18 @@ impl FleetIndex {
 
     /// Every VM that has a [`FleetIndex::label_input`], sorted.
     pub fn labelled(&self) -> Vec<VmKey> {
-        let joined = |entry: &VmEntry| {
-            let view = entry.view.as_ref();
-            self.is_followed(entry)
-                && view.is_some_and(|view| view.cluster.is_some() && view.user_node.is_some())
+        let joined = |key: &VmKey, entry: &VmEntry| {
+            self.is_followed(entry) && join::confirmed_node(&self.store, key, entry).is_some()
         };
-        let vms = self.store.vms.iter().filter(|(_, entry)| joined(entry));
+        let vms = self.store.vms.iter().filter(|(key, entry)| joined(key, entry));
         vms.map(|(key, _)| key.clone()).collect()
     }
 
     /// The user cluster in which a VM has a Node; none without a [`FleetIndex::label_input`].
     pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
         let entry = self.store.vms.get(key).filter(|entry| self.is_followed(entry))?;
-        let view = entry.view.as_ref().filter(|_| self.synced)?;
-        view.user_node.as_ref()?;
-        view.cluster.clone()
+        join::confirmed_node(&self.store, key, entry).filter(|_| self.synced)?;
+        entry.keys.tenant.cluster().cloned()
     }
 
     /// The UIDs of a VM's `VirtualMachine` and VMI, if they exist.

@@ -3,20 +3,17 @@
 use virtfleet_wire::ids::VmKey;
 
 use super::FleetIndex;
-use crate::{join::NodeMatch, node_conditions::NodeConditionInput};
+use crate::{join, node_conditions::NodeConditionInput};
 
 impl FleetIndex {
     /// Input of the plan of the conditions of a VM's Node. None before the inventory was read
     /// completely, and for a VM without user cluster or Node.
     ///
-    /// A Node that is joined only by the host name that the guest reports does not count: the guest
-    /// could name another VM's Node and write its own health there.
+    /// Only a Node that is confirmed counts ([`join::confirmed_node`]): a guest could name another
+    /// VM's Node and write its own health there.
     pub fn node_condition_input(&self, key: &VmKey) -> Option<NodeConditionInput> {
         let (entry, name, cluster) = self.writable(key)?;
-        let NodeMatch::Node(node) = &entry.keys.node_match else {
-            return None;
-        };
-        let node = self.store.user_node(name, node)?;
+        let node = join::confirmed_node(&self.store, key, entry)?;
         let health = entry.health.as_ref()?;
         Some(NodeConditionInput {
             vm: key.clone(),

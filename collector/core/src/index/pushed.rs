@@ -11,6 +11,7 @@ use virtfleet_wire::ids::{ClusterName, Uuid, VmKey};
 use super::{FleetIndex, target};
 use crate::{
     dial::DialTarget,
+    expected::ExpectedIdentity,
     keys::{MAX_NAMED_VMS, SharedValue},
     pull_result::Failure,
     way::AgentWay,
@@ -83,6 +84,24 @@ impl FleetIndex {
         let firmware = SharedValue::Firmware(uuid);
         let members = self.store.shared_values.members(&firmware);
         members.take(max).cloned().collect()
+    }
+
+    /// What the guests of all VMs with this firmware UUID except `vm` must show; none if the UUID
+    /// is a placeholder.
+    pub fn others_with_uuid(&self, uuid: Uuid, vm: &VmKey) -> Vec<ExpectedIdentity> {
+        let others = self
+            .vms_with_uuid(uuid, usize::MAX)
+            .into_iter()
+            .filter(|other| other != vm);
+        let vmis = others.filter_map(|other| {
+            self.store
+                .vms
+                .get(&other)?
+                .vmi
+                .as_deref()
+                .map(ExpectedIdentity::of)
+        });
+        vmis.collect()
     }
 
     /// Number of VMs in the inventory.

@@ -228,7 +228,9 @@ fn precedence_of_the_node_join() {
             .any(|finding| finding.id == findings::USER_CLUSTER_MISSING)
     );
     // Claimed by one VM, then returned to the VM of that name.
-    apply(&mut index, [Fact::UserNode(user_node("c", "host-1", None))]);
+    let mut host_1 = user_node("c", "host-1", None);
+    host_1.system_uuid = None;
+    apply(&mut index, [Fact::UserNode(host_1)]);
     hostname(&mut index, "w1", "host-1");
     assert_eq!(node(&index, "w1").as_deref(), Some("host-1"));
     assert!(index.node_condition_input(&key("ns", "w1")).is_none());
@@ -274,7 +276,11 @@ fn precedence_of_the_node_join() {
     of_k3s.system_uuid = Some("5d307ca9-b3ef-428c-8861-06e72d69f223".parse().unwrap());
     let mut w1 = vmi("ns", "w1");
     w1.interfaces.clear();
-    apply(&mut index, [Fact::UserNode(of_k3s.clone())]);
+    w1.firmware_uuid = None;
+    apply(
+        &mut index,
+        [Fact::UserNode(of_k3s.clone()), Fact::Vmi(Box::new(w1.clone()))],
+    );
     let mut found = index.store.vms[&key("ns", "w1")].findings.iter();
     let differs = found.find(|one| one.id == findings::NODE_PROVIDER_DIFFERS);
     assert!(differs.is_some_and(|one| one.message.contains("5d307ca9") && !one.remedy.contains("delete")));

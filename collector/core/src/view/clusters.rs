@@ -25,6 +25,9 @@ pub enum ClusterState {
     Unreachable,
     /// Its API server sends more data than the limits allow; its last known Nodes are used.
     Failed,
+    /// Another `UserCluster` has the same Nodes, so one of them has the other's kubeconfig. Its
+    /// Nodes are joined with no VM, and nothing is written to it.
+    Refused,
     /// As `Ready`, but nothing is written to it: `spec.suspend`.
     Suspended,
 }
@@ -38,6 +41,7 @@ impl ClusterState {
             Self::Ready => "Ready",
             Self::Unreachable => "Unreachable",
             Self::Failed => "Failed",
+            Self::Refused => "Refused",
             Self::Suspended => "Suspended",
         }
     }

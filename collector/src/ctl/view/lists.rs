@@ -76,7 +76,7 @@ pub(in crate::ctl) fn clusters(answer: &ApiResponse, options: &ViewOptions) -> R
         let tone = match cluster.state {
             ClusterState::Ready => Tone::Good,
             ClusterState::Pending | ClusterState::Connecting | ClusterState::Suspended => Tone::Warn,
-            ClusterState::Unreachable | ClusterState::Failed => Tone::Bad,
+            ClusterState::Unreachable | ClusterState::Failed | ClusterState::Refused => Tone::Bad,
         };
         let mut row = vec![
             Cell::new(cluster.name.as_str()),

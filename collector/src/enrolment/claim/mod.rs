@@ -6,7 +6,12 @@ mod node_proof;
 
 use std::net::IpAddr;
 
-use virtfleet_collector_core::{enrolment::EnrolmentReason, join_token::JoinTokenId, pull_result::Failure};
+use virtfleet_collector_core::{
+    dial::DialTarget,
+    enrolment::{EnrolmentReason, VmProof},
+    join_token::JoinTokenId,
+    pull_result::Failure,
+};
 use virtfleet_wire::{enrolment::EnrolmentClaim, ids::VmKey};
 
 use self::{join_token::vm_of_join_token, node_proof::vm_of_node_proof};
@@ -81,6 +86,30 @@ impl Enroller {
             Ok(claimed) => ClaimEnd::Vm(claimed),
             Err(failure) => self.refuse(&failure),
         }
+    }
+
+    /// What says that the agent behind a relay is that of `target`: a node proof, if it shows one
+    /// for this VM. The relay could answer itself, so its address says nothing alone.
+    pub(super) async fn proof_over_relay(
+        &self,
+        target: &DialTarget,
+        channel: &mut EnrolmentChannel<'_>,
+    ) -> Result<VmProof, EnrolmentFailure> {
+        let claim = match channel.claim().await {
+            Ok(claim) => claim,
+            // The request for a CSR gets the same answer.
+            Err(failure) if failure.reason == EnrolmentReason::NotOffered => return Ok(VmProof::Address),
+            Err(failure) => return Err(failure),
+        };
+        let (key, now) = (channel.key(), unix_seconds());
+        let proved = claim
+            .node_proof
+            .and_then(|proof| vm_of_node_proof(self.fleet(), &proof, &claim.evidence, key, now).ok());
+        Ok(if proved.as_ref() == Some(&target.key) {
+            VmProof::Shown
+        } else {
+            VmProof::Address
+        })
     }
 
     fn refuse(&self, failure: &EnrolmentFailure) -> ClaimEnd {

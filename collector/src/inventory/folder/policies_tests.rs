@@ -196,7 +196,8 @@ fn an_invalid_policy_keeps_its_last_valid_version_and_others_are_ignored() {
 #[test]
 fn labels_are_planned_from_a_folder() {
     let cluster = "apiVersion: virtfleet.io/v1alpha1\nkind: UserCluster\nmetadata: {name: blue, labels: {tier: gold}}\nspec: {vmis: {namespace: tenants}, suspend: true}\n";
-    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: w0, labels: {a: b}}\n";
+    let node = "apiVersion: v1\nkind: Node\nmetadata: {name: w0, labels: {a: b}}\nstatus: {nodeInfo: {systemUUID: 5d307ca9-b3ef-428c-8861-06e72d69f223}}\n";
+    let machine = "spec: {domain: {firmware: {uuid: 5d307ca9-b3ef-428c-8861-06e72d69f223}}}\nstatus:";
     let host = "apiVersion: v1\nkind: Node\nmetadata: {name: n1, labels: {rack: r7}}\n";
     let mut state = FolderState::default();
     let mut index = FleetIndex::new(DialRules::default());
@@ -207,7 +208,7 @@ fn labels_are_planned_from_a_folder() {
         index.apply(InventoryEvent::Synced);
         index.label_input(&key("w0"))
     };
-    put("infra/vmi.yaml", &vmi("w0", "n1"));
+    put("infra/vmi.yaml", &vmi("w0", "n1").replace("status:", machine));
     put("infra/node.yaml", host);
     put("clusters/blue/nodes.yaml", node);
     put("policies/p.yaml", &VALID.replace("dryRun: true", "dryRun: false"));

@@ -20,11 +20,19 @@ use virtfleet_collector_core::{
     node_conditions::NodeConditionKind,
     reported::{ReportedCondition, ReportedConditions, ReportedStatus},
 };
-use virtfleet_wire::ids::NodeName;
+use virtfleet_wire::ids::{NodeName, Uuid};
 
 use super::super::*;
 use crate::events::NewEvent;
 use crate::leader::WriteAccess;
+
+/// The UUID of the machine of a VM and its Node, by their name.
+pub(super) fn machine(name: &str) -> Uuid {
+    let hash = name.bytes().fold(1_u128, |hash, byte| {
+        hash.wrapping_mul(131).wrapping_add(u128::from(byte))
+    });
+    Uuid::from_u128(hash)
+}
 
 /// How requests to a cluster fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -364,7 +372,7 @@ impl Harness {
             uid: Some(format!("vmi-{name}").parse().unwrap()),
             owner: None,
             labels: Labels::new(),
-            firmware_uuid: None,
+            firmware_uuid: Some(machine(name)),
             hostname: None,
             has_status: true,
             phase: Phase::Running,
@@ -415,7 +423,7 @@ impl Harness {
         self.apply(Fact::UserNode(UserNode {
             cluster,
             provider_id: Some(format!("kubevirt://{name}")),
-            system_uuid: None,
+            system_uuid: Some(machine(name.as_str())),
             name,
             uid: fresh.uid,
             labels: fresh.labels,

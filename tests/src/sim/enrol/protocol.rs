@@ -159,7 +159,14 @@ impl AgentState {
         }
         let request: EnrolmentRequest = serde_json::from_slice(body)?;
         let mut disk = self.disk();
-        let is_other = disk.identity().is_some_and(|own| own != request.identity);
+        let own = disk.identity();
+        if own
+            .as_deref()
+            .is_some_and(|own| vm_of(own) != vm_of(&request.identity))
+        {
+            return Ok((StatusCode::MISDIRECTED_REQUEST, Vec::new()));
+        }
+        let is_other = own.is_some_and(|own| own != request.identity);
         let replaces = (request.replace_key || is_other) && self.fault != Some(EnrolFault::KeepsKey);
         if replaces || self.fault == Some(EnrolFault::ReplacesForever) {
             *disk = AgentDisk::new()?;
@@ -214,4 +221,9 @@ impl AgentState {
 
 fn json(status: StatusCode, body: &impl Serialize) -> Result<ProtocolAnswer> {
     Ok((status, serde_json::to_vec(body)?))
+}
+
+/// The part of an identity that names the VM.
+fn vm_of(identity: &str) -> Option<&str> {
+    identity.rsplit_once('/').map(|(vm, _)| vm)
 }

@@ -1,16 +1,20 @@
 //! One case for each rule.
 
 use super::{
-    super::{EnrolmentDecision, EnrolmentReason, EnrolmentState, identity_uid},
-    Case, fingerprint, mac, record, target, uid,
+    super::{EnrolmentDecision, EnrolmentReason, EnrolmentState, VmProof, identity_uid},
+    Case, UUID, fingerprint, mac, record, target, uid,
 };
-use virtfleet_wire::enrolment::EnrolmentEvidence;
+use virtfleet_wire::{enrolment::EnrolmentEvidence, ids::MacAddr};
 
-use crate::store::tests::key;
+use crate::{
+    expected::ExpectedIdentity,
+    store::tests::key,
+    way::{AgentWay, RelayWay},
+};
 use EnrolmentDecision::{Refuse, ReplaceKey, Sign};
 use EnrolmentReason::{
     AddressShared, HostnameDiffers, KeyNotOfConnection, KeyOfAnotherVm, MacDiffers, NamesDiffer, NoUid,
-    NonceDiffers, NotDialled, Revoked, SecondKey, UuidDiffers,
+    NonceDiffers, NotDialled, NotProved, Revoked, SecondKey, UuidDiffers,
 };
 
 /// A named change of the honest case, and what is decided then.
@@ -81,8 +85,12 @@ fn an_honest_vm_gets_a_certificate() {
             Sign(uid("vm-1")),
         ),
         (
-            "no evidence at all",
-            |case| case.evidence = EnrolmentEvidence::default(),
+            "no evidence at all, and the recorded key",
+            |case| {
+                case.evidence = EnrolmentEvidence::default();
+                case.record = Some(record("vm-1", 1));
+                case.key_owner = Some((key("ns", "a"), uid("vm-1")));
+            },
             Sign(uid("vm-1")),
         ),
         (
@@ -91,8 +99,19 @@ fn an_honest_vm_gets_a_certificate() {
             Sign(uid("vm-1")),
         ),
         (
-            "a placeholder as SMBIOS UUID",
-            |case| case.evidence.smbios_uuid = Some("0".repeat(32).parse().unwrap()),
+            "a placeholder as SMBIOS UUID, and all MAC addresses",
+            |case| {
+                case.evidence.smbios_uuid = Some("0".repeat(32).parse().unwrap());
+                case.evidence.macs = vec![mac(1), mac(2)];
+            },
+            Sign(uid("vm-1")),
+        ),
+        (
+            "a UUID that another VM has, too, and the MAC addresses that it has not",
+            |case| {
+                case.others_with_uuid = vec![other(&[mac(3)])];
+                case.evidence.macs = vec![mac(1), mac(2)];
+            },
             Sign(uid("vm-1")),
         ),
         (
@@ -122,6 +141,108 @@ fn what_contradicts_the_vmi_is_refused() {
             Refuse(HostnameDiffers),
         ),
     ]);
+}
+
+/// What the guest of another VM with the UUID must show.
+fn other(macs: &[MacAddr]) -> ExpectedIdentity {
+    ExpectedIdentity {
+        uuid: Some(UUID.parse().unwrap()),
+        hostname: "b".to_owned(),
+        macs: macs.iter().copied().collect(),
+    }
+}
+
+#[test]
+fn the_first_key_needs_positive_evidence() {
+    check(vec![
+        (
+            "no evidence at all",
+            |case| case.evidence = EnrolmentEvidence::default(),
+            Refuse(NotProved),
+        ),
+        (
+            "a host name, which every guest chooses, and some MAC addresses",
+            |case| case.evidence.smbios_uuid = None,
+            Refuse(NotProved),
+        ),
+        (
+            "a UUID that another VM has, too, and not all MAC addresses",
+            |case| case.others_with_uuid = vec![other(&[mac(3)])],
+            Refuse(NotProved),
+        ),
+        (
+            "UUID and MAC addresses of another VM, too",
+            |case| {
+                case.others_with_uuid = vec![other(&[mac(1)])];
+                case.evidence.macs = vec![mac(1), mac(2)];
+            },
+            Refuse(NotProved),
+        ),
+        (
+            "the UUID of another VM, where the VMI of this one has none",
+            |case| {
+                case.subject.as_mut().unwrap().expected.uuid = None;
+                case.others_with_uuid = vec![other(&[mac(3)])];
+                case.evidence.macs = vec![mac(1), mac(2)];
+            },
+            Refuse(NotProved),
+        ),
+        (
+            "a VMI without UUID, and all MAC addresses",
+            |case| {
+                case.subject.as_mut().unwrap().expected.uuid = None;
+                case.evidence.macs = vec![mac(1), mac(2)];
+            },
+            Sign(uid("vm-1")),
+        ),
+    ]);
+}
+
+#[test]
+fn an_address_that_others_can_use_needs_what_only_root_reads() {
+    let relay = AgentWay::Relay(RelayWay {
+        cluster: "c".parse().unwrap(),
+        address: "relay:1".parse().unwrap(),
+        allow: [].into(),
+        pull_interval: None,
+    });
+    let push = AgentWay::Push {
+        peer: "10.0.0.1:9".parse().unwrap(),
+    };
+    let hashed = "5d307ca9-b3ef-528c-8861-06e72d69f223";
+    for way in [relay, push] {
+        let decide = |change: fn(&mut Case)| {
+            let mut case = Case::honest();
+            case.evidence.macs = vec![mac(1), mac(2)];
+            case.dialled.way = way.clone();
+            case.subject.as_mut().unwrap().target.way = way.clone();
+            change(&mut case);
+            case.decide()
+        };
+        assert_eq!(decide(|_| {}), Sign(uid("vm-1")), "the UUID");
+        let only_macs = decide(|case| case.evidence.smbios_uuid = None);
+        assert_eq!(
+            only_macs,
+            Refuse(NotProved),
+            "every process reads the MAC addresses"
+        );
+        let hash = |case: &mut Case| {
+            case.evidence.smbios_uuid = hashed.parse().ok();
+            case.subject.as_mut().unwrap().expected.uuid = hashed.parse().ok();
+        };
+        let mut case = Case::honest();
+        hash(&mut case);
+        assert_eq!(case.decide(), Sign(uid("vm-1")), "a dialled port is root's");
+        case.dialled.way = way.clone();
+        case.subject.as_mut().unwrap().target.way = way.clone();
+        assert_eq!(
+            case.decide(),
+            Refuse(NotProved),
+            "everyone can compute it from the name"
+        );
+        case.proof = VmProof::Shown;
+        assert_eq!(case.decide(), Sign(uid("vm-1")), "a node proof or join token");
+    }
 }
 
 #[test]
@@ -198,7 +319,7 @@ fn one_key_belongs_to_one_incarnation() {
         (
             "the key of another VM",
             |case| case.key_owner = Some((key("ns", "b"), uid("vm-9"))),
-            ReplaceKey,
+            Refuse(KeyOfAnotherVm),
         ),
         (
             "the key of an earlier incarnation",
@@ -209,9 +330,18 @@ fn one_key_belongs_to_one_incarnation() {
             ReplaceKey,
         ),
         (
-            "still the key of another VM",
+            "the key of an earlier incarnation, and no evidence",
             |case| {
-                case.key_owner = Some((key("ns", "b"), uid("vm-9")));
+                case.record = Some(record("vm-0", 1));
+                case.key_owner = Some((key("ns", "a"), uid("vm-0")));
+                case.evidence = EnrolmentEvidence::default();
+            },
+            Refuse(NotProved),
+        ),
+        (
+            "still the key of an earlier incarnation",
+            |case| {
+                case.key_owner = Some((key("ns", "a"), uid("vm-0")));
                 case.asked_to_replace = true;
             },
             Refuse(KeyOfAnotherVm),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use virtfleet_collector_core::labels::owned::ANNOTATION;
 
-use super::truth::ZONE;
+use super::{super::harness::machine, truth::ZONE};
 
 /// Number of older states that a stale read may return.
 const MAX_OLDER_STATES: usize = 8;
@@ -52,7 +52,8 @@ impl SimNode {
         add("managedFields", json!([entry]));
         json!({"apiVersion": "v1", "kind": "Node", "metadata": metadata,
             "spec": {"providerID": format!("kubevirt://{}", self.name)},
-            "status": {"conditions": [{"type": "Ready", "status": "True"}]}})
+            "status": {"nodeInfo": {"systemUUID": machine(&self.name).to_string()},
+                "conditions": [{"type": "Ready", "status": "True"}]}})
     }
 }
 

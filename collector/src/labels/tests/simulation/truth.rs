@@ -16,7 +16,7 @@ use virtfleet_collector_core::{
 };
 
 use super::{
-    super::harness::vm_key,
+    super::harness::{machine, vm_key},
     policies::{fixed_policies, policy},
 };
 
@@ -319,7 +319,7 @@ impl Truth {
             uid: Some(vm.uid.parse().unwrap()),
             owner: None,
             labels: Labels::new(),
-            firmware_uuid: None,
+            firmware_uuid: Some(machine(&id.1)),
             hostname: None,
             has_status: true,
             phase: if vm.host.is_some() {
