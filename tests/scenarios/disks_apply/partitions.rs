@@ -464,19 +464,8 @@ fn tier2_a_mkfs_of_a_partition_that_outlives_the_agent_keeps_the_disk_locked() {
         filesystem: DiskFilesystem::Btrfs,
         ..named(names.on("one"))
     };
-    let freeze = "export A=$PPID; (timeout 60 sh -c \
-                  'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done; kill -KILL $A' \
-                  </dev/null >/dev/null 2>&1 &)";
     let killed = stage
-        .order(&order(
-            &settings,
-            Order {
-                script_at: Some(("part audited".to_owned(), freeze.to_owned())),
-                kill_after_us: Some(60_000_000),
-                orphans: true,
-                ..Order::default()
-            },
-        ))
+        .order(&order(&settings, Order::freezing("part", "mkfs.btrfs")))
         .unwrap();
     assert!(killed.killed, "{}", killed.text);
     let held = format!("flock -n {} true && echo free || echo locked", disk.node);

@@ -423,17 +423,7 @@ fn tier2_a_tool_that_outlives_the_agent_ends_before_anything_else_touches_the_di
     };
     let work = || -> Result<()> {
         let case = Case::new(&stage, "orphan", DiskFilesystem::Btrfs)?;
-        // Frozen as soon as it is there (before that point its version was asked); then the agent
-        // is killed.
-        let freeze = "export A=$PPID; (timeout 60 sh -c \
-                      'while ! kill -STOP $(pidof mkfs.btrfs) 2>/dev/null; do :; done; kill -KILL $A' \
-                      </dev/null >/dev/null 2>&1 &)";
-        let outcome = case.order(Order {
-            script_at: Some(("orphan audited".to_owned(), freeze.to_owned())),
-            kill_after_us: Some(60_000_000),
-            orphans: true,
-            ..Order::default()
-        })?;
+        let outcome = case.order(Order::freezing("orphan", "mkfs.btrfs"))?;
         ensure!(outcome.killed, "{}", outcome.text);
         let frozen = case.sh("sed 's/.*) //' /proc/$(pidof mkfs.btrfs)/stat | cut -c1")?;
         ensure!(frozen == "T\n", "{frozen}");

@@ -87,6 +87,26 @@ pub struct Order {
     pub script_at: Option<(String, String)>,
 }
 
+impl Order {
+    /// Stops this program in the run of `disk` and kills the agent once it stands still: a signal
+    /// is only pending until the program gets a CPU again. (Before the point `audited` its version
+    /// was asked.)
+    pub fn freezing(disk: &str, program: &str) -> Self {
+        let script = format!(
+            "export A=$PPID; (timeout 60 sh -c \
+             'while ! kill -STOP $(pidof {program}) 2>/dev/null; do :; done; \
+             while ! grep -q \"^State:.T\" /proc/$(pidof {program})/status; do :; done; kill -KILL $A' \
+             </dev/null >/dev/null 2>&1 &)"
+        );
+        Self {
+            script_at: Some((format!("{disk} audited"), script)),
+            kill_after_us: Some(60_000_000),
+            orphans: true,
+            ..Self::default()
+        }
+    }
+}
+
 /// Result of an order.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
