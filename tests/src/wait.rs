@@ -57,6 +57,16 @@ pub fn measure(length: Duration, mut look: impl FnMut() -> Result<()>) -> Result
     Ok(())
 }
 
+/// A shell script that prints what journalctl finds with `options` since the boot. Messages that
+/// journald has not stored yet are waited for, because a unit's end does not wait for them. If
+/// nothing is found it looks again, ten times: journalctl has missed entries that were there.
+pub fn journal_script(options: &str) -> String {
+    format!(
+        "journalctl --sync; n=0; until journalctl --no-pager --quiet --boot {options} | grep . || [ $n -ge 10 ]; \
+         do n=$((n + 1)); sleep 1; done"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,6 +8,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 
 use super::{agent::Done, disk::Disk, running::Guest, say};
+use crate::wait::journal_script;
 
 /// Default timeout of a command.
 const DEADLINE: Duration = Duration::from_mins(2);
@@ -76,13 +77,10 @@ impl Guest {
         Ok(output.stdout.trim_end_matches('\n').to_owned())
     }
 
-    /// What a unit has logged since the boot. Waits for messages that journald has not stored yet
-    /// (`journalctl --sync`): a unit's end does not wait for them.
+    /// What a unit has logged since the boot; see [`journal_script`].
     pub fn journal(&self, unit: &str) -> Result<String> {
         let unit = quote(unit);
-        self.run(&format!(
-            "journalctl --sync; journalctl --no-pager --boot --unit={unit}"
-        ))
+        self.run(&journal_script(&format!("--unit={unit}")))
     }
 
     /// Writes and syncs a file of at most 4 MiB; creates its folders. `mode` is octal, as for

@@ -51,9 +51,6 @@ pub fn needs(suite: Suite) -> Result<()> {
 /// If the body fails and a guest's QEMU aborted by [its own fault](Guest::emulator_fault), the body
 /// runs once more, in another scene: such a failure says nothing about the program under test.
 ///
-/// If the body fails and a guest's QEMU aborted by [its own fault](Guest::emulator_fault), the body
-/// runs once more, in another scene: such a failure says nothing about the program under test.
-///
 /// # Panics
 ///
 /// With the error of the body and the folder to which the guests' logs were copied.

@@ -18,7 +18,7 @@ use crate::{
     dns::NetNs,
     process::{AtEnd, Launch, Process},
     scratch,
-    wait::{eventually, until},
+    wait::{eventually, journal_script, until},
 };
 
 /// Timeout of a boot on a busy machine.
@@ -248,9 +248,7 @@ impl Machine {
 
     /// The journal of a unit since the boot, messages only.
     pub fn journal(&self, unit: &str) -> Result<String> {
-        self.sh(&format!(
-            "journalctl --sync; journalctl --no-pager --boot --output=cat --unit={unit}"
-        ))
+        self.sh(&journal_script(&format!("--output=cat --unit={unit}")))
     }
 
     /// Requires that a unit is active. The error quotes its journal.
