@@ -34,6 +34,7 @@ use virtfleet_collector_core::{
     volumes::{ReadVolumes, VolumesToRead},
 };
 use virtfleet_wire::{
+    enrolment::EnrolmentEvidence,
     finding::Finding,
     ids::{ClusterName, Uid, Uuid, VmKey},
 };
@@ -237,10 +238,16 @@ impl Fleet {
         self.read().expected_node(key)
     }
 
-    /// What the guests of other VMs with a firmware UUID must show; see
-    /// [`FleetIndex::others_with_uuid`].
-    pub fn others_with_uuid(&self, uuid: Uuid, vm: &VmKey) -> Vec<ExpectedIdentity> {
-        self.read().others_with_uuid(uuid, vm)
+    /// Whether a node proof of a VM's agent can be checked; see
+    /// [`FleetIndex::has_node_authority`].
+    pub(crate) fn has_node_authority(&self, key: &VmKey) -> bool {
+        self.read().has_node_authority(key)
+    }
+
+    /// What the guests of the other VMs that a guest may be must show; see
+    /// [`FleetIndex::others_like`].
+    pub fn others_like(&self, evidence: &EnrolmentEvidence, vm: &VmKey) -> Vec<ExpectedIdentity> {
+        self.read().others_like(evidence, vm)
     }
 
     /// What enrolment must know of a VM; see [`FleetIndex::enrolment_subject`].
@@ -283,14 +290,15 @@ impl Fleet {
         self.read().label_input(key)
     }
 
-    /// The user cluster in which a VM has a Node; see [`FleetIndex::label_cluster`].
-    pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
-        self.read().label_cluster(key)
+    /// The user cluster in which a VM has a Node that may be written to; see
+    /// [`FleetIndex::written_cluster`].
+    pub fn written_cluster(&self, key: &VmKey) -> Option<ClusterName> {
+        self.read().written_cluster(key)
     }
 
-    /// Every VM that has a label plan input, sorted.
-    pub fn labelled(&self) -> Vec<VmKey> {
-        self.read().labelled()
+    /// Every VM whose Node may be written to, sorted; see [`FleetIndex::written`].
+    pub fn written(&self) -> Vec<VmKey> {
+        self.read().written()
     }
 
     /// The UIDs of a VM and its VMI; see [`FleetIndex::owners`].
@@ -366,7 +374,7 @@ impl FleetRead for Fleet {
 
     fn label_inputs(&self) -> Vec<LabelInput> {
         let index = self.read();
-        let keys = index.labelled();
+        let keys = index.written();
         keys.iter().filter_map(|key| index.label_input(key)).collect()
     }
 

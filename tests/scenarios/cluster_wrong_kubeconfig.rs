@@ -83,7 +83,7 @@ fn two_user_clusters_with_one_kubeconfig_are_refused_until_it_is_mended_tier3() 
     let [alpha, beta] = &scene.tenants[..] else {
         panic!("two tenants");
     };
-    // KubeVirt before 1.5 makes the UUID from the name: worker-1 has the same one in both.
+    // The UUIDs of worker-1 are the same in both: only the Nodes tell.
     for tenant in [alpha, beta] {
         worker(&scene, tenant, "worker-1", None);
         worker(&scene, tenant, "worker-2", Some(&uuid(&tenant.name)));
@@ -159,4 +159,43 @@ fn a_kubeconfig_of_a_cluster_outside_the_fleet_writes_nothing_there_tier3() {
     beta.until_label("worker-2", "rack", Some("rack-of-beta"))
         .unwrap();
     assert_eq!(alpha.writes(Mark::BEGIN).unwrap().len(), 0);
+}
+
+#[test]
+fn swapped_kubeconfigs_write_nothing_where_uuids_follow_from_names_tier3() {
+    let test = "swapped_kubeconfigs_write_nothing_where_uuids_follow_from_names_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let scene = scene();
+    let [alpha, beta] = &scene.tenants[..] else {
+        panic!("two tenants");
+    };
+    // As KubeVirt before 1.5 makes them.
+    let hashed = cluster::machine_of_name("worker-1").to_string();
+    for tenant in [alpha, beta] {
+        worker(&scene, tenant, "worker-1", Some(&hashed));
+    }
+    store(&scene, "alpha", beta);
+    store(&scene, "beta", alpha);
+    let collector = scene.collector("a", live::NO_CONFIRMATION).unwrap();
+    let finding = collector.until_finding("node-unconfirmed", "worker-1").unwrap();
+    assert!(finding.contains("cloud-init"), "{finding}");
+    for (tenant, other) in [(alpha, beta), (beta, alpha)] {
+        let name = format!("{}/worker-1", tenant.name);
+        collector.until_vm(&name, "userNode", &json!("worker-1")).unwrap();
+        assert_eq!(other.writes(Mark::BEGIN).unwrap().len(), 0);
+    }
+
+    // Each its own again, and one VM alone has the UUID.
+    collector.process.terminate(live::WAIT_TIMEOUT).unwrap();
+    store(&scene, "alpha", alpha);
+    store(&scene, "beta", beta);
+    scene.infra.remove(&cluster::vmi(&beta.name, "worker-1")).unwrap();
+    let _collector = scene.collector("b", live::NO_CONFIRMATION).unwrap();
+    alpha
+        .until_label("worker-1", "rack", Some("rack-of-alpha"))
+        .unwrap();
+    only_its_own(alpha);
+    assert_eq!(beta.writes(Mark::BEGIN).unwrap().len(), 0);
 }

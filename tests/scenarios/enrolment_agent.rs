@@ -353,6 +353,20 @@ fn a_later_incarnation_replaces_the_key_and_another_vm_does_not() {
 }
 
 #[test]
+fn another_trust_domain_is_no_other_vm() {
+    let stage = AgentStage::new();
+    let _agent = stage.start();
+    stage.enrol(IDENTITY);
+    let key = stage.connect().public_key().unwrap();
+    let renamed = IDENTITY.replacen("virtfleet.test", "new.example", 1);
+    assert_ne!(renamed, IDENTITY);
+    stage.enrol(&renamed);
+    let collector = stage.connect();
+    assert_eq!(collector.identity(), Some(renamed));
+    assert_eq!(collector.public_key().unwrap(), key);
+}
+
+#[test]
 fn a_folder_that_cannot_be_written_is_a_finding() {
     let stage = AgentStage::new();
     fs::create_dir_all(stage.at("root/var/lib")).unwrap();

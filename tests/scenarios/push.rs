@@ -9,6 +9,7 @@ mod attacks;
 mod bounds;
 mod kit;
 mod node_proofs;
+mod own_address;
 mod real;
 mod tokens;
 

@@ -31,7 +31,7 @@ mod namespaces;
 /// A running relay.
 pub(crate) struct Relay {
     process: Process,
-    connect: SocketAddr,
+    pub(crate) connect: SocketAddr,
     pub(crate) forward: SocketAddr,
     probes: SocketAddr,
 }
@@ -84,7 +84,7 @@ fn set_relay(manifests: &Path, cluster: &str, relay: &str) -> std::io::Result<()
     fs::rename(new, path)
 }
 
-fn put_behind(stage: &Stage, cluster: &str, relay: SocketAddr) {
+pub(crate) fn put_behind(stage: &Stage, cluster: &str, relay: SocketAddr) {
     set_relay(&stage.manifests(), cluster, &relay.to_string()).unwrap();
 }
 

@@ -17,8 +17,8 @@ use crate::{
     health::HealthView,
     identity,
     join::{self, name_all},
-    keys::{Keys, SharedValue},
-    node_match::NodeMatch,
+    keys::{Keys, NodeMatch, SharedValue},
+    machine::VmMachine,
     pending,
     placement::unmet_node_rules,
     pull_history::PullHistory,
@@ -37,22 +37,22 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &VmEntry) -> Keys {
     let clusters = store.clusters_for(&key.namespace, &labels);
     let tenant = tenant(clusters, &key.namespace, &labels);
     let cluster = tenant.cluster();
-    let firmware = entry.vmi.as_ref().and_then(|vmi| vmi.firmware_uuid);
+    let machine = VmMachine::of(entry);
     let node_match = cluster.map_or(NodeMatch::None, |cluster| {
-        join::node_match(store, cluster, key, firmware)
+        join::node_match(store, cluster, key, &machine)
     });
     let mut keys = Keys {
         node_match,
         ..Keys::default()
     };
     let mut shared_values = BTreeSet::new();
+    if machine.may_be_of_name() {
+        shared_values.insert(SharedValue::HashedName(key.name.clone()));
+        shared_values.extend(machine.firmware.map(SharedValue::HashedUuid));
+    }
     if let Some(vmi) = &entry.vmi {
         keys.host.clone_from(&vmi.node);
-        shared_values.extend(
-            vmi.firmware_uuid
-                .filter(|uuid| !uuid.is_placeholder())
-                .map(SharedValue::Firmware),
-        );
+        shared_values.extend(machine.firmware.map(SharedValue::Firmware));
         if vm_state(Some(vmi)).can_answer() {
             shared_values.extend(store.address_of(vmi).ok().map(SharedValue::Address));
         }
@@ -317,8 +317,9 @@ fn shared(store: &Store, key: &VmKey, entry: &VmEntry) -> Vec<Finding> {
                 "have the firmware UUID",
                 uuid.to_string(),
                 "VMs of different names must not share it, because CSI drivers and operating systems identify a machine by it: \
-                             set another spec.template.spec.domain.firmware.uuid in one of them; a clone or a restored VM may have kept \
-                             the original's",
+                             delete the one that is a clone or was restored, or give it another \
+                             spec.template.spec.domain.firmware.uuid, which makes it another machine to its guest (cloud-init runs as on a \
+                             new instance, with disk_setup and host keys; its agent needs `virtfleetctl vm reset`)",
             ),
             SharedValue::Claimed(uuid) => (
                 findings::DUPLICATE_CLAIMED_UUID,
@@ -344,7 +345,7 @@ fn shared(store: &Store, key: &VmKey, entry: &VmEntry) -> Vec<Finding> {
                 address.to_string(),
                 "compare status.podIPs of both virt-launcher pods; if their networks overlap on purpose, take these out of scrape.allowCIDRs",
             ),
-            SharedValue::Hostname(..) => continue,
+            SharedValue::Hostname(..) | SharedValue::HashedUuid(_) | SharedValue::HashedName(_) => continue,
         };
         let (others, more) = store.shared_values.others(shared, key);
         if others.is_empty() {

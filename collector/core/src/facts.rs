@@ -252,6 +252,9 @@ pub struct Vm {
     pub labels: Labels,
     /// What its metadata says against dialling its agent.
     pub exclusion: Exclusion,
+    /// `spec.template.spec.domain.firmware.uuid`. KubeVirt 1.5 and newer write it; before, the VMI
+    /// alone has one.
+    pub firmware_uuid: Option<Uuid>,
     /// `status.printableStatus`, e.g. `Stopped`.
     pub printable_status: Option<String>,
     /// `status.conditions`.

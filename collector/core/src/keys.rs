@@ -8,9 +8,9 @@ use std::{
     net::SocketAddr,
 };
 
-use virtfleet_wire::ids::{ClusterName, NodeName, Uuid, VmKey};
+use virtfleet_wire::ids::{ClusterName, NodeName, Uuid, VmKey, VmName};
 
-use crate::{node_match::NodeMatch, pending::ClusterLabel, small_set::SmallSet, tenant::Tenant};
+use crate::{pending::ClusterLabel, small_set::SmallSet, tenant::Tenant};
 
 /// A value that should be unique to one VM. VMs that share it affect each other's findings.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +25,30 @@ pub(crate) enum SharedValue {
     Address(SocketAddr),
     /// The host name in the report of a VM that no Node names, within its cluster.
     Hostname(ClusterName, NodeName),
+    /// The firmware UUID of a VM or of its template, if it is the hash of a name.
+    HashedUuid(Uuid),
+    /// The name of a VM whose firmware UUID is a hash, or will be for all that is known.
+    HashedName(VmName),
+}
+
+/// Result of rules 1 to 3, which use only data of the Nodes and of the VM itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum NodeMatch {
+    /// No Node names it.
+    #[default]
+    None,
+    /// This one names it, and has its UUID. Whether that is a second fact depends on other VMs.
+    Confirmed(NodeName),
+    /// This one names it; whether it is the VM's machine is not known.
+    Unconfirmed(NodeName),
+    /// This one does not name it, and its kubelet runs on the VM's machine.
+    Machine(NodeName),
+    /// Several name it in their `providerID`, or run on its machine; the first few, sorted.
+    Ambiguous(Vec<NodeName>),
+    /// This one names it, and is another machine or has a `providerID` of something else.
+    Contradicts(NodeName),
+    /// Its user cluster has Nodes in common with another one.
+    Refused,
 }
 
 /// Keys of one VM.
@@ -91,7 +115,7 @@ impl SharedValues {
             .map(|shared| (shared, true));
         for (shared, joins) in left.chain(joined) {
             let members = self.0.entry(shared.clone()).or_default();
-            let before = visible(shared, members);
+            let before = Visible::of(shared, members);
             if joins {
                 members.insert(vm.clone());
             } else {
@@ -99,7 +123,7 @@ impl SharedValues {
             }
             // A finding names only the first few others: one more of thousands of equal guests
             // changes few findings.
-            if visible(shared, members) != before {
+            if Visible::of(shared, members) != before {
                 touched.extend(members.iter().cloned());
             }
             if members.is_empty() {
@@ -109,10 +133,23 @@ impl SharedValues {
     }
 }
 
-/// The members that can appear in a finding: the first that it could name (one may be the VM
-/// itself), and one more.
-fn visible(shared: &SharedValue, members: &SmallSet<VmKey>) -> Vec<VmKey> {
-    conflicting(shared, members).into_iter().cloned().collect()
+/// What others see of the VMs with a value.
+#[derive(PartialEq)]
+enum Visible {
+    /// Only whether a VM is alone: none, one, or more. Thousands of VMs may have one name.
+    Count(usize),
+    /// The members that can appear in a finding: the first that it could name (one may be the VM
+    /// itself), and one more.
+    Named(Vec<VmKey>),
+}
+
+impl Visible {
+    fn of(shared: &SharedValue, members: &SmallSet<VmKey>) -> Self {
+        match shared {
+            SharedValue::HashedUuid(_) | SharedValue::HashedName(_) => Self::Count(members.len().min(2)),
+            _ => Self::Named(conflicting(shared, members).into_iter().cloned().collect()),
+        }
+    }
 }
 
 /// The first conflicting members, two more than a finding names. For a firmware UUID, one VM of
@@ -203,5 +240,27 @@ mod tests {
         let others = |namespace: &str, name: &str| shared_values.others(&with[0], &key(namespace, name));
         assert_eq!(others("m", "worker-0"), (vec![key("zz", "restored")], false));
         assert_eq!(others("zz", "restored"), (vec![key("a", "worker-0")], false));
+    }
+
+    #[test]
+    fn of_many_vms_with_one_hash_only_a_second_one_affects_others() {
+        let uuid = "5d307ca9-b3ef-528c-8861-06e72d69f223".parse().unwrap();
+        for shared in [
+            SharedValue::HashedUuid(uuid),
+            SharedValue::HashedName("worker-0".parse().unwrap()),
+        ] {
+            let mut shared_values = SharedValues::default();
+            let with = [shared];
+            let mut touched_by = |namespace: &str, old: &[SharedValue], new: &[SharedValue]| {
+                let mut touched = BTreeSet::new();
+                shared_values.update(&key(namespace, "worker-0"), old, new, &mut touched);
+                touched.len()
+            };
+            assert_eq!(touched_by("b", &[], &with), 1);
+            assert_eq!(touched_by("c", &[], &with), 2);
+            assert_eq!(touched_by("a", &[], &with), 0);
+            assert_eq!(touched_by("a", &with, &[]), 0);
+            assert_eq!(touched_by("b", &with, &[]), 1, "the other one is alone now");
+        }
     }
 }

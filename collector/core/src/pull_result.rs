@@ -147,6 +147,17 @@ impl Failure {
         }
     }
 
+    /// Whether the VM could not be reached, as opposed to an answer that is refused.
+    pub fn is_unreachable(&self) -> bool {
+        matches!(
+            self.class,
+            FailureClass::NoAddress
+                | FailureClass::NotAllowed
+                | FailureClass::Connect
+                | FailureClass::Timeout
+        )
+    }
+
     /// Sets where the connection failed.
     #[must_use]
     pub fn at(self, point: FailurePoint) -> Self {

@@ -11,6 +11,9 @@ use crate::small_set::SmallSet;
 #[derive(Debug, Default)]
 pub(crate) struct SharedNodes {
     clusters: HashMap<Uid, SmallSet<ClusterName>>,
+    /// Number of further Nodes of a cluster with a UID that one of its Nodes has: a tenant's server
+    /// may send anything.
+    repeated: HashMap<(Uid, ClusterName), usize>,
     /// For each cluster that has Nodes in common with others: these, and how many.
     shared: BTreeMap<ClusterName, BTreeMap<ClusterName, usize>>,
 }
@@ -34,6 +37,7 @@ impl SharedNodes {
             return changed;
         }
         if let Some(uid) = old
+            && !self.forget_repeated(uid, cluster)
             && let Some(clusters) = self.clusters.get_mut(uid)
         {
             clusters.remove(cluster);
@@ -48,11 +52,11 @@ impl SharedNodes {
         }
         if let Some(uid) = new {
             let clusters = self.clusters.entry(uid.clone()).or_default();
-            let others: Vec<_> = clusters
-                .iter()
-                .filter(|other| *other != cluster)
-                .cloned()
-                .collect();
+            if clusters.iter().any(|known| known == cluster) {
+                *self.repeated.entry((uid.clone(), cluster.clone())).or_default() += 1;
+                return changed;
+            }
+            let others: Vec<_> = clusters.iter().cloned().collect();
             clusters.insert(cluster.clone());
             for other in others {
                 self.count(cluster, &other, &mut changed);
@@ -60,6 +64,19 @@ impl SharedNodes {
             }
         }
         changed
+    }
+
+    /// Forgets one of several Nodes of a cluster with this UID. False if there is one alone.
+    fn forget_repeated(&mut self, uid: &Uid, cluster: &ClusterName) -> bool {
+        let key = (uid.clone(), cluster.clone());
+        let Some(count) = self.repeated.get_mut(&key) else {
+            return false;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.repeated.remove(&key);
+        }
+        true
     }
 
     fn count(&mut self, one: &ClusterName, other: &ClusterName, changed: &mut BTreeSet<ClusterName>) {
@@ -115,5 +132,32 @@ mod tests {
         assert_eq!(nodes.with(&b).collect::<Vec<_>>(), [&a]);
         assert_eq!(nodes.replace(&a, Some(&two), None), both);
         assert!(nodes.with(&a).next().is_none() && nodes.shared.is_empty());
+    }
+    #[test]
+    fn a_uid_that_a_server_gives_twice_counts_once() {
+        let mut nodes = SharedNodes::default();
+        let cluster = |name: &str| name.parse::<ClusterName>().unwrap();
+        let (a, b, one, two): (_, _, Uid, Uid) = (
+            cluster("a"),
+            cluster("b"),
+            "1".parse().unwrap(),
+            "2".parse().unwrap(),
+        );
+        nodes.replace(&a, None, Some(&one));
+        assert_eq!(nodes.replace(&b, None, Some(&one)).len(), 2);
+        // Two more Nodes of `b` with the UID.
+        for _ in 0..2 {
+            assert!(nodes.replace(&b, None, Some(&one)).is_empty());
+        }
+        assert!(nodes.replace(&b, Some(&one), None).is_empty());
+        assert!(nodes.replace(&b, Some(&one), Some(&two)).is_empty());
+        assert_eq!(
+            nodes.with(&a).collect::<Vec<_>>(),
+            [&b],
+            "the last Node of b has it"
+        );
+        assert_eq!(nodes.replace(&b, Some(&one), None).len(), 2);
+        assert!(nodes.with(&a).next().is_none() && nodes.with(&b).next().is_none());
+        assert!(nodes.repeated.is_empty() && nodes.shared.is_empty());
     }
 }

@@ -1,6 +1,9 @@
 //! Views of hosts and user clusters, counted from the views of all VMs.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt::Write as _,
+};
 
 use virtfleet_wire::ids::{ClusterName, Namespace, NodeName};
 
@@ -112,11 +115,27 @@ pub(crate) fn cluster_status(
 ) -> ClusterStatus {
     if store.shared_nodes.with(&cluster.name).next().is_some() {
         // Its tenant sees this, and may not see the others.
-        let message = "another UserCluster has the same Nodes, so the kubeconfig of one of them leads to the other's API server: \
-                       no Node is joined with a VM, and nothing is written";
+        let mut message = "another UserCluster has the same Nodes, so the kubeconfig of one of them leads to the other's API \
+                           server: no Node is joined with a VM, and nothing is written"
+            .to_owned();
+        // It may be mended, and not be read since.
+        let own = statuses.and_then(|statuses| statuses.get(&cluster.name));
+        let unread = [
+            ClusterState::Unreachable,
+            ClusterState::Failed,
+            ClusterState::Pending,
+        ];
+        if let Some(own) = own.filter(|own| unread.contains(&own.state)) {
+            let why = own.message.as_deref().unwrap_or(own.state.as_str());
+            write!(
+                message,
+                "; its Nodes are those that were read last, because it cannot be read: {why}"
+            )
+            .ok();
+        }
         return ClusterStatus {
             state: ClusterState::Refused,
-            message: Some(message.to_owned()),
+            message: Some(message),
         };
     }
     let of_folder = |state| ClusterStatus { state, message: None };

@@ -437,6 +437,7 @@ pub(crate) mod tests {
             key: key(namespace, name),
             uid: None,
             labels: Labels::new(),
+            firmware_uuid: None,
             printable_status: None,
             created_ms: None,
             exclusion: crate::facts::Exclusion::None,

@@ -30,6 +30,7 @@ use crate::{
     scrape::{
         accept::UnverifiedPeer, concurrency::TenantPool, connection::AgentConnection, peer::PeerCertificate,
     },
+    tokens::JoinTokenBook,
 };
 
 /// Attempts to enrol one VM. The first pauses are short: while a guest boots, its host name may not
@@ -143,6 +144,11 @@ impl Enroller {
         &self.write_access
     }
 
+    /// What issues the certificates.
+    pub(super) fn issuer(&self) -> &Issuer {
+        &self.issuer
+    }
+
     /// Maximum time of one exchange.
     pub(super) fn timeout(&self) -> Duration {
         self.limits.timeout
@@ -166,12 +172,14 @@ impl Enroller {
     }
 
     /// The same over a connection that the agent opened, for the VM that `proof` names. If it has a
-    /// certificate then, it must connect again to show it.
+    /// certificate then, it must connect again to show it. `tokens` are the join tokens that count
+    /// if its address does not suffice.
     pub(crate) async fn enrol_over(
         &self,
         target: &DialTarget,
         proof: VmProof,
         peer: UnverifiedPeer,
+        tokens: Option<&JoinTokenBook>,
     ) -> EnrolmentEnd {
         let UnverifiedPeer {
             mut transport,
@@ -180,7 +188,12 @@ impl Enroller {
             named: _,
         } = peer;
         let mut channel = EnrolmentChannel::new(&mut transport, key);
-        let exchange = self.issuer.issue(target, proof, &mut channel);
+        let exchange = async {
+            match proof {
+                VmProof::Address => self.issue_at_address(target, &mut channel, tokens).await,
+                VmProof::Shown => self.issuer.issue(target, proof, &mut channel).await,
+            }
+        };
         self.attempt(target, proof, rejected, exchange).await
     }
 
@@ -277,13 +290,8 @@ impl Enroller {
         })?;
         // After the agent has replaced its key, a new connection has the new one.
         for _ in 0..2 {
-            let mut agent = UnverifiedAgent::open(target, self.limits.timeout, tls.config()).await?;
-            let mut channel = agent.channel();
-            let proof = match target.way {
-                AgentWay::Relay(_) => self.proof_over_relay(target, &mut channel).await?,
-                AgentWay::Direct | AgentWay::Push { .. } => VmProof::Address,
-            };
-            let issued = self.issuer.issue(target, proof, &mut channel).await?;
+            let mut agent = UnverifiedAgent::open(target, self.limits.timeout, &tls).await?;
+            let issued = self.issue_at_address(target, &mut agent.channel(), None).await?;
             match issued {
                 IssueEnd::Delivered => return Ok(issued),
                 IssueEnd::KeyReplaced => {}

@@ -173,12 +173,10 @@ impl Issuer {
         answered: &AnsweredCsr,
     ) -> EnrolmentDecision {
         let owner = self.records.owner_of(answered.key, &target.key);
-        let others = answered.evidence.smbios_uuid;
-        let others = others.map(|uuid| self.fleet.others_with_uuid(uuid, &target.key));
         decide(&EnrolmentCase {
             dialled: target,
             proof,
-            others_with_uuid: others.as_deref().unwrap_or_default(),
+            others_like: &self.fleet.others_like(&answered.evidence, &target.key),
             subject: self.fleet.enrolment_subject(target, proof).as_ref(),
             record: self.records.get(&target.key).as_ref(),
             key_owner: owner.as_ref().map(|(vm, uid)| (vm, uid)),

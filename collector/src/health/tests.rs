@@ -135,6 +135,7 @@ fn vmi_of(host: &str) -> Vmi {
 
 fn vm() -> InventoryEvent {
     InventoryEvent::Apply(Fact::Vm(Vm {
+        firmware_uuid: None,
         key: key(),
         uid: Some("vm-1".parse().unwrap()),
         labels: Labels::new(),

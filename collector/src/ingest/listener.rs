@@ -296,7 +296,8 @@ impl Ingest {
         let target = self.parts.fleet.pushed_target(&vm, peer).map_err(|failure| {
             ClosedConnection::new(IngestResult::Failed(failure.class), failure.message())
         })?;
-        let ended = enroller.enrol_over(&target, proof, unverified).await;
+        let tokens = self.parts.tokens.as_deref();
+        let ended = enroller.enrol_over(&target, proof, unverified, tokens).await;
         let Some(failure) = ended.failure else {
             let token = claimed.and_then(|claimed| claimed.token);
             if let (Some(tokens), Some(id)) = (&self.parts.tokens, token) {

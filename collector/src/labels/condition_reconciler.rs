@@ -20,7 +20,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 impl<W: NodeWriter> LabelReconciler<W> {
     /// Plans the conditions of one VM's Node and sends the patch, if there is one and this process
     /// may write. `answered` is set to whether the cluster answered, if it failed or was asked
-    /// first. Never returns [`Requeue::After`], which would delay labels.
+    /// first. Never returns [`Requeue::After`], which would delay labels; [`Requeue::Forget`] for a
+    /// VM without Node.
     pub(super) async fn reconcile_conditions(
         &self,
         limits: &ClusterLimits,
@@ -29,9 +30,11 @@ impl<W: NodeWriter> LabelReconciler<W> {
         answered: &mut Option<bool>,
     ) -> Requeue {
         loop {
-            let planned = self.condition_input(limits, key, state);
-            let planned = planned.and_then(|input| Some((plan_conditions(&input)?, input)));
-            let Some((patch, input)) = planned else {
+            let Some(input) = self.condition_input(limits, key, state) else {
+                self.set_condition_problem(key, None);
+                return Requeue::Forget;
+            };
+            let Some(patch) = plan_conditions(&input) else {
                 self.set_condition_problem(key, None);
                 return Requeue::OnChange;
             };
@@ -121,6 +124,8 @@ impl<W: NodeWriter> LabelReconciler<W> {
         if input.cluster != limits.cluster {
             return None;
         }
+        // First, because it compares the watched version.
+        state.condition_writes.overlay(&mut input, now());
         // A patch of the labels has just changed the version.
         let is_same = |latest: &&NodeMetadata| latest.uid == input.node_uid;
         let latest = state.latest.as_ref().filter(|(node, ..)| *node == input.node);
@@ -128,7 +133,6 @@ impl<W: NodeWriter> LabelReconciler<W> {
         if let Some(latest) = latest {
             input.resource_version = newer(input.resource_version, latest.resource_version.as_deref());
         }
-        state.condition_writes.overlay(&mut input, now());
         Some(input)
     }
 

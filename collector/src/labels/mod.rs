@@ -120,7 +120,7 @@ pub async fn run<W: NodeWriter>(
         let catch_up = leads && (reconciler.skipped_as_standby.swap(false, Ordering::Relaxed) || !led);
         if now_synced && (!synced || catch_up) {
             // Every VM once: those known before, and those that the previous leader did not finish.
-            workers.push(&reconciler.fleet.labelled());
+            workers.push(&reconciler.fleet.written());
         }
         if led && !leads {
             reconciler.clear_condition_problems();
@@ -172,7 +172,7 @@ impl<W: NodeWriter> ClusterWorkers<W> {
     fn push(&mut self, keys: &[VmKey]) {
         let mut batches: BTreeMap<ClusterName, Vec<VmKey>> = BTreeMap::new();
         for key in keys {
-            let new = self.reconciler.fleet.label_cluster(key);
+            let new = self.reconciler.fleet.written_cluster(key);
             let old = match &new {
                 Some(new) => self.cluster_of.insert(key.clone(), new.clone()),
                 None => self.cluster_of.remove(key),

@@ -105,12 +105,12 @@ impl<W: NodeWriter> LabelReconciler<W> {
         }
         let is_down = answered == Some(false);
         let conditions = if is_down {
-            Requeue::OnChange
+            Requeue::Forget
         } else {
             self.reconcile_conditions(limits, key, &mut state, &mut answered)
                 .await
         };
-        let requeue = requeue.or_recheck(conditions);
+        let requeue = requeue.and(conditions);
         ReconcileResult {
             requeue,
             state,

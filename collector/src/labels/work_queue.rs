@@ -50,15 +50,16 @@ pub(super) enum Requeue {
     After(Duration),
     /// When it changes, but not before this time has passed.
     OnChangeAfter(Duration),
-    /// Never: the VM is gone.
+    /// Never: the VM is gone, or has no Node.
     Forget,
 }
 
 impl Requeue {
-    /// Also runs when `other`, a [`Requeue::Recheck`], is due.
-    pub(super) fn or_recheck(self, other: Self) -> Self {
+    /// Also runs when `other` is due, which is no [`Requeue::After`].
+    pub(super) fn and(self, other: Self) -> Self {
         match (self, other) {
-            (Self::OnChange, other) => other,
+            (one, Self::Forget) => one,
+            (Self::OnChange | Self::Forget, other) => other,
             (Self::Recheck(one), Self::Recheck(other)) => Self::Recheck(one.min(other)),
             (Self::OnChangeAfter(pause), Self::Recheck(other)) => Self::Recheck(other.max(pause)),
             (one, _) => one,

@@ -52,10 +52,14 @@ impl Puller {
         locate: impl Fn(&VmKey) -> Result<DialTarget, Failure> + Send,
     ) -> Result<AcceptedAgent, Failure> {
         let dialler = &self.dialler;
-        let tls = dialler.tls.deferred(Instant::now()).ok_or_else(|| {
+        let now = Instant::now();
+        // Before the configuration, so that a later one counts as a change.
+        let authorities = dialler.tls.authorities(now);
+        let tls = dialler.tls.deferred(now).ok_or_else(|| {
             let message = "this collector has no certificate yet; its log has the reason";
             Failure::new(FailureClass::Tls, message)
         })?;
+        let tls = tls.for_push();
         let opened = AgentTransport::over(stream, address, tls.config()).await;
         let (transport, chain) = opened.map_err(|error| error.failure)?;
         let peer = parse_peer(&chain, address)?;
@@ -70,7 +74,10 @@ impl Puller {
             checked.map(|()| target).map_err(|error| error.failure)
         });
         Ok(match verified {
-            Ok(target) => AcceptedAgent::Verified(Box::new(AgentConnection::new(transport, target, peer))),
+            Ok(target) => {
+                let connection = AgentConnection::new(transport, target, peer, authorities);
+                AcceptedAgent::Verified(Box::new(connection))
+            }
             Err(rejected) => AcceptedAgent::Unverified(Box::new(UnverifiedPeer {
                 transport,
                 key: peer.key,

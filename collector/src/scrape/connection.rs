@@ -14,14 +14,14 @@ use virtfleet_collector_core::{
     dial::DialTarget,
     pull_result::{Failure, FailureClass},
 };
-use virtfleet_runtime::tls::{ClientTls, VmIdentity};
+use virtfleet_runtime::tls::{AuthoritiesId, ClientTls, VmIdentity};
 use virtfleet_wire::ids::VmKey;
 
 use super::{
     peer::{PeerCertificate, PeerPolicy},
     transport::{AgentTransport, OpenError},
 };
-use crate::slots::CountedSlot;
+use crate::{clock::unix_seconds, slots::CountedSlot};
 
 /// A connection for consecutive requests; dropping it closes it.
 #[derive(Debug)]
@@ -30,13 +30,13 @@ pub(crate) struct AgentConnection {
     target: DialTarget,
     opened: Instant,
     peer: PeerCertificate,
+    /// The authorities with which its certificate was verified.
+    authorities: Option<AuthoritiesId>,
     /// Of a connection that the agent opened.
     _slot: Option<CountedSlot>,
 }
 
-/// Maximum age of a connection. Certificates are verified only when it is opened; one that has
-/// expired or was signed by a removed authority must not stay accepted for as long as the guest
-/// keeps the connection open.
+/// Maximum age of a connection. The names of its certificate are compared only when it is opened.
 const MAX_AGE: Duration = Duration::from_mins(10);
 
 fn is_fresh(opened: Instant, now: Instant) -> bool {
@@ -64,14 +64,17 @@ impl AgentDialler {
         connect_timeout: Duration,
         is_accepted: &mut bool,
     ) -> Result<AgentConnection, OpenError> {
-        let config = self.tls.config(Instant::now()).ok_or_else(|| {
+        let now = Instant::now();
+        // Before the configuration, so that a later one counts as a change.
+        let authorities = self.tls.authorities(now);
+        let config = self.tls.config(now).ok_or_else(|| {
             let message = "this collector has no certificate yet; its log has the reason".to_owned();
             fail(FailureClass::Tls, message)
         })?;
         let (transport, chain) = AgentTransport::open(target, connect_timeout, config, is_accepted).await?;
         let peer = parse_peer(&chain, target.address)?;
         self.check_names(target, &peer)?;
-        Ok(AgentConnection::new(transport, target.clone(), peer))
+        Ok(AgentConnection::new(transport, target.clone(), peer, authorities))
     }
 
     /// Checks that a valid certificate is that of `target`, and is used.
@@ -86,14 +89,26 @@ impl AgentDialler {
         self.check(target, peer)
     }
 
-    /// Whether the certificate of an open connection is still used.
+    /// Whether the certificate of an open connection is still used: it has not expired, the
+    /// authorities with which it was verified are still trusted, and it was not revoked.
     pub(super) fn check_connection(&self, connection: &AgentConnection) -> Result<(), OpenError> {
+        let address = connection.target.address;
+        let ended = |why: &str| {
+            let message = format!("the connection with {address} was closed: {why}");
+            Err(fail(FailureClass::Tls, message).into())
+        };
+        if unix_seconds() > connection.peer.life.not_after {
+            return ended("the agent's certificate has expired");
+        }
+        if self.tls.authorities(Instant::now()) != connection.authorities {
+            return ended("an authority is no longer trusted; the agent is verified on a new connection");
+        }
         self.check(&connection.target, &connection.peer)
     }
 
     /// Whether a connection that was opened earlier may still be used.
     pub(super) fn may_use(&self, connection: &AgentConnection) -> bool {
-        connection.transport.is_open() && self.check(&connection.target, &connection.peer).is_ok()
+        connection.transport.is_open() && self.check_connection(connection).is_ok()
     }
 
     fn check(&self, target: &DialTarget, peer: &PeerCertificate) -> Result<(), OpenError> {
@@ -116,12 +131,18 @@ pub(crate) fn parse_peer(
 
 impl AgentConnection {
     /// A connection to `target`, whose certificate `peer` was verified just now.
-    pub(super) fn new(transport: AgentTransport, target: DialTarget, peer: PeerCertificate) -> Self {
+    pub(super) fn new(
+        transport: AgentTransport,
+        target: DialTarget,
+        peer: PeerCertificate,
+        authorities: Option<AuthoritiesId>,
+    ) -> Self {
         Self {
             transport,
             target,
             opened: Instant::now(),
             peer,
+            authorities,
             _slot: None,
         }
     }

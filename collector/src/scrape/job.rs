@@ -23,8 +23,11 @@ const DIRECT_CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) struct PullJob {
     /// Where the VM is dialled, or why it is not.
     pub(super) dial: Result<DialTarget, Failure>,
-    /// The connection that its agent opened; the VM is not dialled while it is open.
+    /// The connection that its agent opened.
     pub(super) pushed: Option<PushedPull>,
+    /// The VM is dialled first, because that worked last; otherwise the agent's connection is used
+    /// first, if there is one. The other way is tried at once if the first one does not answer.
+    pub(super) dials_first: bool,
     pub(super) connect_timeout: Duration,
     pub(super) first: PendingPermits,
     /// For the pull after an enrolment.
@@ -59,6 +62,11 @@ impl JobEnd {
             target: Some(target.clone()),
         }
     }
+
+    /// Whether another way to the VM may work.
+    fn is_unreachable(&self) -> bool {
+        self.ended.closed_before || self.ended.outcome.as_ref().is_err_and(Failure::is_unreachable)
+    }
 }
 
 impl PullJob {
@@ -67,6 +75,7 @@ impl PullJob {
         let Self {
             dial,
             pushed,
+            dials_first,
             connect_timeout,
             first,
             second,
@@ -75,14 +84,15 @@ impl PullJob {
         } = self;
         let permits = first.acquire().await;
         started();
-        if let Some(pushed) = pushed {
+        let mut of_push = None;
+        if let Some(pushed) = pushed.as_ref().filter(|_| !dials_first) {
             let ended = pushed
                 .pull(&puller, enroller.as_deref(), dial.as_ref().ok())
                 .await;
-            // The agent has closed its connection: dial the VM, as the next pull would.
-            if !ended.ended.closed_before || dial.is_err() {
+            if dial.is_err() || !ended.is_unreachable() {
                 return ended;
             }
+            of_push = Some(ended);
         }
         let target = match dial {
             Ok(target) => target,
@@ -94,7 +104,21 @@ impl PullJob {
                 };
             }
         };
+        let connect_timeout = match &of_push {
+            // An agent that connects can seldom be dialled.
+            Some(ended) if !ended.ended.closed_before => connect_timeout.min(DIRECT_CONNECT_TIMEOUT),
+            _ => connect_timeout,
+        };
         let mut ended = puller.pull(&target, kept, connect_timeout).await;
+        if ended.outcome.as_ref().is_err_and(Failure::is_unreachable) {
+            // Its failure says more, unless the agent has closed the connection, as at a restart.
+            if let Some(of_push) = of_push.filter(|ended| !ended.ended.closed_before) {
+                return of_push;
+            }
+            if let Some(pushed) = pushed.filter(|_| dials_first) {
+                return pushed.pull(&puller, enroller.as_deref(), None).await;
+            }
+        }
         drop(permits);
         let Some(enroller) = enroller else {
             return JobEnd::new(ended, &target);

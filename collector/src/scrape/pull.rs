@@ -53,7 +53,8 @@ pub(super) struct PullEnd {
     pub(super) connection: KeptConnection,
     /// The agent's certificate is not used: another one may help.
     pub(super) rejected_certificate: bool,
-    /// The agent closed the connection before it answered, e.g. because it restarts.
+    /// The connection ended before the agent answered, e.g. because the agent restarts, or because
+    /// its certificate is not used any more.
     pub(super) closed_before: bool,
 }
 
@@ -161,7 +162,9 @@ impl Puller {
         let started = Instant::now();
         let way = connection.target().way.clone();
         let mut stage = PullStage::AwaitingReport;
-        let ended = if let Err(error) = self.dialler.check_connection(connection) {
+        let checked = self.dialler.check_connection(connection);
+        let is_distrusted = checked.is_err();
+        let ended = if let Err(error) = checked {
             Err(error.failure)
         } else {
             let attempt = self.request(connection, &mut stage);
@@ -183,7 +186,8 @@ impl Puller {
                 }
             }
             Err(failure) => PullEnd {
-                closed_before: failure.class == FailureClass::Connect && stage == PullStage::AwaitingReport,
+                closed_before: is_distrusted
+                    || failure.class == FailureClass::Connect && stage == PullStage::AwaitingReport,
                 ..PullEnd::failed(way.explain(failure))
             },
         }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     budget::BudgetOwner,
     dial::DialTarget,
-    pull_result::{Failure, FailureClass, PullResult, UnixMs},
+    pull_result::{Failure, PullResult, UnixMs},
 };
 use virtfleet_wire::ids::{Uid, VmKey};
 
@@ -140,6 +140,9 @@ struct VmPullState {
     vmi: Option<Uid>,
     /// Whether the last pull failed.
     silent: bool,
+    /// Whether the agent answered the last pull, which dialled it. Then a connection that came from
+    /// there, maybe opened by a neighbour, is used only if the dial fails.
+    answered_dial: bool,
     /// Whether the last pulls that dialled took long.
     health: PullHealth,
     /// Why the agent, which connected then, got no certificate.
@@ -150,17 +153,9 @@ impl VmPullState {
     /// The failure to show for a VM that could not be reached: an agent that connects and gets no
     /// certificate says more than an address that does not answer.
     fn shown(&self, failure: &Failure, now: Instant) -> Option<Failure> {
-        let (at, refused) = self.refused.as_ref().filter(|_| is_unreachable(failure))?;
+        let (at, refused) = self.refused.as_ref().filter(|_| failure.is_unreachable())?;
         (now.saturating_duration_since(*at) < REFUSAL_SHOWN_FOR).then(|| refused.clone())
     }
-}
-
-/// Whether the VM could not be reached, as opposed to an answer that is refused.
-fn is_unreachable(failure: &Failure) -> bool {
-    matches!(
-        failure.class,
-        FailureClass::NoAddress | FailureClass::NotAllowed | FailureClass::Connect | FailureClass::Timeout
-    )
 }
 
 struct FinishedPull {
@@ -225,12 +220,13 @@ impl Scraper {
                 agents: Arc::clone(&self.pushed),
             });
         let dial = self.fleet.dial(&key);
+        let dials_first = states.answered_dial && dial.is_ok();
         let kept = match (&pushed, &dial) {
-            (Some(_), _) => {
+            (Some(_), _) if !dials_first => {
                 states.connection = None;
                 None
             }
-            (None, Ok(target)) => {
+            (_, Ok(target)) => {
                 if !states.dialled || states.vmi != target.uid {
                     self.starting.add(&key, now);
                 }
@@ -238,7 +234,7 @@ impl Scraper {
                 let kept = states.connection.take();
                 kept.filter(|connection| connection.is_for(target, now))
             }
-            (None, Err(failure)) => {
+            (_, Err(failure)) => {
                 let result = PullResult {
                     vm: key,
                     at: unix_ms(),
@@ -265,6 +261,7 @@ impl Scraper {
             enroller: self.enroller.clone(),
             dial,
             pushed,
+            dials_first,
         };
         let metrics = self.metrics.clone();
         let running_vms = key.clone();
@@ -301,7 +298,7 @@ impl Scraper {
     /// nothing.
     fn is_known_to_leader_only(&self, result: &PullResult) -> bool {
         let leader = self.push_leadership.as_ref();
-        result.outcome.as_ref().is_err_and(is_unreachable)
+        result.outcome.as_ref().is_err_and(Failure::is_unreachable)
             && leader.is_some_and(|access| access.standby().is_some())
     }
 
@@ -371,6 +368,7 @@ impl Scraper {
             states.connection = connection;
             states.refused = states.refused.take().filter(|_| silent);
             states.silent = silent;
+            states.answered_dial = !silent && !result.pushed;
             states.health = states.health.after(slow);
         }
         let pause = match &result.outcome {

@@ -27,7 +27,7 @@ use virtfleet_collector_core::{
     dial::DialTarget,
     pull_result::{Failure, FailureClass},
 };
-use virtfleet_runtime::tls::AGENT_DNS_NAME;
+use virtfleet_runtime::tls::{AGENT_DNS_NAME, PUSH_PROTOCOL};
 
 use super::{
     body,
@@ -101,14 +101,20 @@ impl AgentTransport {
         let stream = Metered::new(stream, meter.clone());
         let name = ServerName::try_from(AGENT_DNS_NAME)
             .map_err(|error| fail(FailureClass::Tls, error.to_string()))?;
+        let is_push = tls.alpn_protocols == [PUSH_PROTOCOL];
         let connector = tokio_rustls::TlsConnector::from(tls);
         let stream = connector.connect(name, stream).await.map_err(|error| OpenError {
             rejected_certificate: is_rejected_certificate(&error),
-            failure: fail(
-                FailureClass::Tls,
-                format!("TLS handshake with {address} failed: {error}"),
-            ),
+            failure: if is_push && alert_in(&error) == Some(AlertDescription::NoApplicationProtocol) {
+                no_push(address)
+            } else {
+                let message = format!("TLS handshake with {address} failed: {error}");
+                fail(FailureClass::Tls, message)
+            },
         })?;
+        if is_push && stream.get_ref().1.alpn_protocol() != Some(PUSH_PROTOCOL) {
+            return Err(no_push(address).into());
+        }
         let presented = stream.get_ref().1.peer_certificates().unwrap_or_default();
         let chain = presented.iter().map(|one| one.clone().into_owned()).collect();
         let (sender, connection) = http1::Builder::new()
@@ -276,13 +282,29 @@ fn is_rejected_certificate(error: &io::Error) -> bool {
 fn alert(error: &hyper::Error) -> Option<AlertDescription> {
     let mut cause = error.source();
     while let Some(error) = cause {
-        let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-        if let Some(rustls::Error::AlertReceived(alert)) = inner.and_then(|inner| inner.downcast_ref()) {
-            return Some(*alert);
+        if let Some(alert) = error.downcast_ref().and_then(alert_in) {
+            return Some(alert);
         }
         cause = error.source();
     }
     None
+}
+
+fn alert_in(error: &io::Error) -> Option<AlertDescription> {
+    match error.get_ref()?.downcast_ref()? {
+        rustls::Error::AlertReceived(alert) => Some(*alert),
+        _ => None,
+    }
+}
+
+/// A peer that did not open the connection as an agent does.
+fn no_push(address: SocketAddr) -> Failure {
+    let message = format!(
+        "{address} does not speak {}: it is not an agent that has connected by itself (a forwarded port?), or an agent \
+         of an earlier version (update it)",
+        String::from_utf8_lossy(PUSH_PROTOCOL)
+    );
+    fail(FailureClass::Tls, message)
 }
 
 fn refused(address: SocketAddr, alert: AlertDescription) -> Failure {

@@ -144,9 +144,10 @@ impl Uuid {
     pub fn is_placeholder(self) -> bool {
         self.0 == 0 || self.0 == u128::MAX
     }
-    /// Its version (RFC 9562, section 4.2): 4 for a random one, 5 for a hash of a name.
-    pub fn version(self) -> u8 {
-        u8::try_from((self.0 >> 76) & 0xf).unwrap_or_default()
+    /// Whether it is the hash of a name (RFC 9562, version 5): before 1.5, KubeVirt makes the
+    /// firmware UUID from the VM's name alone. So it is no secret, and VMs of equal names share it.
+    pub fn is_of_name(self) -> bool {
+        (self.0 >> 76) & 0xf == 5
     }
     /// Creates a UUID from its numeric value, most significant byte first.
     pub fn from_u128(value: u128) -> Self {
@@ -308,6 +309,17 @@ mod tests {
                 .unwrap()
                 .is_placeholder()
         );
+    }
+
+    #[test]
+    fn only_version_5_is_the_hash_of_a_name() {
+        for (uuid, is_of_name) in [
+            ("8f4c2d10-93ab-5e57-b0d6-5a1e7c9f2b34", true),
+            ("8f4c2d10-93ab-4e57-b0d6-5a1e7c9f2b34", false),
+            ("55555555-5555-4555-a555-555555555555", false),
+        ] {
+            assert_eq!(uuid.parse::<Uuid>().unwrap().is_of_name(), is_of_name, "{uuid}");
+        }
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! Agents that attack the enrolment itself.
 
 use std::{
-    io,
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     thread,
 };
 
 use serde_json::Value;
 use virtfleet_tests::{
+    ports,
     sim::{
         self, Guest,
         enrol::{AgentSpec, EnrolFault},
@@ -16,7 +16,7 @@ use virtfleet_tests::{
     wait,
 };
 
-use super::kit::{Kit, patient};
+use super::kit::{Kit, join, patient};
 
 /// An agent with this fault is refused for this reason, and another VM is enrolled all the while.
 fn is_refused(fault: EnrolFault, reason: &str, severity: &str) {
@@ -276,25 +276,45 @@ fn a_forwarded_port_gets_no_certificate_for_an_agent_that_has_none() {
     kit.until_refused(&red, "not_proved");
     kit.let_pulls_pass(&red, 3);
     assert_eq!(agent.accepted(), 0, "it has the certificate of another VM");
+    assert_eq!(
+        agent.claims(),
+        0,
+        "there is no authority to check a node proof with"
+    );
+}
+
+/// The connection that enrols is another one than that of the pull, and may lead elsewhere.
+#[test]
+fn a_port_that_is_forwarded_for_the_enrolment_alone_takes_nothing_either() {
+    let kit = Kit::new(2);
+    let (red, blue) = (kit.guest(0), kit.guest(1));
+    let agent = kit.run(AgentSpec::honest(&blue).unwrap());
+    kit.until_up(&blue);
+    let asked = agent.requests();
+    let mut decoy = AgentSpec::honest(&red).unwrap().with_fault(EnrolFault::OtherUuid);
+    decoy.address = ports::free().unwrap();
+    forward_in_turn(red.address, [decoy.address, blue.address]);
+    kit.run(decoy);
+    let vm = kit.until_refused(&red, "key_of_another_vm");
+    let message = vm["agent"]["failure"]["message"].as_str().unwrap();
+    assert!(message.contains(&*blue.cluster), "{message}");
+    kit.let_pulls_pass(&red, 3);
+    assert_eq!(agent.requests(), asked, "blue's agent is asked to enrol as red");
 }
 
 /// Forwards connections from one address to another, as long as the process lives.
 fn forward(from: SocketAddr, to: SocketAddr) {
+    forward_in_turn(from, [to]);
+}
+
+/// The same to each of several addresses in turn.
+fn forward_in_turn<const N: usize>(from: SocketAddr, to: [SocketAddr; N]) {
     let listener = TcpListener::bind(from).unwrap();
     thread::spawn(move || {
-        while let Ok((client, _)) = listener.accept() {
-            let Ok(server) = TcpStream::connect(to) else {
-                continue;
-            };
-            for (mut reader, mut writer) in [
-                (client.try_clone().unwrap(), server.try_clone().unwrap()),
-                (server, client),
-            ] {
-                thread::spawn(move || {
-                    // Its errors are one side closing the connection.
-                    drop(io::copy(&mut reader, &mut writer));
-                    drop(writer.shutdown(Shutdown::Both));
-                });
+        let mut to = to.iter().cycle();
+        while let (Ok((client, _)), Some(to)) = (listener.accept(), to.next()) {
+            if let Ok(server) = TcpStream::connect(to) {
+                join(client, server);
             }
         }
     });

@@ -1,6 +1,11 @@
 //! A stage whose collector issues certificates, and agents to enrol.
 
-use std::{fs, time::Duration};
+use std::{
+    fs, io,
+    net::{Shutdown, TcpStream},
+    thread,
+    time::Duration,
+};
 
 use serde_json::Value;
 use virtfleet_collector::ca::{Authorities, CaStore, Csr, read_csr};
@@ -203,6 +208,20 @@ impl Kit {
         let store = CaStore::folder(self.stage.ca_folder(), TRUST_DOMAIN);
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(store.read(now())).unwrap()
+    }
+}
+
+/// Passes on what each of two connections receives, until one of them ends.
+pub(crate) fn join(one: TcpStream, other: TcpStream) {
+    for (mut reader, mut writer) in [
+        (one.try_clone().unwrap(), other.try_clone().unwrap()),
+        (other, one),
+    ] {
+        thread::spawn(move || {
+            // Its errors are one side closing the connection.
+            drop(io::copy(&mut reader, &mut writer));
+            drop(writer.shutdown(Shutdown::Both));
+        });
     }
 }
 

@@ -1,4 +1,6 @@
-//! Agents that connect with what is not theirs.
+//! Agents that connect with what is not theirs, and neighbours that connect in their place.
+
+use std::net::TcpStream;
 
 use virtfleet_tests::{
     pki::{self, Authority},
@@ -11,7 +13,7 @@ use virtfleet_tests::{
 };
 
 use super::kit::PushKit;
-use crate::enrolment::kit::{patient, signed};
+use crate::enrolment::kit::{join, patient, signed};
 
 /// An address that belongs to no VM.
 const FOREIGN: std::net::IpAddr = std::net::IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 0, 77));
@@ -162,4 +164,63 @@ fn evidence_that_differs_is_refused_as_in_a_pull() {
     kit.kit.until_refused(&guest, "uuid_differs");
     assert_eq!(agent.accepted(), 0);
     wait::until(STAGE_TIMEOUT, "it is counted", || kit.results("enrolment") >= 1).unwrap();
+}
+
+/// A neighbour joins the port of an agent, which would not connect by itself, to the collector's.
+#[test]
+fn a_port_that_is_joined_to_the_collectors_is_no_agent_that_connects() {
+    let kit = PushKit::pulling(1, "", patient());
+    let guest = kit.kit.guest(0);
+    let _agent = kit.run(AgentSpec::honest(&guest).unwrap());
+    kit.until_way(&guest, "direct");
+    join(
+        TcpStream::connect(guest.address).unwrap(),
+        TcpStream::connect(kit.ingest).unwrap(),
+    );
+    kit.until_closed("tls");
+    assert_eq!(kit.results("verified"), 0);
+    assert_eq!(kit.kit.until_up(&guest)["agent"]["way"]["kind"], "direct");
+}
+
+#[test]
+fn a_way_that_works_is_kept_and_the_other_one_is_tried_at_once() {
+    let kit = PushKit::pulling(1, "", patient());
+    let guest = kit.kit.guest(0);
+    let dialled = kit.run(AgentSpec::honest(&guest).unwrap());
+    kit.until_way(&guest, "direct");
+    // A connection with the certificate of the VM, over which no page is answered.
+    let spec = AgentSpec::honest(&guest).unwrap().pushing(kit.ingest);
+    let stalled = kit.run(spec.with_disk(dialled.disk()));
+    stalled.hold_pages(true);
+    let connected = || kit.results("verified") >= 1;
+    wait::until(STAGE_TIMEOUT, "it has connected", connected).unwrap();
+    kit.kit.let_pulls_pass(&guest, 2);
+    assert_eq!(kit.kit.until_up(&guest)["agent"]["way"]["kind"], "direct");
+    assert_eq!(stalled.reports(), 0, "its connection is not used");
+    // Without the agent that is dialled, the same pull uses the connection.
+    stalled.hold_pages(false);
+    let disk = dialled.stop().unwrap();
+    kit.until_way(&guest, "push");
+    // And when that stalls, the same pull dials.
+    let dialled = kit.run(AgentSpec::honest(&guest).unwrap().with_disk(disk));
+    stalled.hold_pages(true);
+    kit.until_way(&guest, "direct");
+    assert!(dialled.reports() > 0 && stalled.held_pages() > 0);
+    assert_eq!(kit.pulls_failed(), 0, "no pull was without an answer");
+}
+
+#[test]
+fn connections_end_with_the_authority_that_vouched_for_them() {
+    let kit = PushKit::pulling(2, "", patient());
+    let (near, far) = (kit.kit.guest(0), kit.kit.guest(1));
+    let agents = [kit.run(AgentSpec::honest(&near).unwrap()), kit.push(&far)];
+    kit.until_way(&near, "direct");
+    kit.until_way(&far, "push");
+    kit.kit.ctl(&["ca", "rotate", "agents", "--distrust-previous"]);
+    for (agent, way) in agents.iter().zip(["direct", "push"]) {
+        let what = format!("the agent by {way} has a certificate of the new authority");
+        wait::until(STAGE_TIMEOUT, &what, || agent.accepted() == 2).unwrap();
+    }
+    kit.until_way(&near, "direct");
+    kit.until_way(&far, "push");
 }

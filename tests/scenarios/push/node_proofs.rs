@@ -64,6 +64,13 @@ impl Clusters {
         spec.pushing_from(self.kit.ingest, RELAY).with_kubelet(&kubelet)
     }
 
+    /// An agent of this VM at its own address, with the proof of its kubelet.
+    pub(super) fn proved(&self, guest: &Guest) -> AgentSpec {
+        let kubelet = self.authority(&guest.cluster);
+        let kubelet = kubelet.kubelet(&user(guest), NODES).unwrap();
+        AgentSpec::honest(guest).unwrap().with_kubelet(&kubelet)
+    }
+
     fn own(&self, guest: &Guest) -> AgentSpec {
         self.spec(guest, &guest.cluster, &user(guest), NODES)
     }

@@ -181,6 +181,7 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
         volumes: Box::default(),
     };
     let vm = Vm {
+        firmware_uuid: None,
         key: key(number)?,
         uid: None,
         labels: Labels::new(),

@@ -39,7 +39,7 @@ pub use audit::{Entry, Mark};
 pub use client::{Answer, Client, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH};
 pub use control::{ControllerManager, Scheduler};
 pub use follow::{Change, Follow, streamed_list};
-pub use object::{Object, infra_node, launcher, machine, user_node, vm, vmi, vmi_of, vmim};
+pub use object::{Object, infra_node, launcher, machine, machine_of_name, user_node, vm, vmi, vmi_of, vmim};
 pub use proxy::{Fault, Proxy};
 pub use server::ApiServer;
 pub use timeout::SERVER_TIMEOUT;

@@ -153,12 +153,22 @@ pub fn vmi(namespace: &str, name: &str) -> Object {
         .label("kubevirt.io/vm", name)
 }
 
-/// The UUID of the machine of the VM with this name. As with KubeVirt before 1.5, it depends on the
-/// name alone.
+/// The UUID of the machine of the VM with this name, of version 4: a random one, as KubeVirt makes
+/// them since 1.5.
 pub fn machine(name: &str) -> Uuid {
+    uuid(name, 4)
+}
+
+/// The UUID that KubeVirt before 1.5 makes from the VM's name: VMs of one name share it.
+pub fn machine_of_name(name: &str) -> Uuid {
+    uuid(name, 5)
+}
+
+fn uuid(name: &str, version: u128) -> Uuid {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
-    Uuid::from_u128(u128::from(hasher.finish()) << 64 | 1)
+    let bits = u128::from(hasher.finish()) << 64;
+    Uuid::from_u128(bits & !(0xf << 76) | version << 76 | 2 << 62 | 1)
 }
 
 /// The running VMI of a guest of a simulated fleet: in the namespace of its cluster, on the infra

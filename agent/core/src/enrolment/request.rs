@@ -21,7 +21,8 @@ pub enum RequestDecision {
 ///
 /// A certificate is given up for a later incarnation of the same VM only. That this is another VM
 /// (a copied disk) is known from the SMBIOS UUID ([`super::record::KeyRecord::foreign_to`]), never
-/// from a request.
+/// from a request. The trust domain is not compared: the fleet's admin may change it, and the
+/// authority that has issued the client's certificate says to which fleet it belongs.
 pub fn decide(request: &EnrolmentRequest, identity: Option<&str>, now: u64) -> RequestDecision {
     let discard = |why| {
         RequestDecision::ReplaceKey(DiscardedKey {
@@ -34,7 +35,7 @@ pub fn decide(request: &EnrolmentRequest, identity: Option<&str>, now: u64) -> R
     match identity {
         None if request.replace_key => discard(DiscardReason::EarlierIncarnation),
         None => RequestDecision::Sign,
-        Some(identity) if identity == request.identity => RequestDecision::Sign,
+        Some(identity) if path_of(identity) == path_of(&request.identity) => RequestDecision::Sign,
         Some(identity) if vm_of(identity) == vm_of(&request.identity) => {
             discard(DiscardReason::OtherIdentity)
         }
@@ -42,9 +43,16 @@ pub fn decide(request: &EnrolmentRequest, identity: Option<&str>, now: u64) -> R
     }
 }
 
-/// The part of `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` that names the VM.
+/// The part of `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>` after the trust domain.
+fn path_of(identity: &str) -> &str {
+    let name = identity.strip_prefix("spiffe://").unwrap_or(identity);
+    name.split_once('/').map_or(name, |(_, path)| path)
+}
+
+/// The part that names the VM: the path without the UID.
 fn vm_of(identity: &str) -> &str {
-    identity.rsplit_once('/').map_or(identity, |(vm, _)| vm)
+    let path = path_of(identity);
+    path.rsplit_once('/').map_or(path, |(vm, _)| vm)
 }
 
 #[cfg(test)]
@@ -77,6 +85,17 @@ mod tests {
                 Some(DiscardReason::OtherIdentity)
             );
             assert_eq!(decided(replace_key, Some(&b)), RequestDecision::Refuse);
+        }
+    }
+
+    #[test]
+    fn another_trust_domain_names_the_same_vm() {
+        let requested = request("spiffe://new.example/vmi/ns/a/1", false);
+        let decided = |vm: &str| decide(&requested, Some(&format!("spiffe://old/vmi/{vm}")), 7);
+        assert_eq!(decided("ns/a/1"), RequestDecision::Sign, "with the same key");
+        assert!(matches!(decided("ns/a/0"), RequestDecision::ReplaceKey(_)));
+        for other in ["ns/b/1", "other/a/1"] {
+            assert_eq!(decided(other), RequestDecision::Refuse, "{other}");
         }
     }
 }

@@ -123,7 +123,7 @@ pub fn push_tls(tls: &ServerTls, enrolment: Option<&Enrolment>) -> Result<TlsAcc
         clients: Vec::new(),
         ..tls.clone()
     };
-    acceptor(&tls, enrolment, "(push)")
+    Ok(acceptor(&tls, enrolment, "(push)")?.for_push())
 }
 
 fn acceptor(tls: &ServerTls, enrolment: Option<&Enrolment>, name: &str) -> Result<TlsAcceptor, ListenError> {

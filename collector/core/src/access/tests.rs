@@ -134,7 +134,7 @@ fn each_view_has_what_its_scope_has() {
         }
         let whole = index.snapshot();
         let inputs = index
-            .labelled()
+            .written()
             .into_iter()
             .filter_map(|key| index.label_input(&key));
         let inputs = inputs.filter_map(|input| tenant_label_input(&VisibleFleet::new(&whole, &scope), input));

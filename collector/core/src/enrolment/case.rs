@@ -61,8 +61,9 @@ pub struct EnrolmentCase<'a> {
     pub record: Option<&'a EnrolmentRecord>,
     /// The VM and incarnation for which the CSR's key is recorded, if any.
     pub key_owner: Option<(&'a VmKey, &'a Uid)>,
-    /// What the guests of other VMs with the SMBIOS UUID that this guest shows must show.
-    pub others_with_uuid: &'a [ExpectedIdentity],
+    /// What the guests of the other VMs must show that this guest may be as well; see
+    /// [`FleetIndex::others_like`](crate::index::FleetIndex::others_like).
+    pub others_like: &'a [ExpectedIdentity],
     /// Names that the certificate will have: a CSR may request these only.
     pub allowed_names: &'a [String],
     /// What was exchanged.

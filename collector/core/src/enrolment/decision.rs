@@ -1,6 +1,6 @@
 //! Decides whether an agent gets a certificate.
 
-use virtfleet_wire::ids::{Uid, Uuid};
+use virtfleet_wire::ids::Uid;
 
 use super::{
     CsrExchange, EnrolmentCase, EnrolmentReason, EnrolmentRecord, EnrolmentState, EnrolmentSubject, VmProof,
@@ -113,40 +113,31 @@ fn check_csr(case: &EnrolmentCase<'_>) -> Result<(), EnrolmentReason> {
 /// - A join token or a node proof was checked before.
 /// - A dialled port is held by root's part of the guest. But whoever has a VM may forward its port
 ///   to the agent of another one. So the guest must show the SMBIOS UUID of this VM and of no
-///   other, or all its MAC addresses.
+///   other, or all MAC addresses of this VM and of no other.
 /// - Every process of the guest can connect from its address, and a relay can answer itself. There
 ///   the guest must show what only root reads: the UUID, unless it follows from the VM's name.
 fn check_proof(case: &EnrolmentCase<'_>, expected: &ExpectedIdentity) -> Result<(), EnrolmentReason> {
     let evidence = case.exchange.evidence;
     let macs = usable(evidence.macs.iter().copied());
-    let others = case.others_with_uuid;
-    let is_only_by_macs = || {
-        expected.compare_macs(&macs) == MacMatch::All
-            && others
-                .iter()
-                .all(|other| other.compare_macs(&macs) != MacMatch::All)
-    };
+    let others = case.others_like;
+    let has_all_macs_of = |vm: &ExpectedIdentity| vm.compare_macs(&macs) == MacMatch::All;
     let uuid = expected.compare_uuid(evidence.smbios_uuid);
     let fits = match uuid {
-        IdentityVerdict::Confirmed => others.is_empty() || is_only_by_macs(),
-        IdentityVerdict::Unknown => others.is_empty() && is_only_by_macs(),
+        IdentityVerdict::Confirmed => {
+            others.is_empty() || has_all_macs_of(expected) && !others.iter().any(has_all_macs_of)
+        }
+        IdentityVerdict::Unknown => others.is_empty() && has_all_macs_of(expected),
         IdentityVerdict::Disagrees => false,
     };
     let is_proved = match (case.proof, &case.dialled.way) {
         (VmProof::Shown, _) => true,
         (VmProof::Address, AgentWay::Direct) => fits,
         (VmProof::Address, AgentWay::Relay(_) | AgentWay::Push { .. }) => {
-            let is_secret = expected.uuid.is_some_and(|uuid| !follows_from_name(uuid));
+            let is_secret = expected.uuid.is_some_and(|uuid| !uuid.is_of_name());
             fits && uuid == IdentityVerdict::Confirmed && is_secret
         }
     };
     is_proved.then_some(()).ok_or(EnrolmentReason::NotProved)
-}
-
-/// Whether a UUID is a hash (version 5 of RFC 9562): before 1.5, KubeVirt derives the firmware UUID
-/// from the VM's name, which is no secret.
-fn follows_from_name(uuid: Uuid) -> bool {
-    uuid.version() == 5
 }
 
 /// A value that either side lacks contradicts nothing.

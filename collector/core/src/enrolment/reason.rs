@@ -186,9 +186,10 @@ impl EnrolmentReason {
                  may set another name for some seconds"
             }
             Self::NotProved => {
-                "the guest has to show the SMBIOS UUID of this VM and of no other: set \
-                 spec.template.spec.domain.firmware.uuid of the VirtualMachine to a random UUID; or let the agent show a node proof or \
-                 a join token"
+                "let the agent show a node proof (push.kubeletCertificate, and spec.nodeAuthorities of the UserCluster) or, if it \
+                 connects itself, a join token (push.tokenFile). Or replace the VM by a new one: KubeVirt 1.5 and newer give it a \
+                 random firmware UUID. Another UUID in the spec of an existing VM makes it another machine to its guest: cloud-init \
+                 runs as on a new instance"
             }
             Self::NonceDiffers | Self::KeyNotOfConnection | Self::NamesDiffer => {
                 "another program may answer on the agent's port; in the guest: virtfleet-agent doctor, then \
@@ -200,8 +201,7 @@ impl EnrolmentReason {
             }
             Self::KeyOfAnotherVm => {
                 "the agent of another VM answers, or one with a copy of its key: find what forwards the agent's port to another VM; if \
-                 this VM was copied together with its SMBIOS UUID, give it a UUID of its own, or remove the agent's state directory in \
-                 the guest"
+                 this VM was copied together with its SMBIOS UUID, remove the agent's state directory in the guest of the copy"
             }
             Self::Revoked => "to let the VM enrol again: virtfleetctl vm reset {vm}",
             Self::CertificateDenied => {

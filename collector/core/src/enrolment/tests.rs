@@ -54,7 +54,7 @@ fn record(uid_text: &str, key_number: u8) -> EnrolmentRecord {
 struct Case {
     dialled: DialTarget,
     proof: VmProof,
-    others_with_uuid: Vec<ExpectedIdentity>,
+    others_like: Vec<ExpectedIdentity>,
     subject: Option<EnrolmentSubject>,
     record: Option<EnrolmentRecord>,
     key_owner: Option<(VmKey, Uid)>,
@@ -71,7 +71,7 @@ impl Case {
         Self {
             dialled: target(),
             proof: VmProof::Address,
-            others_with_uuid: Vec::new(),
+            others_like: Vec::new(),
             subject: Some(EnrolmentSubject {
                 target: target(),
                 expected: ExpectedIdentity {
@@ -102,7 +102,7 @@ impl Case {
         decide(&EnrolmentCase {
             dialled: &self.dialled,
             proof: self.proof,
-            others_with_uuid: &self.others_with_uuid,
+            others_like: &self.others_like,
             subject: self.subject.as_ref(),
             record: self.record.as_ref(),
             key_owner: self.key_owner.as_ref().map(|(vm, uid)| (vm, uid)),

@@ -244,7 +244,7 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         tenant: &tenant,
         is_tenant_pending: false,
         cluster_state: flaws.cluster.unwrap_or(Some(ClusterState::Ready)),
-        node_match: &crate::node_match::NodeMatch::None,
+        node_match: &crate::keys::NodeMatch::None,
         user_node: (!flaws.no_node && !flaws.no_tenant).then_some(&node),
         agent: AgentFacts {
             status: agent_status,

@@ -8,7 +8,7 @@ use virtfleet_wire::{
 use crate::{
     contention::HostContention,
     facts::{InfraNode, UserNode, Vm, Vmi},
-    node_match::NodeMatch,
+    keys::NodeMatch,
     pull_result::{Answer, Failure, UnixMs},
     reported::{ReportedCondition, ReportedStatus},
     tenant::Tenant,

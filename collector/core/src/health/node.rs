@@ -3,7 +3,7 @@
 use super::{evaluation::Evaluation, facts::HealthFacts, verdict::HealthCause};
 use crate::{
     facts::UserNode,
-    node_match::NodeMatch,
+    keys::NodeMatch,
     reported::ReportedStatus,
     tenant::Tenant,
     view::{ClusterState, VmState},

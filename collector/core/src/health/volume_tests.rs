@@ -109,7 +109,7 @@ fn health_beside(
         tenant: &tenant,
         is_tenant_pending: false,
         cluster_state: Some(crate::view::ClusterState::Ready),
-        node_match: &crate::node_match::NodeMatch::None,
+        node_match: &crate::keys::NodeMatch::None,
         user_node: node.map(|_| &user_node),
         agent: AgentFacts {
             status: AgentStatus::Off,

@@ -402,6 +402,12 @@ impl FleetIndex {
             for cluster in [old.tenant.cluster(), new.tenant.cluster()].into_iter().flatten() {
                 let claimed = SharedValue::Hostname(cluster.clone(), hostname.clone());
                 views.extend(self.store.shared_values.members(&claimed).cloned());
+                // The Node of that name may run on the machine of another VM.
+                let node = self.store.user_node(cluster, &hostname);
+                if let Some(uuid) = node.and_then(|node| node.system_uuid) {
+                    let firmware = SharedValue::Firmware(uuid);
+                    views.extend(self.store.shared_values.members(&firmware).cloned());
+                }
             }
         }
         let labelled = |keys: &Keys| keys.cluster_label.as_ref().map(|label| label.cluster.clone());

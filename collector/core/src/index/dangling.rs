@@ -70,7 +70,9 @@ impl FleetIndex {
             message,
         )
         .remedy(
-            "give each UserCluster the kubeconfig of its own cluster; delete a UserCluster that is there twice",
+            "give each UserCluster the kubeconfig of its own cluster; delete a UserCluster that is there twice. The Nodes of a cluster \
+             that cannot be read are those that were read last, and count until it is read again or its UserCluster is deleted: \
+             virtfleetctl clusters -o wide",
         );
         // The names of the others may have changed.
         self.set_dangling(false, found.clone());

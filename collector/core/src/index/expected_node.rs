@@ -9,6 +9,14 @@ use crate::{
 };
 
 impl FleetIndex {
+    /// Whether the authority of the kubelets of a VM's user cluster is known: only then can a node
+    /// proof of its agent be checked.
+    pub fn has_node_authority(&self, key: &VmKey) -> bool {
+        let entry = self.store.vms.get(key);
+        let cluster = entry.and_then(|entry| self.store.clusters.get(entry.keys.tenant.cluster()?));
+        cluster.is_some_and(|cluster| cluster.node_authorities.is_some())
+    }
+
     /// The Node whose kubelet may vouch for the agent of a VM: a confirmed one
     /// ([`join::confirmed_node`]). The guest chooses the host name that it reports, and a wrong
     /// kubeconfig leads to another tenant's Nodes.
@@ -57,7 +65,9 @@ mod tests {
             index.expected_node(&vm),
             Err(NoExpectedNode::NoAuthorities("c".parse().unwrap()))
         );
+        assert!(!index.has_node_authority(&vm));
         apply(&mut index, [Fact::UserCluster(with_authorities())]);
+        assert!(index.has_node_authority(&vm) && !index.has_node_authority(&key("ns", "unknown")));
         let expected = index.expected_node(&vm).unwrap();
         assert_eq!(
             (

@@ -1,5 +1,7 @@
 //! Whether a Node is the VM's: two facts have to agree before anything is written to it.
 
+mod unconfirmed;
+
 use virtfleet_wire::{finding::Severity, ids::Uuid};
 
 use super::{
@@ -16,19 +18,25 @@ use crate::{
 /// The Node that is joined with a VM of the namespace `ns`, and the one that may be written to. The
 /// label plan, the conditions and the kubelet that vouches must always be about the same Node.
 fn joined(index: &FleetIndex, vm: &str) -> (Option<String>, Option<String>) {
-    let vm = key("ns", vm);
-    let read = index.snapshot().vms[&vm]
+    joined_with(index, &key("ns", vm))
+}
+
+fn joined_with(index: &FleetIndex, vm: &VmKey) -> (Option<String>, Option<String>) {
+    let read = index.snapshot().vms[vm]
         .user_node
         .as_ref()
         .map(ToString::to_string);
-    let labels = index.label_input(&vm).map(|input| input.node.to_string());
-    let conditions = index
-        .node_condition_input(&vm)
-        .map(|input| input.node.to_string());
-    let expected = index.expected_node(&vm).ok().map(|node| node.node.to_string());
+    let labels = index.label_input(vm).map(|input| input.node.to_string());
+    // Without a confirmed Node, conditions are only removed.
+    let input = index.node_condition_input(vm);
+    let conditions = input.as_ref().filter(|input| !input.requested.is_empty());
+    let conditions = conditions.map(|input| input.node.to_string());
+    let expected = index.expected_node(vm).ok().map(|node| node.node.to_string());
     assert_eq!((&labels, &labels), (&conditions, &expected), "{vm}");
-    assert_eq!(index.label_cluster(&vm).is_some(), labels.is_some(), "{vm}");
-    assert_eq!(index.labelled().contains(&vm), labels.is_some(), "{vm}");
+    let is_written = input.is_some();
+    assert!(is_written || labels.is_none(), "{vm}");
+    assert_eq!(index.written_cluster(vm).is_some(), is_written, "{vm}");
+    assert_eq!(index.written().contains(vm), is_written, "{vm}");
     (read, labels)
 }
 
@@ -38,6 +46,7 @@ fn both(node: &str) -> (Option<String>, Option<String>) {
 
 const NONE: (Option<String>, Option<String>) = (None, None);
 
+/// A cluster to whose Nodes everything is written.
 fn writing(name: &str) -> UserCluster {
     UserCluster {
         node_authorities: Some("PEM".into()),

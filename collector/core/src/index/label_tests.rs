@@ -76,7 +76,7 @@ fn no_input_before_the_first_full_read_or_without_a_node() {
     assert_eq!(index.label_input(&key("ns", "w0")), None);
     index.apply(InventoryEvent::Synced);
     assert!(index.label_input(&key("ns", "w0")).is_some());
-    assert_eq!(index.labelled(), [key("ns", "w0")]);
+    assert_eq!(index.written(), [key("ns", "w0")]);
     for (namespace, name) in [("ns", "alone"), ("elsewhere", "w0"), ("ns", "never")] {
         assert_eq!(index.label_input(&key(namespace, name)), None);
     }
@@ -85,7 +85,7 @@ fn no_input_before_the_first_full_read_or_without_a_node() {
         "w0".parse().unwrap(),
     )));
     assert_eq!(index.label_input(&key("ns", "w0")), None);
-    assert_eq!(index.labelled(), []);
+    assert_eq!(index.written(), []);
 }
 
 #[test]
@@ -210,8 +210,8 @@ proptest! {
         index.apply(InventoryEvent::Synced);
         let mut known: BTreeSet<FactKey> = BTreeSet::new();
         let inputs = |index: &FleetIndex| -> BTreeMap<VmKey, LabelInput> {
-            let found = index.labelled().into_iter();
-            found.map(|vm| (vm.clone(), index.label_input(&vm).expect("labelled"))).collect()
+            let found = index.written().into_iter();
+            found.filter_map(|vm| Some((vm.clone(), index.label_input(&vm)?))).collect()
         };
         for (fact, which, put) in acts {
             let before = inputs(&index);

@@ -195,20 +195,26 @@ impl FleetIndex {
         self.store.clusters.values().map(|cluster| &cluster.labels)
     }
 
-    /// Every VM that has a [`FleetIndex::label_input`], sorted.
-    pub fn labelled(&self) -> Vec<VmKey> {
-        let joined = |key: &VmKey, entry: &VmEntry| {
-            self.is_followed(entry) && join::confirmed_node(&self.store, key, entry).is_some()
-        };
-        let vms = self.store.vms.iter().filter(|(key, entry)| joined(key, entry));
+    /// Every VM whose Node may be written to, sorted: those with a [`FleetIndex::label_input`], and
+    /// those from whose Node conditions are removed.
+    pub fn written(&self) -> Vec<VmKey> {
+        let vms = self.store.vms.iter();
+        let vms = vms.filter(|(key, entry)| self.is_written(key, entry));
         vms.map(|(key, _)| key.clone()).collect()
     }
 
-    /// The user cluster in which a VM has a Node; none without a [`FleetIndex::label_input`].
-    pub fn label_cluster(&self, key: &VmKey) -> Option<ClusterName> {
-        let entry = self.store.vms.get(key).filter(|entry| self.is_followed(entry))?;
-        join::confirmed_node(&self.store, key, entry).filter(|_| self.synced)?;
-        entry.keys.tenant.cluster().cloned()
+    /// The user cluster in which a VM has a Node that may be written to; see
+    /// [`FleetIndex::written`].
+    pub fn written_cluster(&self, key: &VmKey) -> Option<ClusterName> {
+        let entry = self.store.vms.get(key).filter(|_| self.synced)?;
+        let cluster = entry.keys.tenant.cluster();
+        cluster.filter(|_| self.is_written(key, entry)).cloned()
+    }
+
+    fn is_written(&self, key: &VmKey, entry: &VmEntry) -> bool {
+        let node = join::confirmed_node(&self.store, key, entry);
+        let node = node.or_else(|| join::unconfirmed_node(&self.store, key, entry));
+        self.is_followed(entry) && node.is_some()
     }
 
     /// The UIDs of a VM's `VirtualMachine` and VMI, if they exist.

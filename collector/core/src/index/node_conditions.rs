@@ -9,16 +9,20 @@ impl FleetIndex {
     /// Input of the plan of the conditions of a VM's Node. None before the inventory was read
     /// completely, and for a VM without user cluster or Node.
     ///
-    /// Only a Node that is confirmed counts ([`join::confirmed_node`]): a guest could name another
-    /// VM's Node and write its own health there.
+    /// Conditions are requested for a Node that is confirmed ([`join::confirmed_node`]): a guest
+    /// could name another VM's Node and write its own health there. From a Node that has become
+    /// unconfirmed, as the one of a VM that was stopped, the earlier ones are removed: they would
+    /// stay as they are.
     pub fn node_condition_input(&self, key: &VmKey) -> Option<NodeConditionInput> {
         let (entry, name, cluster) = self.writable(key)?;
-        let node = join::confirmed_node(&self.store, key, entry)?;
+        let confirmed = join::confirmed_node(&self.store, key, entry);
+        let requested = confirmed.map(|_| cluster.requested_conditions());
+        let node = confirmed.or_else(|| join::unconfirmed_node(&self.store, key, entry))?;
         let health = entry.health.as_ref()?;
         Some(NodeConditionInput {
             vm: key.clone(),
             cluster: name.clone(),
-            requested: cluster.requested_conditions(),
+            requested: requested.unwrap_or_default(),
             node: node.name.clone(),
             node_uid: node.uid.clone(),
             resource_version: node.resource_version.clone(),

@@ -2,14 +2,17 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use proptest::{prelude::*, sample::Index};
-use virtfleet_wire::identity::Sourced;
+use proptest::{prelude::*, sample::Index, strategy::ValueTree as _, test_runner::TestRunner};
+use virtfleet_wire::{identity::Sourced, ids::Uuid};
 
 use super::{tests::answer, *};
 use crate::{
     facts::{Fact, Labels, Migration, Phase, Selector, VmiMove},
+    keys::NodeMatch,
     labels::policy::{LabelPolicy, Rule, Source},
-    store::tests::{cluster, infra_node, key, labels, launcher, user_node, vm, vmi},
+    machine::tests::machine_of_name,
+    node_conditions::NodeConditionKind,
+    store::tests::{cluster, infra_node, key, labels, launcher, machine, user_node, vm, vmi},
 };
 
 /// SmallSet names, so that everything collides with everything.
@@ -17,20 +20,32 @@ fn small() -> impl Strategy<Value = usize> {
     0..3usize
 }
 
+/// The UUID of the machine of each VM: mostly its own, or the one that KubeVirt before 1.5 makes
+/// from its name; or one that several have, or none.
+fn uuids(name: fn(usize) -> &'static str) -> impl Strategy<Value = [Option<Uuid>; 3]> {
+    let uuid = move |kind, vm| match kind {
+        0..4 => Some(machine(name(vm))),
+        4..7 => Some(machine_of_name(name(vm))),
+        7 => Some(Uuid::from_u128(7)),
+        _ => None,
+    };
+    (0..9usize).prop_map(move |kind| [0, 1, 2].map(|vm| uuid(kind, vm)))
+}
+
 pub(super) fn facts() -> impl Strategy<Value = Fact> {
     let ns = |i: usize| ["ns", "shared"][i % 2];
-    let name = |i: usize| ["a", "b", "h"][i];
+    let name: fn(usize) -> &'static str = |i| ["a", "b", "h"][i];
     let node = |i: usize| ["a", "h", "x"][i];
     prop_oneof![
-            4 => (small(), small(), small(), small(), any::<bool>(), any::<bool>()).prop_map(move |(n, v, host, tag, running, uid)| {
+            4 => (small(), small(), small(), small(), any::<bool>(), any::<bool>(), uuids(name)).prop_map(move |(n, v, host, tag, running, uid, uuids)| {
                 let mut fact = vmi(ns(n), name(v));
+                fact.firmware_uuid = uuids[v];
                 fact.labels.insert("t".into(), tag.to_string());
                 // The cluster in its label: one that may exist, or one that never does.
                 let labelled_cluster = [None, Some("c0"), Some("c9")][tag];
                 fact.labels.extend(labelled_cluster.map(|cluster| ("mcm.gardener.cloud/cluster", cluster)));
                 fact.node = (host < 2).then(|| ["n0", "n1"][host].parse().unwrap());
                 fact.phase = if running { Phase::Running } else { Phase::Pending };
-                fact.firmware_uuid = (tag == 0).then(|| virtfleet_wire::ids::Uuid::from_u128(7));
                 fact.uid = Some(if uid { "u1" } else { "u2" }.parse().unwrap());
                 fact.migration = (tag > 0).then(|| Migration {
                     source: Some(["n0", "n1"][tag - 1].parse().unwrap()),
@@ -45,8 +60,9 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
                 });
                 Fact::Vmi(Box::new(fact))
             }),
-            1 => (small(), small()).prop_map(move |(n, v)| {
+            1 => (small(), small(), uuids(name)).prop_map(move |(n, v, uuids)| {
                 let mut fact = vm(ns(n), name(v));
+                fact.firmware_uuid = uuids[v];
                 fact.labels = labels(&[("cluster.x-k8s.io/cluster-name", ["c1", "c8"][n % 2])]);
                 Fact::Vm(fact)
             }),
@@ -57,11 +73,18 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
                 let mut fact = cluster(["c0", "c1"][c], ns(n), select);
                 fact.labels = labels(&[("tier", &tag)]);
                 fact.suspend = tag == "5";
+                fact.node_conditions = [NodeConditionKind::DisksReady].into();
+                fact.node_authorities = Some("PEM".into());
                 Fact::UserCluster(fact)
             }),
-            2 => (0..2usize, small(), 0..8usize).prop_map(move |(c, n, provider)| {
+            3 => (0..2usize, small(), 0..8usize, small(), uuids(name)).prop_map(move |(c, n, provider, vm, uuids)| {
                 let provider = ["kubevirt://a", "kubevirt://b", "aws://x"].get(provider).copied();
-                Fact::UserNode(user_node(["c0", "c1"][c], node(n), provider))
+                let mut fact = user_node(["c0", "c1"][c], node(n), provider);
+                fact.system_uuid = uuids[vm];
+                // Some Nodes of one cluster, or of both, have one UID.
+                let uid = if vm == 0 && n < 2 { "node".to_owned() } else { format!("node-{c}-{n}") };
+                fact.uid = Some(uid.parse().unwrap());
+                Fact::UserNode(fact)
             }),
             1 => (small(), small(), 0..3usize).prop_map(move |(n, v, from)| Fact::VmiMove(VmiMove {
                 name: ["m0", "m1", "m2"][v].into(),
@@ -116,6 +139,8 @@ fn pulls() -> impl Strategy<Value = PullResult> {
                 .get(word)
                 .map(|name| Sourced::new((*name).to_owned(), "x"));
             report.boot_id = if word == 0 { "boot".into() } else { format!("{vm}") };
+            let machine_id = machine(["a", "x"][word % 2]).to_string();
+            report.identity.machine_id = Some(Sourced::new(machine_id, "x"));
         });
         pull.at = at.into();
         if word == 3 {
@@ -182,8 +207,46 @@ fn all(index: &mut FleetIndex, days: &mut u64) -> String {
         detail.vm.health.since_ms = 0;
         detail.conditions.iter_mut().for_each(|one| one.since_ms = 0);
     }
-    let labels: Vec<_> = snapshot.vms.keys().map(|key| index.label_input(key)).collect();
-    format!("{snapshot:?} {details:?} {labels:?} {:?}", index.targets())
+    let written = |key| {
+        let mut conditions = index.node_condition_input(key);
+        for one in conditions.iter_mut().flat_map(|input| &mut input.health) {
+            one.since_ms = 0;
+        }
+        (index.label_input(key), conditions, index.expected_node(key))
+    };
+    let written: Vec<_> = snapshot.vms.keys().map(written).collect();
+    format!("{snapshot:?} {details:?} {written:?} {:?}", index.targets())
+}
+
+/// What the generated facts reach: each result of the rules, and Nodes that are written to or not.
+#[test]
+fn the_generated_facts_reach_each_kind_of_join() {
+    let mut runner = TestRunner::deterministic();
+    let histories = prop::collection::vec(facts(), 0..80);
+    let mut reached = BTreeSet::new();
+    for _ in 0..200 {
+        let mut index = FleetIndex::default();
+        index.apply(InventoryEvent::Init);
+        for fact in histories.new_tree(&mut runner).unwrap().current() {
+            index.apply(InventoryEvent::Apply(fact));
+        }
+        index.apply(InventoryEvent::Synced);
+        for (vm, entry) in &index.store.vms {
+            let is_written = index.label_input(vm).is_some();
+            reached.insert(match (&entry.keys.node_match, is_written) {
+                (NodeMatch::Confirmed(_), true) => "confirmed",
+                (NodeMatch::Confirmed(_), false) => "a UUID that is no second fact",
+                (NodeMatch::Machine(_), true) => "machine",
+                (NodeMatch::Machine(_), false) => "a machine with the name of another VM",
+                (NodeMatch::Unconfirmed(_), _) => "unconfirmed",
+                (NodeMatch::Contradicts(_), _) => "differs",
+                (NodeMatch::Refused, _) => "refused",
+                (NodeMatch::Ambiguous(_), _) => "ambiguous",
+                (NodeMatch::None, _) => "none",
+            });
+        }
+    }
+    assert_eq!(reached.len(), 9, "{reached:?}");
 }
 
 proptest! {

@@ -6,14 +6,18 @@ use std::{
     net::{IpAddr, SocketAddr},
 };
 
-use virtfleet_wire::ids::{ClusterName, Uuid, VmKey};
+use virtfleet_wire::{
+    enrolment::EnrolmentEvidence,
+    ids::{ClusterName, Uuid, VmKey},
+};
 
 use super::{FleetIndex, target};
 use crate::{
     dial::DialTarget,
-    expected::ExpectedIdentity,
+    expected::{ExpectedIdentity, MacMatch, usable},
     keys::{MAX_NAMED_VMS, SharedValue},
     pull_result::Failure,
+    view::IdentityVerdict,
     way::AgentWay,
 };
 
@@ -86,22 +90,34 @@ impl FleetIndex {
         members.take(max).cloned().collect()
     }
 
-    /// What the guests of all VMs with this firmware UUID except `vm` must show; none if the UUID
-    /// is a placeholder.
-    pub fn others_with_uuid(&self, uuid: Uuid, vm: &VmKey) -> Vec<ExpectedIdentity> {
-        let others = self
-            .vms_with_uuid(uuid, usize::MAX)
-            .into_iter()
-            .filter(|other| other != vm);
-        let vmis = others.filter_map(|other| {
-            self.store
-                .vms
-                .get(&other)?
-                .vmi
-                .as_deref()
-                .map(ExpectedIdentity::of)
-        });
-        vmis.collect()
+    /// What the guests of all other VMs must show that a guest with this evidence may be as well:
+    /// those with its SMBIOS UUID; and, where nothing says whether it has the UUID of `vm`, those
+    /// of which it has all MAC addresses, which are unique within one network at most. None if its
+    /// UUID is not that of `vm`.
+    pub fn others_like(&self, evidence: &EnrolmentEvidence, vm: &VmKey) -> Vec<ExpectedIdentity> {
+        let expected = |key: &VmKey| {
+            let vmi = self.store.vms.get(key)?.vmi.as_deref()?;
+            Some(ExpectedIdentity::of(vmi))
+        };
+        let verdict = |one: &ExpectedIdentity| one.compare_uuid(evidence.smbios_uuid);
+        match expected(vm).map(|own| verdict(&own)) {
+            Some(IdentityVerdict::Confirmed) => {
+                let same = evidence.smbios_uuid.into_iter();
+                let same = same.flat_map(|uuid| self.vms_with_uuid(uuid, usize::MAX));
+                let others = same.filter(|other| other != vm);
+                return others.filter_map(|other| expected(&other)).collect();
+            }
+            Some(IdentityVerdict::Unknown) => {}
+            // It is not this VM, whichever it is.
+            Some(IdentityVerdict::Disagrees) | None => return Vec::new(),
+        }
+        let macs = usable(evidence.macs.iter().copied());
+        let is_like = |one: &ExpectedIdentity| {
+            verdict(one) == IdentityVerdict::Confirmed || one.compare_macs(&macs) == MacMatch::All
+        };
+        // A guest without UUID seldom needs a certificate, so no index by MAC address is kept.
+        let others = self.store.vms.keys().filter(|other| *other != vm);
+        others.filter_map(expected).filter(is_like).collect()
     }
 
     /// Number of VMs in the inventory.

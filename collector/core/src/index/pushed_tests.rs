@@ -2,6 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use virtfleet_wire::{
+    enrolment::EnrolmentEvidence,
+    ids::{MacAddr, Uuid},
+};
+
 use super::{FleetIndex, NoVmAtAddress};
 use crate::{
     dial::DialRules,
@@ -9,7 +14,7 @@ use crate::{
     facts::{Fact, FactKey, InventoryEvent, LauncherPod, Phase, Selector, UserCluster},
     index::tests::answer,
     pull_result::FailureClass,
-    store::tests::{key, launcher, vmi},
+    store::tests::{key, launcher, machine, vmi},
     way::AgentWay,
 };
 
@@ -173,4 +178,36 @@ fn a_firmware_uuid_names_one_vm_of_a_cluster() {
     assert_eq!(find(&index, "blue"), None, "two of one cluster");
     assert!(index.is_at(&key("ns", "a"), ip("10.0.0.1")));
     assert!(!index.is_at(&key("ns", "b"), ip("10.0.0.1")));
+}
+
+#[test]
+fn a_guest_is_compared_with_all_vms_that_it_may_be() {
+    let mut index = index(&[]);
+    let mac = |number: u8| format!("02:00:00:00:00:{number:02x}").parse::<MacAddr>().unwrap();
+    let mut add = |namespace: &str, name: &str, number: u8| {
+        let mut vmi = vmi(namespace, name);
+        vmi.interfaces[0].mac = Some(mac(number));
+        apply(&mut index, Fact::Vmi(Box::new(vmi)));
+    };
+    add("ns", "a", 1);
+    // Of the same name, so it has the same UUID; the same MAC address in another network; another.
+    add("twin", "a", 2);
+    add("other", "b", 1);
+    add("other", "c", 3);
+    let like = |uuid: Option<Uuid>, macs: &[u8]| {
+        let evidence = EnrolmentEvidence {
+            smbios_uuid: uuid,
+            macs: macs.iter().map(|number| mac(*number)).collect(),
+            ..EnrolmentEvidence::default()
+        };
+        let others = index.others_like(&evidence, &key("ns", "a"));
+        others.into_iter().map(|other| other.hostname).collect::<Vec<_>>()
+    };
+    let own = Some(machine("a"));
+    assert_eq!(like(own, &[1]), ["a"], "its UUID tells it from b");
+    assert_eq!(like(None, &[1]), ["b"]);
+    assert_eq!(like(None, &[1, 3]), ["b", "c"]);
+    assert_eq!(like(None, &[9]), Vec::<String>::new());
+    let none = like(Some(machine("c")), &[1]);
+    assert_eq!(none, Vec::<String>::new(), "it is not a, and refused");
 }

@@ -23,7 +23,8 @@ pub struct NodeConditionInput {
     pub vm: VmKey,
     /// Its user cluster.
     pub cluster: ClusterName,
-    /// Conditions that the `UserCluster` requests; none while it is suspended.
+    /// Conditions that the `UserCluster` requests; none while it is suspended, and for a Node that
+    /// may be another machine.
     pub requested: BTreeSet<NodeConditionKind>,
     /// The Node, which the guest cannot choose.
     pub node: NodeName,

@@ -221,7 +221,13 @@ static OBJECT: FieldMask = Only(&[
                 "template",
                 Only(&[
                     ("metadata", Only(&[("labels", All)])),
-                    ("spec", Only(&[("volumes", VOLUMES)])),
+                    (
+                        "spec",
+                        Only(&[
+                            ("domain", Only(&[("firmware", Only(&[("uuid", All)]))])),
+                            ("volumes", VOLUMES),
+                        ]),
+                    ),
                 ]),
             ),
             ("volumes", VOLUMES),

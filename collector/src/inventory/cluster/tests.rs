@@ -126,10 +126,13 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
             "runStrategy": "Halted",
             "template": {
                 "metadata": { "labels": { "md": "a" } },
-                "spec": { "volumes": [
-                    { "name": "root", "dataVolume": { "name": "root" } },
-                    { "name": "cloud", "cloudInitNoCloud": { "userData": "kept nowhere" } },
-                ] },
+                "spec": {
+                    "domain": { "firmware": { "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223", "serial": "kept nowhere" } },
+                    "volumes": [
+                        { "name": "root", "dataVolume": { "name": "root" } },
+                        { "name": "cloud", "cloudInitNoCloud": { "userData": "kept nowhere" } },
+                    ],
+                },
             },
         },
         "status": {
@@ -251,7 +254,7 @@ fn both_readers_give_the_same_fact() {
         }
         if let Fact::Vm(vm) = &live {
             assert_eq!(vm.conditions.get("RestartRequired").unwrap().text(), "memory");
-            assert!(vm.is_halted && vm.volumes[0].is_data_volume);
+            assert!(vm.is_halted && vm.volumes[0].is_data_volume && vm.firmware_uuid.is_some());
         }
         if let Fact::InfraNode(node) = &live {
             assert_eq!(

@@ -69,6 +69,10 @@ pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
         uid: object.at("metadata.uid")?.parsed()?,
         created_ms: status::time_ms(&object.at("metadata.creationTimestamp")?)?,
         labels,
+        firmware_uuid: object
+            .at("spec.template.spec.domain.firmware.uuid")?
+            .text()?
+            .and_then(|text| text.parse().ok()),
         exclusion: os::exclusion_of_vm(object)?,
         printable_status: object.at("status.printableStatus")?.text()?.map(str::to_owned),
         conditions: status::conditions(&object.get("status")?, |_, _| true)?,

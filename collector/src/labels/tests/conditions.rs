@@ -75,6 +75,42 @@ async fn conditions_are_written_once_and_removed_when_they_are_not_requested() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn conditions_of_a_stopped_vm_are_removed_also_after_a_failure() {
+    let harness = sick(WriteAccess::fixed(true)).await;
+    harness.cluster_with("c", &[DisksReady], false).await;
+    ms(100).await;
+    assert_eq!(harness.condition("c", "a", DISKS), Some(not_ready()));
+    harness.echo("c", "a").await;
+    let written = harness.fake.clusters().condition_requests;
+    let labels = harness.requests();
+
+    harness
+        .fake
+        .clusters()
+        .faults
+        .insert("c".parse().unwrap(), Fault::Status(503));
+    harness.stop_vm("c", "a").await;
+    ms(60_000).await;
+    let tried = harness.fake.clusters().condition_requests;
+    assert!(
+        (2..=12).contains(&(tried - written)),
+        "{tried} requests in a minute"
+    );
+    harness.fake.clusters().faults.clear();
+    ms(60_000).await;
+    assert_eq!(harness.condition("c", "a", DISKS), None);
+    harness.echo("c", "a").await;
+    ms(60_000).await;
+    let removed = harness.fake.clusters().condition_requests;
+    assert_eq!(harness.requests(), labels, "its labels stay");
+
+    harness.sick_vm("c", "a", "h1").await;
+    ms(60_000).await;
+    assert_eq!(harness.condition("c", "a", DISKS), Some(not_ready()));
+    assert_eq!(harness.fake.clusters().condition_requests, removed + 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_standby_writes_no_condition() {
     let harness = sick(WriteAccess::fixed(false)).await;
     harness.cluster_with("c", &[DisksReady], false).await;

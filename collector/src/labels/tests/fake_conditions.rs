@@ -1,11 +1,14 @@
 //! Conditions of the fake Nodes.
 
-use virtfleet_collector_core::reported::{ReportedCondition, ReportedConditions, ReportedStatus};
+use virtfleet_collector_core::{
+    facts::{Exclusion, Fact, FactKey, InventoryEvent, Labels, Vm},
+    reported::{ReportedCondition, ReportedConditions, ReportedStatus},
+};
 use virtfleet_wire::ids::NodeName;
 
 use super::{
     super::*,
-    harness::{FakeClusters, Harness},
+    harness::{FakeClusters, Harness, vm_key},
 };
 
 impl FakeClusters {
@@ -51,6 +54,25 @@ impl FakeClusters {
 }
 
 impl Harness {
+    /// A VM is stopped: its VirtualMachine stays, whose template has no firmware UUID.
+    pub(super) async fn stop_vm(&self, cluster: &str, name: &str) {
+        let key = vm_key(cluster, name);
+        self.apply(Fact::Vm(Vm {
+            key: key.clone(),
+            uid: None,
+            created_ms: None,
+            labels: Labels::new(),
+            firmware_uuid: None,
+            exclusion: Exclusion::None,
+            printable_status: Some("Stopped".to_owned()),
+            conditions: ReportedConditions::default(),
+            is_halted: true,
+            volumes: Box::default(),
+        }))
+        .await;
+        self.event(InventoryEvent::Delete(FactKey::Vmi(key))).await;
+    }
+
     /// Status and reason of a Node's condition.
     pub(super) fn condition(&self, cluster: &str, node: &str, kind: &str) -> Option<(String, String)> {
         let id = (cluster.parse().unwrap(), node.parse().unwrap());

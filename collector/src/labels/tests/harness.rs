@@ -26,12 +26,12 @@ use super::super::*;
 use crate::events::NewEvent;
 use crate::leader::WriteAccess;
 
-/// The UUID of the machine of a VM and its Node, by their name.
+/// The UUID of the machine of a VM and its Node, by their name: of version 4, i.e. a random one.
 pub(super) fn machine(name: &str) -> Uuid {
     let hash = name.bytes().fold(1_u128, |hash, byte| {
         hash.wrapping_mul(131).wrapping_add(u128::from(byte))
     });
-    Uuid::from_u128(hash)
+    Uuid::from_u128(hash & !(0xf << 76) | 4 << 76)
 }
 
 /// How requests to a cluster fail.

@@ -10,12 +10,13 @@ use std::{
 use rustls::{
     ClientConfig, RootCertStore,
     client::{Resumption, WebPkiServerVerifier},
+    pki_types::CertificateDer,
     sign::CertifiedKey,
     version::TLS13,
 };
 
 use super::{
-    DeferredTls, TlsError,
+    DeferredTls, HTTP_PROTOCOL, TlsError,
     client_keys::{ClientKeys, ClientParts},
     files::{authorities_of, certificates, private_key},
     issued::{IssuedTls, IssuedTlsError, read_issued},
@@ -67,12 +68,32 @@ pub struct ClientTls {
     built: Mutex<Option<BuiltConfig>>,
 }
 
+/// Changes when an authority of servers is no longer trusted: connections that were verified before
+/// must be verified again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AuthoritiesId(u64);
+
 /// A configuration, and the parts that it was built from.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct BuiltConfig {
     parts: Vec<Arc<ClientParts>>,
     config: Arc<ClientConfig>,
     verifier: Arc<WebPkiServerVerifier>,
+    authorities: AuthoritiesId,
+}
+
+impl BuiltConfig {
+    fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+        self.parts.iter().flat_map(|part| &part.authorities)
+    }
+
+    /// The same, as the successor of an earlier one.
+    fn after(mut self, earlier: &Self) -> Self {
+        let is_kept = |old: &CertificateDer<'_>| self.certificates().any(|new| new == old);
+        let is_less = !earlier.certificates().all(is_kept);
+        self.authorities = AuthoritiesId(earlier.authorities.0 + u64::from(is_less));
+        self
+    }
 }
 
 impl ClientTls {
@@ -106,16 +127,21 @@ impl ClientTls {
     /// The configuration for a new connection at `now`; changed files are reloaded, and if they
     /// cannot be used the last valid ones are kept. None: there is no certificate yet.
     pub fn config(&self, now: Instant) -> Option<Arc<ClientConfig>> {
-        self.current(now).map(|(config, _)| config)
+        self.current(now).map(|built| built.config)
+    }
+
+    /// Which authorities are trusted at `now`. None: there is no certificate yet.
+    pub fn authorities(&self, now: Instant) -> Option<AuthoritiesId> {
+        self.current(now).map(|built| built.authorities)
     }
 
     /// As [`ClientTls::config`], for an agent whose certificate is judged after the handshake.
     pub fn deferred(&self, now: Instant) -> Option<DeferredTls> {
-        let (config, verifier) = self.current(now)?;
-        Some(DeferredTls::new(&config, verifier))
+        let built = self.current(now)?;
+        Some(DeferredTls::new(&built.config, built.verifier))
     }
 
-    fn current(&self, now: Instant) -> Option<(Arc<ClientConfig>, Arc<WebPkiServerVerifier>)> {
+    fn current(&self, now: Instant) -> Option<BuiltConfig> {
         let issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let files = self.files.as_ref().map(|files| files.current(now));
         let parts: Vec<_> = issued.into_iter().chain(files).collect();
@@ -127,22 +153,20 @@ impl ClientTls {
             known.parts.len() == parts.len() && known.parts.iter().zip(&parts).all(|(a, b)| Arc::ptr_eq(a, b))
         };
         if let Some(known) = built.as_ref().filter(is_current) {
-            return Some((Arc::clone(&known.config), Arc::clone(&known.verifier)));
+            return Some(known.clone());
         }
-        let (config, verifier) = build(&parts)?;
-        *built = Some(BuiltConfig {
-            parts,
-            config: Arc::clone(&config),
-            verifier: Arc::clone(&verifier),
-        });
-        Some((config, verifier))
+        let new = build(parts)?;
+        Some(match built.take() {
+            Some(earlier) => built.insert(new.after(&earlier)).clone(),
+            None => built.insert(new).clone(),
+        })
     }
 }
 
 /// None only if the provider lacks TLS 1.3, or there is no authority.
-fn build(parts: &[Arc<ClientParts>]) -> Option<(Arc<ClientConfig>, Arc<WebPkiServerVerifier>)> {
+fn build(parts: Vec<Arc<ClientParts>>) -> Option<BuiltConfig> {
     let mut roots = RootCertStore::empty();
-    for part in parts {
+    for part in &parts {
         roots.roots.extend(authorities_of(&part.authorities).ok()?.roots);
     }
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
@@ -154,7 +178,12 @@ fn build(parts: &[Arc<ClientParts>]) -> Option<(Arc<ClientConfig>, Arc<WebPkiSer
         .ok()?
         .with_webpki_verifier(Arc::clone(&verifier))
         .with_client_cert_resolver(Arc::new(ClientKeys::new(keys)));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP_PROTOCOL.to_vec()];
     config.resumption = Resumption::disabled();
-    Some((Arc::new(config), verifier))
+    Some(BuiltConfig {
+        parts,
+        config: Arc::new(config),
+        verifier,
+        authorities: AuthoritiesId::default(),
+    })
 }

@@ -9,7 +9,7 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, UnixTime},
 };
 
-use super::{AGENT_DNS_NAME, AnyCertificate};
+use super::{AGENT_DNS_NAME, AnyCertificate, PUSH_PROTOCOL};
 
 /// The configuration of a connection to an agent. The handshake proves that the agent has the key
 /// of its certificate, whoever signed that. Call [`DeferredTls::check`] before data of the agent is
@@ -30,6 +30,17 @@ impl DeferredTls {
         Self {
             config: Arc::new(config),
             verifier,
+        }
+    }
+
+    /// The same for a connection that the agent opened: only [`PUSH_PROTOCOL`] is spoken.
+    #[must_use]
+    pub fn for_push(self) -> Self {
+        let mut config = ClientConfig::clone(&self.config);
+        config.alpn_protocols = vec![PUSH_PROTOCOL.to_vec()];
+        Self {
+            config: Arc::new(config),
+            ..self
         }
     }
 

@@ -23,7 +23,7 @@ mod validity;
 pub use agent_certificate::{UnfitCertificate, check_issued};
 pub use any_certificate::AnyCertificate;
 pub use chain::{Usage, check_chain};
-pub use client::{ClientTls, ClientTlsPaths};
+pub use client::{AuthoritiesId, ClientTls, ClientTlsPaths};
 pub use clients::{ClientRule, is_collector};
 pub use deferred::DeferredTls;
 pub use files::{TlsError, check_agent_names, check_pem};
@@ -42,6 +42,14 @@ use rustls::crypto::CryptoProvider;
 
 /// The DNS name in every agent's certificate; unlike addresses it never changes.
 pub const AGENT_DNS_NAME: &str = "agent.virtfleet.internal";
+
+/// The protocol (ALPN, RFC 7301) of a connection that the agent opened. It is HTTP/1.1, as on a
+/// connection that a collector opened; the name of its own keeps a neighbour from joining a port of
+/// the agent to the collector's port for agents.
+pub const PUSH_PROTOCOL: &[u8] = b"virtfleet-push/1";
+
+/// The protocol of all other connections.
+const HTTP_PROTOCOL: &[u8] = b"http/1.1";
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())

@@ -15,7 +15,7 @@ use rustls::{
 };
 
 use super::{
-    ClientRule, HeldIdentity, TlsError,
+    ClientRule, HTTP_PROTOCOL, HeldIdentity, PUSH_PROTOCOL, TlsError,
     files::{authorities, certificates, private_key},
     peer_names, provider,
     reload::{Reloading, Source},
@@ -168,7 +168,7 @@ fn config(
         })?
         .with_client_cert_verifier(verifier)
         .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![HTTP_PROTOCOL.to_vec()];
     // No session tickets: a ticket would outlive a rotation of the authorities, so every peer
     // shows its certificate each time.
     config.send_tls13_tickets = 0;
@@ -184,6 +184,8 @@ pub struct TlsAcceptor {
     clients: Option<ClientRule>,
     /// Clients without a certificate are accepted.
     anonymous: bool,
+    /// The connections were opened by this side.
+    is_for_push: bool,
 }
 
 impl TlsAcceptor {
@@ -211,6 +213,7 @@ impl TlsAcceptor {
             config,
             clients,
             anonymous,
+            is_for_push: false,
         })
     }
 
@@ -228,13 +231,29 @@ impl TlsAcceptor {
             config,
             clients,
             anonymous: false,
+            is_for_push: false,
         })
+    }
+
+    /// The same for connections that this side opened: only [`PUSH_PROTOCOL`] is spoken.
+    #[must_use]
+    pub fn for_push(self) -> Self {
+        Self {
+            is_for_push: true,
+            ..self
+        }
     }
 
     /// The configuration for a new connection at `now`; changed files are reloaded, and if they
     /// cannot be used the last valid configuration is kept.
     pub fn config(&self, now: Instant) -> Arc<ServerConfig> {
-        self.config.current(now)
+        let config = self.config.current(now);
+        if !self.is_for_push {
+            return config;
+        }
+        let mut config = ServerConfig::clone(&config);
+        config.alpn_protocols = vec![PUSH_PROTOCOL.to_vec()];
+        Arc::new(config)
     }
 
     /// Authorizes the client with this certificate; returns the name that is authorized.

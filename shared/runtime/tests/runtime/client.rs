@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Instant};
 
 use rustls::{
-    ClientConnection, RootCertStore, ServerConfig, ServerConnection, pki_types::PrivatePkcs8KeyDer,
-    server::WebPkiClientVerifier,
+    ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
+    pki_types::PrivatePkcs8KeyDer, server::WebPkiClientVerifier,
 };
-use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, IssuedTls, peer_names};
+use virtfleet_runtime::tls::{AGENT_DNS_NAME, ClientTls, IssuedTls, PUSH_PROTOCOL, peer_names};
 
-use crate::pki::{Authority, client_paths};
+use crate::pki::{Authority, acceptor, client_paths, pki};
 
 impl Authority {
     /// A server of this authority, which accepts its clients.
@@ -45,7 +45,16 @@ impl Authority {
 /// The names of the client that a server verified, or the first error.
 fn handshake(client: &ClientTls, server: Arc<ServerConfig>) -> Result<Vec<String>, rustls::Error> {
     let config = client.config(Instant::now()).expect("a certificate");
-    let mut client = ClientConnection::new(config, AGENT_DNS_NAME.try_into().unwrap())?;
+    let server = connected(config, server)?;
+    Ok(peer_names(&server.peer_certificates().unwrap()[0]))
+}
+
+/// The server's side of a handshake, or the first error.
+fn connected(
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+) -> Result<ServerConnection, rustls::Error> {
+    let mut client = ClientConnection::new(client, AGENT_DNS_NAME.try_into().unwrap())?;
     let mut server = ServerConnection::new(server)?;
     for _ in 0..4 {
         let mut bytes = Vec::new();
@@ -58,7 +67,7 @@ fn handshake(client: &ClientTls, server: Arc<ServerConfig>) -> Result<Vec<String
         client.process_new_packets()?;
     }
     assert!(!server.is_handshaking());
-    Ok(peer_names(&server.peer_certificates().unwrap()[0]))
+    Ok(server)
 }
 
 #[test]
@@ -138,4 +147,46 @@ fn each_server_gets_the_certificate_of_its_authority() {
         assert_eq!(handshake(&client, authority.server()).unwrap()[0], uri);
     }
     handshake(&client, other.server()).unwrap_err();
+}
+
+#[test]
+fn each_direction_of_a_connection_has_its_protocol() {
+    let (dir, _ca) = pki();
+    let client = ClientTls::new(client_paths(dir.path(), "collector")).unwrap();
+    let now = Instant::now();
+    let dialled = || client.config(now).unwrap();
+    let collects = || client.deferred(now).unwrap().for_push().config();
+    let listens = || acceptor(dir.path()).config(now);
+    let pushes = || acceptor(dir.path()).for_push().config(now);
+    connected(dialled(), listens()).unwrap();
+    let server = connected(collects(), pushes()).unwrap();
+    assert_eq!(server.alpn_protocol(), Some(PUSH_PROTOCOL));
+    for (client, server) in [(collects(), listens()), (dialled(), pushes())] {
+        let error = connected(client, server).unwrap_err();
+        assert_eq!(error, rustls::Error::NoApplicationProtocol);
+    }
+}
+
+#[test]
+fn the_authorities_change_when_one_of_them_is_gone() {
+    let (old, new) = (Authority::new("old"), Authority::new("new"));
+    let client = ClientTls::in_memory();
+    let now = Instant::now();
+    assert_eq!(client.authorities(now), None);
+    let issued = |authorities: String| IssuedTls {
+        authorities,
+        ..old.issued_tls("spiffe://test/one")
+    };
+    let mut known = Vec::new();
+    for authorities in [
+        old.pem(),
+        old.pem(),
+        format!("{}{}", old.pem(), new.pem()),
+        new.pem(),
+    ] {
+        client.replace(&issued(authorities)).unwrap();
+        known.push(client.authorities(now).unwrap());
+    }
+    assert!(known[0] == known[1] && known[1] == known[2], "none is gone");
+    assert_ne!(known[2], known[3]);
 }

@@ -113,7 +113,11 @@ impl AgentDisk {
     }
 
     /// TLS of a server with this key: with the certificate, else with a self-signed one.
-    pub(super) fn server_config(&self, clients: Arc<dyn ClientCertVerifier>) -> Result<Arc<ServerConfig>> {
+    pub(super) fn server_config(
+        &self,
+        clients: Arc<dyn ClientCertVerifier>,
+        protocol: &[u8],
+    ) -> Result<Arc<ServerConfig>> {
         let chain = if let Some(chain) = &self.chain {
             chain.clone()
         } else {
@@ -126,6 +130,7 @@ impl AgentDisk {
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(clients)
             .with_single_cert(chain, key)?;
+        config.alpn_protocols = vec![protocol.to_vec()];
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(Arc::new(config))

@@ -27,7 +27,7 @@ use tokio::{
     time::timeout,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
-use virtfleet_runtime::tls::peer_names;
+use virtfleet_runtime::tls::{PUSH_PROTOCOL, peer_names};
 use virtfleet_wire::{
     enrolment::{CERTIFICATE_PATH, CLAIM_PATH, EnrolmentEvidence, MAX_BODY_BYTES, REQUEST_PATH},
     exposition::{CONTENT_TYPE, Page},
@@ -282,10 +282,11 @@ async fn accept(listener: TcpListener, agent: Arc<ServedAgent>) {
 
 async fn connection(stream: TcpStream, agent: Arc<ServedAgent>, is_dialled: bool) {
     drop(stream.set_nodelay(true));
-    let config = agent
-        .state
-        .before_connection()
-        .and_then(|()| agent.state.disk().server_config(Arc::clone(&agent.clients)));
+    let protocol: &[u8] = if is_dialled { b"http/1.1" } else { PUSH_PROTOCOL };
+    let config = agent.state.before_connection().and_then(|()| {
+        let clients = Arc::clone(&agent.clients);
+        agent.state.disk().server_config(clients, protocol)
+    });
     let Ok(config) = config else { return };
     let is_enrolled = agent.state.disk().is_enrolled();
     let accepted = timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await;

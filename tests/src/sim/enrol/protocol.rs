@@ -166,7 +166,7 @@ impl AgentState {
         {
             return Ok((StatusCode::MISDIRECTED_REQUEST, Vec::new()));
         }
-        let is_other = own.is_some_and(|own| own != request.identity);
+        let is_other = own.is_some_and(|own| path_of(&own) != path_of(&request.identity));
         let replaces = (request.replace_key || is_other) && self.fault != Some(EnrolFault::KeepsKey);
         if replaces || self.fault == Some(EnrolFault::ReplacesForever) {
             *disk = AgentDisk::new()?;
@@ -223,7 +223,13 @@ fn json(status: StatusCode, body: &impl Serialize) -> Result<ProtocolAnswer> {
     Ok((status, serde_json::to_vec(body)?))
 }
 
+/// The part of an identity after the trust domain, as the real agent compares it.
+fn path_of(identity: &str) -> Option<&str> {
+    let (_, path) = identity.strip_prefix("spiffe://")?.split_once('/')?;
+    Some(path)
+}
+
 /// The part of an identity that names the VM.
 fn vm_of(identity: &str) -> Option<&str> {
-    identity.rsplit_once('/').map(|(vm, _)| vm)
+    path_of(identity)?.rsplit_once('/').map(|(vm, _)| vm)
 }

@@ -109,7 +109,7 @@ fn an_honest_vm_gets_a_certificate() {
         (
             "a UUID that another VM has, too, and the MAC addresses that it has not",
             |case| {
-                case.others_with_uuid = vec![other(&[mac(3)])];
+                case.others_like = vec![other(&[mac(3)])];
                 case.evidence.macs = vec![mac(1), mac(2)];
             },
             Sign(uid("vm-1")),
@@ -167,13 +167,13 @@ fn the_first_key_needs_positive_evidence() {
         ),
         (
             "a UUID that another VM has, too, and not all MAC addresses",
-            |case| case.others_with_uuid = vec![other(&[mac(3)])],
+            |case| case.others_like = vec![other(&[mac(3)])],
             Refuse(NotProved),
         ),
         (
             "UUID and MAC addresses of another VM, too",
             |case| {
-                case.others_with_uuid = vec![other(&[mac(1)])];
+                case.others_like = vec![other(&[mac(1)])];
                 case.evidence.macs = vec![mac(1), mac(2)];
             },
             Refuse(NotProved),
@@ -182,8 +182,17 @@ fn the_first_key_needs_positive_evidence() {
             "the UUID of another VM, where the VMI of this one has none",
             |case| {
                 case.subject.as_mut().unwrap().expected.uuid = None;
-                case.others_with_uuid = vec![other(&[mac(3)])];
+                case.others_like = vec![other(&[mac(3)])];
                 case.evidence.macs = vec![mac(1), mac(2)];
+            },
+            Refuse(NotProved),
+        ),
+        (
+            "no UUID, and the MAC addresses of another VM, too",
+            |case| {
+                case.evidence.smbios_uuid = None;
+                case.evidence.macs = vec![mac(1), mac(2)];
+                case.others_like = vec![other(&[mac(1)])];
             },
             Refuse(NotProved),
         ),
