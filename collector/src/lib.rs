@@ -49,6 +49,7 @@ mod paged_list;
 mod panics;
 mod print;
 mod probes;
+mod regular_file;
 pub mod relay;
 pub mod scrape;
 pub mod serve;

@@ -14,7 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use prometheus_client::{metrics::info::Info, registry::Registry};
 use tokio::{
     net::TcpListener,
-    sync::{Semaphore, mpsc, watch},
+    sync::{mpsc, watch},
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ use virtfleet_wire::{finding::Finding, ids::VmKey};
 use crate::{
     access::{self, AccessMetrics},
     agent_tasks::{AgentClients, AgentContext},
-    api::{self, ApiState},
+    api::{self, ApiState, WatchLimits, WatchSlots},
     ca::{LoadedCa, SecretClients},
     cli,
     config::CollectorConfig,
@@ -64,7 +64,7 @@ const PLACEMENT_INTERVAL: Duration = Duration::from_mins(1);
 /// Maximum time that a running read of the folder may delay the shutdown.
 const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
 
-/// Maximum concurrent requests; half of them may be long polls.
+/// Maximum concurrent requests, with long polls.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
 
 /// Runs the collector until SIGTERM or SIGINT.
@@ -179,9 +179,8 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         instance: jiff::Timestamp::now().as_microsecond().cast_unsigned(),
         drains: Arc::new(DrainReader::new(tenants)),
         histories: histories(config),
-        waiting: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS / 2)),
-        waiting_tenants: Arc::new(Semaphore::new(MAX_CONCURRENT_REQUESTS / 8)),
-        watching: Arc::default(),
+        waiting: WatchSlots::new(WatchLimits::LONG_POLLS),
+        watching: WatchSlots::new(WatchLimits::STREAMS),
         shutdown: shutdown.graceful.clone(),
     };
     if let Some(probes) = probes {
@@ -468,5 +467,10 @@ mod tests {
     #[test]
     fn the_longest_poll_ends_before_the_request_timeout() {
         assert!(limits().request_timeout > api::MAX_WAIT);
+    }
+
+    #[test]
+    fn long_polls_leave_a_third_of_all_requests_to_others() {
+        assert!(WatchLimits::LONG_POLLS.all * 3 <= limits().requests * 2);
     }
 }

@@ -51,7 +51,7 @@ impl Guarded {
             access::token_line(TENANT, "tenant,namespace:cluster-a"),
             access::token_line(ADMIN, "admin,all"),
         ];
-        fs::write(&tokens, lines.concat()).unwrap();
+        access::write_tokens(&tokens, &lines.concat()).unwrap();
         let at = folder.display();
         let server = format!(
             "server:\n  address: \"{address}\"\n  tls: {{ certificate: {at}/api.pem, key: {at}/api.key, clientCA: {at}/ca.pem }}\n  \
@@ -248,13 +248,6 @@ fn audit_has_lines(guarded: &Guarded) {
     );
 }
 
-/// Replaces the file of tokens in one step: an empty one would revoke all.
-fn write_tokens(guarded: &Guarded, text: &str) {
-    let new = guarded.folder.join("new");
-    fs::write(&new, text).unwrap();
-    fs::rename(new, guarded.folder.join("tokens")).unwrap();
-}
-
 #[test]
 fn credentials_of_each_kind_are_checked() {
     let guarded = Guarded::new("certificates: [{ name: tenant.test, scope: [\"namespace:cluster-a\"] }]");
@@ -309,14 +302,15 @@ fn credentials_of_each_kind_are_checked() {
         ctl(&["vm", &format!("cluster-b/{}", guarded.stage.plan.guests[1].name)]).0,
         4
     );
-    write_tokens(&guarded, &access::token_line(ADMIN, "admin,all"));
+    let (tokens, line) = (folder.join("tokens"), access::token_line(ADMIN, "admin,all"));
+    access::write_tokens(&tokens, &line).unwrap();
     wait::eventually(STAGE_TIMEOUT, "the token is revoked", || {
         let (code, said) = ctl(&["vms"]);
         ensure!(code == 1 && said.contains("the token is unknown"), "{said}");
         Ok(())
     })
     .unwrap();
-    write_tokens(&guarded, "not a line of the file\n");
+    access::write_tokens(&tokens, &format!("not a line of the file\n{line}")).unwrap();
     wait::eventually(STAGE_TIMEOUT, "the broken file is reported", || {
         api.text(Some(ADMIN), "/api/v1/vms")?;
         ensure!(
@@ -329,7 +323,14 @@ fn credentials_of_each_kind_are_checked() {
         Ok(())
     })
     .unwrap();
-    assert_eq!(count(api, ADMIN), 4, "the last valid tokens are kept");
+    assert_eq!(count(api, ADMIN), 4, "an unchanged token is kept");
+    fs::remove_file(tokens).unwrap();
+    wait::eventually(STAGE_TIMEOUT, "without the file no token is valid", || {
+        let (status, text) = api.text(Some(ADMIN), "/api/v1/vms")?;
+        ensure!(status == 401, "{text}");
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// Paths that neither [`READ_PATHS`] nor a test of its own has, with the reason.
@@ -443,7 +444,7 @@ fn a_stream_has_only_its_own_tenant_and_ends_with_its_rights() {
         })
         .unwrap();
         let left = access::token_line(ADMIN, "admin,all");
-        write_tokens(&guarded, &left);
+        access::write_tokens(&guarded.folder.join("tokens"), &left).unwrap();
         stream.join().unwrap()
     });
     assert_eq!(status, 200);

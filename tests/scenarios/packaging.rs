@@ -131,11 +131,8 @@ fn packaged_collector(folder: &Path, api: SocketAddr, probes: SocketAddr) -> Pro
     }
     fs::create_dir(folder.join("inventory")).unwrap();
     // There is no cluster in this test, so a static token stands for one that the cluster verifies.
-    fs::write(
-        folder.join("tokens"),
-        access::token_line(TOKEN, "reader,namespace:none"),
-    )
-    .unwrap();
+    let line = access::token_line(TOKEN, "reader,namespace:none");
+    access::write_tokens(&folder.join("tokens"), &line).unwrap();
     fs::write(folder.join("token"), TOKEN).unwrap();
     let text = packaged_settings()
         .replace("tokenReview: {}", &format!("tokens: {}/tokens", folder.display()))

@@ -50,7 +50,7 @@ fn secured(stage: &Stage) -> (Process, String) {
     let address = ports::free().unwrap();
     let tokens = folder.join("tokens");
     let line = access::token_line(TENANT, "tenant,namespace:cluster-a");
-    fs::write(&tokens, line).unwrap();
+    access::write_tokens(&tokens, &line).unwrap();
     let authority = Authority::new("page").unwrap();
     access::api_certificate(&authority, &folder).unwrap();
     let plain = format!("server: {{ address: \"{}\" }}", stage.api);

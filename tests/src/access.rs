@@ -1,8 +1,10 @@
 //! Access to a collector's API: tokens, and a client that sends them.
 
 use std::{
+    fs::{self, Permissions},
     net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
@@ -70,10 +72,19 @@ pub fn token_line(token: &str, rest: &str) -> String {
     format!("sha256:{},{rest}\n", hash.hex())
 }
 
+/// Writes the file of static tokens in one step, because an empty one would revoke all. Only its
+/// owner may write it, whatever umask the tests have.
+pub fn write_tokens(file: &Path, text: &str) -> Result<()> {
+    let new = file.with_extension("new");
+    fs::write(&new, text)?;
+    fs::set_permissions(&new, Permissions::from_mode(0o644))?;
+    Ok(fs::rename(new, file)?)
+}
+
 /// The certificate of a collector's API: for its address, for its Service, and for [`Api`].
 ///
 /// Writes `api.pem` and `api.key` into `folder`.
-pub fn api_certificate(authority: &Authority, folder: &std::path::Path) -> Result<Files> {
+pub fn api_certificate(authority: &Authority, folder: &Path) -> Result<Files> {
     let names = [AGENT_DNS, "localhost", "virtfleet-collector.virtfleet.svc"];
     let purpose = rcgen::ExtendedKeyUsagePurpose::ServerAuth;
     let identity = authority.issue("api", "https://collector.test", &names, purpose)?;
@@ -166,9 +177,9 @@ pub fn own_network() -> Result<Ipv4Addr> {
 }
 
 /// Path of a kubeconfig, written into `folder`.
-pub fn write_kubeconfig(folder: &std::path::Path, name: &str, text: &str) -> Result<PathBuf> {
+pub fn write_kubeconfig(folder: &Path, name: &str, text: &str) -> Result<PathBuf> {
     let path = folder.join(name);
-    std::fs::write(&path, text)?;
+    fs::write(&path, text)?;
     Ok(path)
 }
 

@@ -10,11 +10,15 @@ use std::{
 const MAX_COUNTED_PEERS: usize = 65_536;
 /// Minimum time between two searches for addresses to forget.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
-/// How often the address of a VM may connect. Its agent waits a second or more.
+/// How often the address of a VM may connect. Its agent waits a second or more; other processes of
+/// the guest have the same address, so a lower rate would let a slower one keep the agent out.
 const RATE_OF_VM: ConnectRate = ConnectRate {
-    interval: Duration::from_secs(1),
+    interval: Duration::from_millis(250),
     burst: 10,
 };
+/// Open connections that one VM needs at most: the default of a relay's
+/// `--forward.max-connections-per-peer`.
+pub const CONNECTIONS_OF_VM: u32 = 8;
 /// Minimum of how often another address may connect: a relay, for the agents behind it.
 const MIN_RATE_OF_RELAY: ConnectRate = ConnectRate {
     interval: Duration::from_millis(20),
@@ -42,6 +46,16 @@ impl ConnectRate {
     /// For an address of exactly one VM.
     pub fn of_vm() -> Self {
         RATE_OF_VM
+    }
+
+    /// For an address that may have so many open connections to a relay: several VMs may be behind
+    /// one NAT, for which an admin raises the number.
+    pub fn of_peer(max_open: u32) -> Self {
+        let vms = (max_open / CONNECTIONS_OF_VM).max(1);
+        Self {
+            interval: RATE_OF_VM.interval / vms,
+            burst: RATE_OF_VM.burst.saturating_mul(vms),
+        }
     }
 
     /// For any other address: all VMs of the fleet may be behind one relay or NAT.
@@ -123,6 +137,24 @@ mod tests {
         assert_eq!(passed(&mut rates, "10.0.0.1", 100, later), 2);
         let much_later = now + Duration::from_hours(1);
         assert_eq!(passed(&mut rates, "10.0.0.1", 100, much_later), 3, "one burst");
+    }
+
+    #[test]
+    fn more_vms_behind_one_address_of_a_relay_connect_more_often() {
+        for few in [1, CONNECTIONS_OF_VM, 2 * CONNECTIONS_OF_VM - 1] {
+            assert_eq!(ConnectRate::of_peer(few), ConnectRate::of_vm());
+        }
+        let many = ConnectRate::of_peer(10 * CONNECTIONS_OF_VM);
+        assert_eq!(many.interval * 10, RATE_OF_VM.interval);
+        assert_eq!(many.burst, 10 * RATE_OF_VM.burst);
+        assert!(ConnectRate::of_peer(u32::MAX).burst > 10);
+    }
+
+    /// Each VM may use a small part of what its relay may.
+    #[test]
+    fn one_vm_behind_a_relay_leaves_room_for_others() {
+        let (vm, relay) = (ConnectRate::of_vm(), ConnectRate::of_relay(0));
+        assert!(relay.interval * 10 <= vm.interval && relay.burst >= 10 * vm.burst);
     }
 
     #[test]

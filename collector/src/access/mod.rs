@@ -140,6 +140,11 @@ impl AccessControl {
         }
     }
 
+    /// Whether every caller may do everything.
+    pub fn is_open(&self) -> bool {
+        self.rules.is_none()
+    }
+
     /// Access as the settings say. `reviews` must be there if `settings.token_review` is.
     ///
     /// # Errors

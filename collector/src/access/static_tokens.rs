@@ -1,11 +1,12 @@
 //! Static bearer tokens from a file, of which only hashes are stored.
 
 use std::{
-    fs,
+    collections::BTreeMap,
     io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant, SystemTime},
+    time::{Duration, Instant},
 };
 
 use ring::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
@@ -13,8 +14,10 @@ use subtle::{Choice, ConstantTimeEq as _};
 use virtfleet_collector_core::access::{AuthMethod, Caller};
 
 use super::grant::{Grant, GrantError};
+use crate::regular_file::read_regular;
 
-/// Minimum interval between two checks whether the file has changed.
+/// Minimum interval between two reads of the file. It is read each time: its size and time say
+/// nothing about its mode, and may be the same after a change.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum size of the file.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -24,6 +27,11 @@ const MAX_TOKENS: usize = 4096;
 const MAX_NAME_CHARS: usize = 253;
 /// Prefix of a hash.
 const HASH_PREFIX: &str = "sha256:";
+/// Bits of a file's mode with which others than its owner may write it.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
+/// SHA-256 of a token.
+type TokenHash = [u8; SHA256_OUTPUT_LEN];
 
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +43,18 @@ pub enum TokenFileError {
         file: PathBuf,
         /// The underlying error.
         source: io::Error,
+    },
+    /// Its group or all users may write it, and so give themselves every right.
+    #[error(
+        "{} has mode {mode:04o}: others than its owner may add tokens to it; run: chmod go-w {}",
+        file.display(),
+        file.display()
+    )]
+    Writable {
+        /// The file.
+        file: PathBuf,
+        /// Its permissions.
+        mode: u32,
     },
     /// A line is wrong.
     #[error("{}:{line}: {problem}", file.display())]
@@ -65,25 +85,22 @@ pub enum TokenLineError {
     TooMany,
 }
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 struct StaticToken {
-    hash: [u8; SHA256_OUTPUT_LEN],
-    line: usize,
+    hash: TokenHash,
     name: String,
     grant: Grant,
 }
 
-/// Version of the file on the disk: time of the last change, size.
-type FileVersion = Option<(SystemTime, u64)>;
-
 #[derive(Debug)]
 struct LoadedTokens {
     tokens: Arc<[StaticToken]>,
-    version: FileVersion,
+    /// The file as it was read last, or why it was not.
+    content: Result<String, String>,
     checked: Instant,
 }
 
-/// The tokens of a file, read again when it changes.
+/// The tokens of a file, read again while it is used.
 #[derive(Debug)]
 pub struct StaticTokens {
     file: PathBuf,
@@ -94,13 +111,13 @@ impl StaticTokens {
     /// Reads the file.
     ///
     /// # Errors
-    /// It cannot be read, or a line is wrong.
+    /// It cannot be read, others than its owner may write it, or a line is wrong.
     pub fn open(file: &Path, now: Instant) -> Result<Self, TokenFileError> {
-        let version = version(file);
+        let content = read(file)?;
         Ok(Self {
             loaded: Mutex::new(LoadedTokens {
-                tokens: read(file)?.into(),
-                version,
+                tokens: parse(file, &content)?.into(),
+                content: Ok(content),
                 checked: now,
             }),
             file: file.to_owned(),
@@ -134,46 +151,68 @@ impl StaticTokens {
         })
     }
 
-    /// The tokens as of `now`. If a changed file cannot be used, the last valid tokens are kept,
-    /// and the error is logged once per change.
+    /// The tokens as of `now`.
     fn current(&self, now: Instant) -> Arc<[StaticToken]> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(loaded.checked) >= CHECK_INTERVAL {
             loaded.checked = now;
-            let version = version(&self.file);
-            if version != loaded.version {
-                loaded.version = version;
-                match read(&self.file) {
-                    Ok(tokens) => {
-                        tracing::info!(file = %self.file.display(), tokens = tokens.len(), "static tokens reloaded");
-                        loaded.tokens = tokens.into();
-                    }
-                    Err(error) => {
-                        let error = &error as &dyn std::error::Error;
-                        tracing::error!(
-                            error,
-                            "changed static tokens cannot be used; the last valid ones are kept"
-                        );
-                    }
-                }
-            }
+            loaded.reload(&self.file);
         }
         Arc::clone(&loaded.tokens)
     }
 }
 
-fn version(file: &Path) -> FileVersion {
-    let metadata = fs::metadata(file).ok()?;
-    Some((metadata.modified().ok()?, metadata.len()))
+impl LoadedTokens {
+    /// Reads the file again. Without a file that can be read, no token is valid. In one with a
+    /// wrong line, tokens that are as they were stay valid, and there is no new one: whatever an
+    /// admin has removed is not valid any more. An error is logged once for each change.
+    fn reload(&mut self, file: &Path) {
+        let read = read(file);
+        let content = match &read {
+            Ok(text) => Ok(text.clone()),
+            Err(error) => Err(format!("{error:?}")),
+        };
+        if content == self.content {
+            return;
+        }
+        self.content = content;
+        let (tokens, error) = match read {
+            Ok(text) => match parse(file, &text) {
+                Ok(tokens) => (tokens, None),
+                Err(error) => (unchanged(&text, &self.tokens), Some(error)),
+            },
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        self.tokens = tokens.into();
+        let (file, tokens) = (file.display(), self.tokens.len());
+        match &error {
+            None => tracing::info!(%file, tokens, "static tokens reloaded"),
+            Some(error) => {
+                let error = error as &dyn std::error::Error;
+                tracing::error!(
+                    error,
+                    tokens,
+                    "changed static tokens cannot be used; only those that are unchanged in the file stay valid"
+                );
+            }
+        }
+    }
 }
 
-fn read(file: &Path) -> Result<Vec<StaticToken>, TokenFileError> {
+fn read(file: &Path) -> Result<String, TokenFileError> {
     let failed = |source| TokenFileError::Read {
         file: file.to_owned(),
         source,
     };
+    let opened = read_regular(file).map_err(failed)?;
+    let mode = opened.metadata().map_err(failed)?.mode() & 0o7777;
+    if mode & WRITABLE_BY_OTHERS != 0 {
+        return Err(TokenFileError::Writable {
+            file: file.to_owned(),
+            mode,
+        });
+    }
     let mut text = String::new();
-    let opened = fs::File::open(file).map_err(failed)?;
     opened
         .take(MAX_FILE_BYTES + 1)
         .read_to_string(&mut text)
@@ -183,34 +222,57 @@ fn read(file: &Path) -> Result<Vec<StaticToken>, TokenFileError> {
             "larger than {MAX_FILE_BYTES} bytes"
         ))));
     }
-    parse(&text).map_err(|(line, problem)| TokenFileError::Line {
-        file: file.to_owned(),
-        line,
-        problem,
-    })
+    Ok(text)
 }
 
-fn parse(text: &str) -> Result<Vec<StaticToken>, (usize, TokenLineError)> {
-    let mut tokens: Vec<StaticToken> = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let (number, line) = (index + 1, line.trim());
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let token = parse_line(line, number).map_err(|problem| (number, problem))?;
-        if let Some(known) = tokens.iter().find(|known| known.hash == token.hash) {
-            return Err((number, TokenLineError::Twice(known.line)));
+/// All tokens of a file without a wrong line.
+fn parse(file: &Path, text: &str) -> Result<Vec<StaticToken>, TokenFileError> {
+    let (mut tokens, mut lines) = (Vec::new(), BTreeMap::<TokenHash, usize>::new());
+    for (line, entry) in entries(text) {
+        let wrong = |problem| TokenFileError::Line {
+            file: file.to_owned(),
+            line,
+            problem,
+        };
+        let token = parse_entry(entry).map_err(wrong)?;
+        if let Some(known) = lines.insert(token.hash, line) {
+            return Err(wrong(TokenLineError::Twice(known)));
         }
         if tokens.len() == MAX_TOKENS {
-            return Err((number, TokenLineError::TooMany));
+            return Err(wrong(TokenLineError::TooMany));
         }
         tokens.push(token);
     }
     Ok(tokens)
 }
 
-fn parse_line(line: &str, number: usize) -> Result<StaticToken, TokenLineError> {
-    let mut fields = line.split(',').map(str::trim);
+/// The tokens of a file with wrong lines that are as they were. One that also has another name or
+/// other rights in it is left out.
+fn unchanged(text: &str, known: &[StaticToken]) -> Vec<StaticToken> {
+    let mut known: BTreeMap<_, _> = known.iter().map(|token| (token.hash, token)).collect();
+    let mut found = BTreeMap::new();
+    for token in entries(text).filter_map(|(_, entry)| parse_entry(entry).ok()) {
+        match known.get(&token.hash) {
+            Some(same) if **same == token => drop(found.insert(token.hash, token)),
+            Some(_) => {
+                known.remove(&token.hash);
+                found.remove(&token.hash);
+            }
+            None => {}
+        }
+    }
+    found.into_values().collect()
+}
+
+/// The lines that are neither empty nor comments, with their numbers.
+fn entries(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate();
+    let lines = lines.map(|(index, line)| (index + 1, line.trim()));
+    lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+fn parse_entry(entry: &str) -> Result<StaticToken, TokenLineError> {
+    let mut fields = entry.split(',').map(str::trim);
     let hash = fields.next().and_then(|field| field.strip_prefix(HASH_PREFIX));
     let hash = hash.and_then(parse_hash).ok_or(TokenLineError::Form)?;
     let is_name = |name: &&str| {
@@ -223,13 +285,12 @@ fn parse_line(line: &str, number: usize) -> Result<StaticToken, TokenLineError> 
     }
     Ok(StaticToken {
         hash,
-        line: number,
         name: name.to_owned(),
         grant: Grant::parse(scopes)?,
     })
 }
 
-fn parse_hash(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
+fn parse_hash(text: &str) -> Option<TokenHash> {
     let mut hash = [0; SHA256_OUTPUT_LEN];
     if text.len() != 2 * hash.len() || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return None;
@@ -243,9 +304,16 @@ fn parse_hash(text: &str) -> Option<[u8; SHA256_OUTPUT_LEN]> {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
+    use std::{
+        fmt::Write as _,
+        fs::{self, Permissions},
+        os::unix::fs::PermissionsExt as _,
+    };
+
+    use tempfile::TempDir;
 
     use super::*;
+    use crate::regular_file::make_fifo;
 
     fn line(token: &str, rest: &str) -> String {
         let mut line = HASH_PREFIX.to_owned();
@@ -255,35 +323,140 @@ mod tests {
         line + rest
     }
 
+    /// A file, its tokens, and a clock that lets them read it at each step.
+    struct TokenFile {
+        folder: TempDir,
+        tokens: StaticTokens,
+        now: Instant,
+    }
+
+    impl TokenFile {
+        fn new(lines: &[String]) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let now = Instant::now();
+            write(&folder.path().join("tokens"), lines);
+            let tokens = StaticTokens::open(&folder.path().join("tokens"), now).unwrap();
+            Self { folder, tokens, now }
+        }
+
+        fn path(&self) -> PathBuf {
+            self.folder.path().join("tokens")
+        }
+
+        /// Which of the tokens `a` to `e` are valid after the next read.
+        fn valid(&mut self) -> String {
+            self.now += CHECK_INTERVAL;
+            let is_valid = |token: &char| self.tokens.caller(&token.to_string(), self.now).is_some();
+            ('a'..='e').filter(is_valid).collect()
+        }
+    }
+
+    /// Whatever umask the tests have.
+    fn write(file: &Path, lines: &[String]) {
+        fs::write(file, lines.join("\n")).unwrap();
+        fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
+    }
+
+    fn all(tokens: &str) -> Vec<String> {
+        let entry = |token: char| line(&token.to_string(), &format!(",reader-{token},all"));
+        tokens.chars().map(entry).collect()
+    }
+
     #[test]
     fn tokens_are_found_by_their_hash() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("tokens");
         let text = [
             "# tokens of tenants".to_owned(),
             String::new(),
             line("secret-a", ",reader-a,namespace:team-a,cluster:blue"),
             line("secret-b", " , reader-b , admin "),
         ];
-        fs::write(&file, text.join("\n")).unwrap();
-        let start = Instant::now();
-        let tokens = StaticTokens::open(&file, start).unwrap();
-        let (caller, grant) = tokens.caller("secret-b", start).unwrap();
+        let TokenFile { tokens, now, .. } = &TokenFile::new(&text);
+        let (caller, grant) = tokens.caller("secret-b", *now).unwrap();
         assert_eq!((caller.name.as_str(), grant), ("reader-b", Grant::ADMIN));
-        assert!(!tokens.caller("secret-a", start).unwrap().1.scope.is_all());
+        assert!(!tokens.caller("secret-a", *now).unwrap().1.scope.is_all());
         for other in ["", "secret", "secret-A", &line("secret-a", "")] {
-            assert_eq!(tokens.caller(other, start), None, "{other}");
+            assert_eq!(tokens.caller(other, *now), None, "{other}");
         }
+    }
 
-        // A change applies, and a broken file does not.
-        let later = |checks| start + CHECK_INTERVAL * checks;
-        fs::write(&file, line("secret-c", ",reader-c,all")).unwrap();
-        assert!(tokens.caller("secret-b", later(1)).is_none());
-        assert!(tokens.caller("secret-c", later(1)).is_some());
-        fs::write(&file, "sha256:00,x,all").unwrap();
-        assert!(tokens.caller("secret-c", later(2)).is_some());
-        fs::remove_file(&file).unwrap();
-        assert!(tokens.caller("secret-c", later(3)).is_some());
+    #[test]
+    fn a_change_applies_and_without_a_file_no_token_is_valid() {
+        let mut file = TokenFile::new(&all("ab"));
+        write(&file.path(), &all("bc"));
+        assert!(file.tokens.caller("a", file.now).is_some(), "not read again yet");
+        assert_eq!(file.valid(), "bc");
+        fs::remove_file(file.path()).unwrap();
+        assert_eq!(file.valid(), "");
+        write(&file.path(), &all("c"));
+        assert_eq!(file.valid(), "c");
+        // Neither a regular file nor text.
+        fs::remove_file(file.path()).unwrap();
+        make_fifo(&file.path());
+        assert_eq!(file.valid(), "");
+        fs::remove_file(file.path()).unwrap();
+        fs::write(file.path(), b"\xff").unwrap();
+        assert_eq!(file.valid(), "");
+        // As a mounted Secret has it.
+        fs::remove_file(file.path()).unwrap();
+        let target = file.folder.path().join("..data");
+        write(&target, &all("d"));
+        std::os::unix::fs::symlink(target, file.path()).unwrap();
+        assert_eq!(file.valid(), "d");
+    }
+
+    #[test]
+    fn in_a_broken_file_only_unchanged_tokens_stay_valid() {
+        let mut file = TokenFile::new(&all("abcd"));
+        // Removed, unchanged, with other rights, broken, new.
+        let mut lines = all("b");
+        lines.push(line("c", ",reader-c,namespace:team-c"));
+        lines.push(line("d", ",reader-d,everything"));
+        lines.extend(all("e"));
+        write(&file.path(), &lines);
+        assert_eq!(file.valid(), "b");
+        // One that was removed does not return with another broken file, but with a whole one.
+        let mut lines = all("abcde");
+        lines.push("x".to_owned());
+        write(&file.path(), &lines);
+        assert_eq!(file.valid(), "b");
+        write(&file.path(), &all("ab"));
+        assert_eq!(file.valid(), "ab");
+        // A second line of the same token makes the file a broken one.
+        for second in [",reader-a,namespace:team-a", ",other,all"] {
+            write(&file.path(), &all("ab"));
+            assert_eq!(file.valid(), "ab");
+            for twice in [
+                [all("ab"), vec![line("a", second)]],
+                [vec![line("a", second)], all("ab")],
+            ] {
+                write(&file.path(), &twice.concat());
+                assert_eq!(file.valid(), "b", "{second}");
+            }
+        }
+        write(&file.path(), &all("ab"));
+        assert_eq!(file.valid(), "ab");
+        write(&file.path(), &all("aba"));
+        assert_eq!(file.valid(), "ab", "twice the same");
+    }
+
+    #[test]
+    fn a_file_that_others_may_write_is_refused() {
+        let mut file = TokenFile::new(&all("ab"));
+        for (mode, valid) in [
+            (0o664, ""),
+            (0o640, "ab"),
+            (0o602, ""),
+            (0o444, "ab"),
+            (0o620, ""),
+        ] {
+            fs::set_permissions(file.path(), Permissions::from_mode(mode)).unwrap();
+            assert_eq!(file.valid(), valid, "{mode:o}");
+        }
+        let error = StaticTokens::open(&file.path(), file.now)
+            .unwrap_err()
+            .to_string();
+        let command = format!("chmod go-w {}", file.path().display());
+        assert!(error.contains("mode 0620") && error.contains(&command), "{error}");
     }
 
     #[test]
@@ -298,17 +471,21 @@ mod tests {
             (line("a", ",a,everything"), 1, "\"everything\" is not a scope"),
             (format!("{good}\n{good}"), 2, "line 1 occurs again"),
         ] {
-            let (line, problem) = parse(&text).unwrap_err();
-            assert_eq!(line, number, "{text}");
-            assert!(problem.to_string().contains(part), "{text}: {problem}");
+            let error = parse(Path::new("tokens"), &text).unwrap_err().to_string();
+            let place = format!("tokens:{number}: ");
+            assert!(
+                error.starts_with(&place) && error.contains(part),
+                "{text}: {error}"
+            );
         }
         let many: Vec<String> = (0..=MAX_TOKENS)
             .map(|number| line(&number.to_string(), ",a,all"))
             .collect();
-        assert!(matches!(
-            parse(&many.join("\n")).unwrap_err().1,
-            TokenLineError::TooMany
-        ));
+        let error = parse(Path::new("tokens"), &many.join("\n")).unwrap_err();
+        let TokenFileError::Line { problem, .. } = error else {
+            panic!("{error}");
+        };
+        assert!(matches!(problem, TokenLineError::TooMany));
         let error = StaticTokens::open(Path::new("/nowhere/tokens"), Instant::now()).unwrap_err();
         assert!(error.to_string().contains("/nowhere/tokens"));
     }

@@ -73,6 +73,10 @@ impl FleetRead for TenantView {
     fn detail(&self, key: &VmKey) -> Option<VmDetail> {
         let whole = self.fleet.snapshot();
         let visible = VisibleFleet::new(&whole, &self.scope);
+        // Before the details are made: a hidden VM must take as long as one that does not exist.
+        if !visible.has_vm(key) {
+            return None;
+        }
         let detail = tenant_detail(&visible, self.fleet.detail(key)?)?;
         Some(match self.redactor_for(&whole) {
             Some(redactor) => redactor.detail(detail),
@@ -141,5 +145,83 @@ impl FleetRead for TenantView {
 
     fn revisions(&self) -> watch::Receiver<u64> {
         self.fleet.revisions()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::{access::two_tenants, fleet::Fleet};
+
+    /// Records of which VMs anything was requested.
+    struct RecordingFleet {
+        fleet: Arc<Fleet>,
+        requested: Mutex<Vec<VmKey>>,
+    }
+
+    impl RecordingFleet {
+        fn record(&self, keys: &[VmKey]) {
+            self.requested.lock().unwrap().extend_from_slice(keys);
+        }
+    }
+
+    impl FleetRead for RecordingFleet {
+        fn snapshot(&self) -> Arc<FleetSnapshot> {
+            self.fleet.snapshot()
+        }
+        fn detail(&self, key: &VmKey) -> Option<VmDetail> {
+            self.record(std::slice::from_ref(key));
+            self.fleet.detail(key)
+        }
+        fn findings(&self, key: &VmKey) -> Vec<Finding> {
+            self.record(std::slice::from_ref(key));
+            self.fleet.findings(key)
+        }
+        fn stories(&self, keys: &[VmKey]) -> Vec<StoryView> {
+            self.record(keys);
+            self.fleet.stories(keys)
+        }
+        fn vm_labels(&self, keys: &[VmKey]) -> Vec<Labels> {
+            self.record(keys);
+            self.fleet.vm_labels(keys)
+        }
+        fn label_inputs(&self) -> Vec<LabelInput> {
+            self.fleet.label_inputs()
+        }
+        fn infra_terms(&self) -> Arc<InfraTerms> {
+            self.fleet.infra_terms()
+        }
+        fn revisions(&self) -> watch::Receiver<u64> {
+            self.fleet.revisions()
+        }
+    }
+
+    /// Otherwise the time of an answer would show that another tenant has a VM of this name.
+    #[test]
+    fn nothing_is_made_of_a_hidden_vm_as_of_one_that_does_not_exist() {
+        let fleet = Arc::new(RecordingFleet {
+            fleet: two_tenants::fleet(true),
+            requested: Mutex::default(),
+        });
+        let key = |namespace: &str, name: &str| VmKey {
+            namespace: namespace.parse().unwrap(),
+            name: name.parse().unwrap(),
+        };
+        let scope = AccessScope::of_namespaces(["ns-alpha".parse().unwrap()]);
+        let view = TenantView::new(fleet.clone(), scope, None);
+        for (namespace, name) in [
+            ("ns-beta", "vm-beta-1"),
+            ("ns-beta", "no-such"),
+            ("ns-alpha", "no-such"),
+        ] {
+            let key = key(namespace, name);
+            assert!(view.detail(&key).is_none() && view.findings(&key).is_empty());
+            assert_eq!(*fleet.requested.lock().unwrap(), [], "{key}");
+        }
+        let own = key("ns-alpha", "vm-alpha-1");
+        assert!(view.detail(&own).is_some());
+        assert_eq!(*fleet.requested.lock().unwrap(), [own]);
     }
 }

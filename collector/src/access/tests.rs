@@ -161,14 +161,11 @@ async fn rbac_decides_what_a_token_may_see() {
 async fn a_certificate_is_used_before_a_token_and_a_static_token_before_a_review() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("tokens");
-    std::fs::write(
-        &file,
-        format!(
-            "sha256:{},static,namespace:ns-beta\n",
-            two_tenants::sha256("alice")
-        ),
-    )
-    .unwrap();
+    let line = format!(
+        "sha256:{},static,namespace:ns-beta\n",
+        two_tenants::sha256("alice")
+    );
+    crate::regular_file::write_private(&file, line.as_bytes()).unwrap();
     let (client, asked) = server(|_| Err(500));
     let settings = AccessSettings {
         token_review: Some(crate::config::TokenReviewSettings::default()),

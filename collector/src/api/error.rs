@@ -4,10 +4,14 @@ use axum::http::StatusCode;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::watch_slots::NoWatchSlot;
 use crate::{access::AccessError, leader::LeaseView};
 
 /// Code of the error of a caller that sends too many requests.
 pub(crate) const TOO_MANY_REQUESTS: &str = "too_many_requests";
+/// `Retry-After` for a caller whose requests that wait are too many, in seconds: one of them ends
+/// after half a minute by default.
+const WATCH_RETRY_SECONDS: u64 = 10;
 
 /// The body of every response with a status of 400 or above.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,7 +27,7 @@ pub struct ErrorDetail {
     /// `method_not_allowed`, `not_synced`, `busy`, `not_scraping`, `not_recorded`, `not_leading`,
     /// `agent_failed`, `no_history`, `history_failed`, `invalid_body`, `unsupported_media_type`,
     /// `ca_refused`, `ca_unavailable`, `unauthenticated`, `forbidden`, `access_unavailable`,
-    /// `too_many_requests`, `internal`.
+    /// `too_many_requests`, `foreign_host`, `foreign_origin`, `internal`.
     pub code: String,
     /// One sentence that names the parameter, the path or the object.
     pub message: String,
@@ -118,26 +122,6 @@ impl ApiError {
         )
     }
 
-    /// 503: the maximum number of long polls is waiting.
-    pub(super) fn busy() -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "busy",
-            "too many requests are waiting for a change",
-            "omit `wait`, or try again in a few seconds",
-        )
-    }
-
-    /// 503: the maximum number of streams is open, of this caller or of all.
-    pub(super) fn too_many_streams() -> Self {
-        Self::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "busy",
-            "too many streams of changes are open",
-            "close other pages, or request the lists again from time to time",
-        )
-    }
-
     /// 500: an error in the collector.
     pub(super) fn internal(message: impl Into<String>) -> Self {
         Self::new(
@@ -146,6 +130,28 @@ impl ApiError {
             message,
             "this is a bug in virtfleet-collector: please report it with the collector's log",
         )
+    }
+}
+
+impl From<NoWatchSlot> for ApiError {
+    fn from(refused: NoWatchSlot) -> Self {
+        match refused {
+            NoWatchSlot::OwnShare(share) => Self {
+                retry_after: Some(WATCH_RETRY_SECONDS),
+                ..Self::new(
+                    StatusCode::TOO_MANY_REQUESTS,
+                    TOO_MANY_REQUESTS,
+                    format!("{share} requests of this caller wait for changes already"),
+                    "end some of them (close other pages), or read the lists from time to time without `wait`",
+                )
+            },
+            NoWatchSlot::Full => Self::new(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "busy",
+                "too many requests wait for changes",
+                "read the lists without `wait`, or try again in a few seconds",
+            ),
+        }
     }
 }
 

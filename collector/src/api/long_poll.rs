@@ -3,12 +3,9 @@
 
 use std::time::Duration;
 
-use tokio::{
-    sync::{SemaphorePermit, watch},
-    time::Instant,
-};
+use tokio::{sync::watch, time::Instant};
 
-use super::{ApiState, error::ApiError, query::Query};
+use super::{ApiState, error::ApiError, query::Query, watch_slots::WatchSlot};
 
 /// Default of `timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,7 +17,7 @@ pub(super) struct LongPoll<'a> {
     timeout: Duration,
     revisions: watch::Receiver<u64>,
     /// With the end of the wait; none before the first wait.
-    waiting: Option<(Instant, SemaphorePermit<'a>)>,
+    waiting: Option<(Instant, WatchSlot)>,
     ended: bool,
 }
 
@@ -51,16 +48,17 @@ impl<'a> LongPoll<'a> {
     /// are compared. Or for the end.
     ///
     /// # Errors
-    /// Too many long polls: they would block other requests, among them those of Prometheus.
-    pub(super) async fn wait(&mut self, pause: Option<Duration>, is_tenant: bool) -> Result<(), ApiError> {
+    /// Too many long polls, of this client or of all: they would block other requests, among them
+    /// those of Prometheus.
+    pub(super) async fn wait(
+        &mut self,
+        pause: Option<Duration>,
+        client: &str,
+        is_tenant: bool,
+    ) -> Result<(), ApiError> {
         if self.waiting.is_none() {
-            let permits = if is_tenant {
-                &self.api.waiting_tenants
-            } else {
-                &self.api.waiting
-            };
-            let permit = permits.try_acquire().map_err(|_| ApiError::busy())?;
-            self.waiting = Some((Instant::now() + self.timeout, permit));
+            let slot = self.api.waiting.take(client, is_tenant)?;
+            self.waiting = Some((Instant::now() + self.timeout, slot));
         }
         let end = self.waiting.as_ref().map_or_else(Instant::now, |(end, _)| *end);
         let changed = async {

@@ -17,6 +17,7 @@ mod etag;
 mod events;
 mod findings;
 mod fleet_page;
+mod foreign_page;
 mod gzip;
 mod health;
 mod history;
@@ -54,7 +55,6 @@ mod web_files;
 use std::{path::Path, sync::Arc};
 
 use prometheus_client::registry::Registry;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use crate::fleet_series::severity_name;
@@ -72,7 +72,7 @@ pub use router::{probes, router};
 pub use sd::TargetGroup;
 pub use targets::TargetView;
 pub use tokens::TokenRevocation;
-pub use watch_slots::WatchSlots;
+pub use watch_slots::{WatchLimits, WatchSlots};
 
 use crate::{
     access::AccessControl, ca::CaService, drain::DrainReader, enrolment::EnrolmentAdmin, fleet::FleetRead,
@@ -119,12 +119,9 @@ pub struct ApiState {
     pub drains: Arc<DrainReader>,
     /// Reads longer histories; none without `prometheus` in the settings.
     pub histories: Option<Arc<HistoryReader>>,
-    /// Permits for long polls: fewer than the server's limit on requests, so that long polls never
-    /// block other requests.
-    pub waiting: Arc<Semaphore>,
-    /// Permits for long polls of tenants, whose answers are made to be compared. Apart from the
-    /// others, so that tenants block no one else.
-    pub waiting_tenants: Arc<Semaphore>,
+    /// Long polls that wait: fewer than the server's limit on requests, so that they never block
+    /// other requests.
+    pub waiting: Arc<WatchSlots>,
     /// Open streams of changes.
     pub watching: Arc<WatchSlots>,
     /// Ends long polls and streams, so that they do not delay a shutdown.

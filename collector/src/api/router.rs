@@ -10,7 +10,7 @@ use axum::{
     body::Bytes,
     extract::{DefaultBodyLimit, RawPathParams, State, rejection::BytesRejection},
     http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header},
-    middleware::from_fn,
+    middleware::{from_fn, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
@@ -22,12 +22,13 @@ use super::{
     ApiState, REVISION_HEADER, browser_headers,
     error::ApiError,
     etag::if_none_match,
-    gzip,
+    foreign_page, gzip,
     long_poll::LongPoll,
     query::Query,
     routes::{Handler, ROUTES, Route, RouteAccess},
     tenant_answer, vm_page,
     watch::{FleetWatch, Rights},
+    watch_slots::client_of,
     web_files,
 };
 use crate::access::{AccessControl, AccessNeed, AccessRequest, TenantView};
@@ -102,6 +103,7 @@ fn of_routes(state: ApiState, table: impl Iterator<Item = &'static Route>) -> Ro
         .method_not_allowed_fallback(unknown_method)
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn(gzip::layer))
+        .layer(from_fn_with_state(Arc::clone(&state.access), foreign_page::layer))
         .layer(from_fn(browser_headers::layer))
         .with_state(state)
 }
@@ -172,7 +174,7 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
         page: page.as_ref(),
         is_repeated: false,
     };
-    let mut tenant = enter(&api, head, &need, first).await?;
+    let (mut tenant, caller) = enter_as(&api, head, &need, first).await?;
     leader_if_needed(route, &api, tenant.is_some())?;
     let query = Arc::new(parsed?);
     let mut poll = LongPoll::new(&api, &query);
@@ -197,7 +199,8 @@ async fn answer(route: &Route, api: ApiState, head: &RequestHead) -> Result<Resp
             ),
         };
         if poll.is_known(revision) {
-            poll.wait(pause, tenant_waits).await?;
+            let client = client_of(caller.as_ref(), head.peer.as_deref());
+            poll.wait(pause, &client, tenant_waits).await?;
             // Meanwhile the caller's rights may have changed.
             tenant = enter(&api, head, &need, Entry::repeated()).await?;
             leader_if_needed(route, &api, tenant.is_some())?;
@@ -213,17 +216,8 @@ async fn watch(route: &'static Route, api: ApiState, head: RequestHead) -> Resul
     let rights = WatchRights { route, api, head };
     let (tenant, caller) = rights.enter(Entry::first()).await?;
     parsed?;
-    let address = rights
-        .head
-        .peer
-        .as_ref()
-        .map(|peer| peer.address.ip().to_string());
-    let caller = match caller {
-        Some(caller) => format!("{} {}", caller.method.as_str(), caller.name),
-        None => address.unwrap_or_default(),
-    };
-    let slot = rights.api.watching.take(&caller, tenant.is_some());
-    let slot = slot.ok_or_else(ApiError::too_many_streams)?;
+    let client = client_of(caller.as_ref(), rights.head.peer.as_deref());
+    let slot = rights.api.watching.take(&client, tenant.is_some())?;
     Ok(FleetWatch::new(rights.api.clone(), rights, tenant, slot).into_response())
 }
 

@@ -12,7 +12,10 @@ use tower::ServiceExt as _;
 
 use super::*;
 use crate::{
-    api::testing::{self, TestFleet},
+    api::{
+        WatchLimits, WatchSlots,
+        testing::{self, TestFleet},
+    },
     fleet::FleetRead as _,
 };
 
@@ -384,7 +387,11 @@ proptest! {
 #[tokio::test]
 async fn long_polls_never_block_other_requests() {
     let fleet = fleet();
-    let api = testing::state(fleet);
+    let mut api = testing::state(fleet);
+    api.waiting = WatchSlots::new(WatchLimits {
+        all: 2,
+        ..WatchLimits::LONG_POLLS
+    });
     let revision = api.fleet.snapshot().revision;
     let router = router(api.clone());
     let request_status = |query: String| {
@@ -399,7 +406,7 @@ async fn long_polls_never_block_other_requests() {
         tokio::spawn(request_status(wait.clone())),
         tokio::spawn(request_status(wait.clone())),
     ];
-    while api.waiting.available_permits() > 0 {
+    while api.waiting.taken() < 2 {
         tokio::task::yield_now().await;
     }
     assert_eq!(

@@ -40,7 +40,7 @@ use virtfleet_wire::{
 #[path = "testing_story.rs"]
 mod story;
 
-use super::ApiState;
+use super::{ApiState, WatchLimits, WatchSlots};
 use crate::{
     ca::CaService, drain::DrainReader, enrolment, fleet::FleetRead, leader::WriteAccess,
     mla::status::MlaStatus, tokens::JoinTokenBook,
@@ -226,9 +226,8 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         instance: 7,
         drains: Arc::new(DrainReader::new(Arc::default())),
         histories: None,
-        waiting: Arc::new(tokio::sync::Semaphore::new(2)),
-        waiting_tenants: Arc::new(tokio::sync::Semaphore::new(1)),
-        watching: Arc::default(),
+        waiting: WatchSlots::new(WatchLimits::LONG_POLLS),
+        watching: WatchSlots::new(WatchLimits::STREAMS),
         shutdown: CancellationToken::new(),
     }
 }

@@ -14,11 +14,11 @@ use virtfleet_collector_core::pull_result::{Failure, FailureClass, PullResult};
 
 use super::*;
 use crate::{
-    access::two_tenants::{self, ADMIN, ALPHA},
+    access::two_tenants::{self, ADMIN, ALPHA, ALPHA_CLUSTER},
     api::{
         router,
         testing::{self, TestFleet},
-        watch_slots::WatchSlots,
+        watch_slots::{WatchLimits, WatchSlots},
     },
     fleet::Fleet,
 };
@@ -149,10 +149,55 @@ async fn one_client_cannot_take_all_streams() {
         }
         assert!(open.len() < 100, "there is no limit");
     };
-    assert_eq!(status, 503);
-    assert!(body.contains("\"code\":\"busy\""), "{body}");
+    assert_eq!((status, open.len()), (429, WatchLimits::STREAMS.of_client));
+    assert!(body.contains("\"code\":\"too_many_requests\""), "{body}");
     open.pop();
     TestStream::open(&router, None).await.unwrap();
+}
+
+/// Long polls of one tenant that never end by themselves do not refuse those of others.
+#[tokio::test]
+async fn a_tenant_with_many_long_polls_refuses_only_its_own() {
+    let mut api = testing::state_of(two_tenants::fleet(true));
+    api.access = two_tenants::access(false);
+    let router = router(api.clone());
+    let get = |token: &str, query: String| {
+        let request = Request::get(format!("/api/v1/vms{query}"))
+            .header("authorization", format!("Bearer {token}"))
+            .body(Body::empty());
+        router.clone().oneshot(request.unwrap())
+    };
+    // The query of a long poll for the next change.
+    let wait = async |token: &'static str| {
+        let response = get(token, String::new()).await.unwrap();
+        let revision = response.headers()["virtfleet-revision"].to_str().unwrap();
+        format!("?wait={revision}&timeout=1m")
+    };
+    let mut waiting = Vec::new();
+    for (token, count) in [
+        (ALPHA, WatchLimits::LONG_POLLS.of_tenant),
+        // Another caller: a tenant of its own, and an admin.
+        (ALPHA_CLUSTER, 1),
+        (ADMIN, 1),
+    ] {
+        for _ in 0..count {
+            waiting.push(tokio::spawn(get(token, wait(token).await)));
+            while api.waiting.taken() < waiting.len() {
+                tokio::task::yield_now().await;
+            }
+        }
+        if token == ALPHA {
+            let refused = get(ALPHA, wait(ALPHA).await).await.unwrap();
+            assert_eq!(refused.status(), 429);
+            assert_eq!(refused.headers()["retry-after"], "10");
+            assert_eq!(get(ALPHA, String::new()).await.unwrap().status(), 200);
+        }
+    }
+    api.shutdown.cancel();
+    for answer in waiting {
+        assert_eq!(answer.await.unwrap().unwrap().status(), 200);
+    }
+    assert_eq!(api.waiting.taken(), 0);
 }
 
 fn two_tenants() -> (Arc<Fleet>, Router) {
@@ -217,7 +262,7 @@ impl Rights for TestRights {
 async fn a_stream_ends_with_the_rights_of_its_caller() {
     let fleet = TestFleet::new(testing::fleet());
     let valid = Arc::new(Mutex::new(true));
-    let slot = Arc::new(WatchSlots::default()).take("a", false).unwrap();
+    let slot = WatchSlots::new(WatchLimits::STREAMS).take("a", false).unwrap();
     let api = testing::state(fleet.clone());
     let watch = FleetWatch::new(api, TestRights(Arc::clone(&valid)), None, slot);
     let mut stream = TestStream(watch.into_response().into_body().into_data_stream());

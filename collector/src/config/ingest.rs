@@ -17,7 +17,8 @@ pub struct IngestSettings {
     /// closes the oldest of the address that has the most.
     #[schemars(range(min = 1))]
     pub max_unverified: u32,
-    /// The same for each source address. All agents behind a relay have the relay's address.
+    /// The same for each source address. A further one closes the oldest if the address is that of
+    /// one VM, else it is refused: all agents behind a relay have the relay's address.
     #[schemars(range(min = 1))]
     pub max_unverified_per_peer: u32,
     /// Maximum time until a connection has shown a certificate, 1s to 1m.

@@ -79,7 +79,9 @@ mod tests {
         }
         fs::write(path("tokens"), "sha256:0,a,all").unwrap();
         fs::write(path("key"), [7; 32]).unwrap();
-        fs::set_permissions(path("key"), fs::Permissions::from_mode(0o644)).unwrap();
+        for file in ["tokens", "key"] {
+            fs::set_permissions(path(file), fs::Permissions::from_mode(0o644)).unwrap();
+        }
         let [tokens, key] = found(&server).try_into().unwrap();
         assert!(tokens.1.contains("tokens:1: not `sha256:"), "{tokens:?}");
         assert!(

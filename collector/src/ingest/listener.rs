@@ -159,9 +159,11 @@ impl Ingest {
             let reason = "the inventory has not been read yet";
             return Err(ClosedConnection::new(IngestResult::NotReady, reason));
         }
-        let rate = match fleet.vm_at(peer.ip()) {
-            Ok(_) => ConnectRate::of_vm(),
-            Err(_) => ConnectRate::of_relay(fleet.vm_count()),
+        let is_vm = fleet.vm_at(peer.ip()).is_ok();
+        let rate = if is_vm {
+            ConnectRate::of_vm()
+        } else {
+            ConnectRate::of_relay(fleet.vm_count())
         };
         let passes = {
             let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +178,7 @@ impl Ingest {
             ClosedConnection::new(IngestResult::Full, reason)
         };
         let slot = self.all.take(peer.ip()).ok_or_else(full)?;
-        let ticket = self.unverified.admit(peer.ip()).ok_or_else(full)?;
+        let ticket = self.unverified.admit(peer.ip(), is_vm).ok_or_else(full)?;
         Ok((CountedSlot::new(slot, metrics.open.clone()), ticket))
     }
 

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, time::Duration};
 
 use clap::Args;
 use ipnet::IpNet;
-use virtfleet_collector_core::host_port::HostPort;
+use virtfleet_collector_core::{connect_rate::CONNECTIONS_OF_VM, host_port::HostPort};
 use virtfleet_wire::settings::{AGENT_PORT, Span};
 
 /// Flags of the relay.
@@ -71,12 +71,13 @@ pub struct RelayArgs {
         value_parser = clap::value_parser!(u32).range(1..=65536)
     )]
     pub max_connections: u32,
-    /// Maximum open connections of one VM that pushes.
+    /// Maximum open connections of one VM that pushes. Where several VMs have one address (a NAT):
+    /// 8 for each. They may also connect so many times as often.
     #[arg(
         long = "forward.max-connections-per-peer",
         env = "VIRTFLEET_RELAY_FORWARD_MAX_CONNECTIONS_PER_PEER",
         value_name = "NUMBER",
-        default_value_t = 8,
+        default_value_t = CONNECTIONS_OF_VM,
         value_parser = clap::value_parser!(u32).range(1..=65536)
     )]
     pub forward_per_peer: u32,

@@ -1,8 +1,8 @@
 //! One listener of the relay: accepts connections and runs each as a task.
 
 use std::{
-    net::SocketAddr,
-    sync::Arc,
+    net::{IpAddr, SocketAddr},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -11,7 +11,11 @@ use tokio::{
     net::{TcpListener, TcpStream},
 };
 use tokio_util::task::TaskTracker;
-use virtfleet_collector_core::{dial::DialRules, host_port::HostPort};
+use virtfleet_collector_core::{
+    connect_rate::{ConnectRate, ConnectRates},
+    dial::DialRules,
+    host_port::HostPort,
+};
 use virtfleet_runtime::throttle::Throttle;
 
 use crate::slots::ConnectionSlots;
@@ -44,6 +48,10 @@ pub(super) enum RelayDirection {
 pub(super) struct RelayListener {
     pub(super) direction: RelayDirection,
     pub(super) slots: Arc<ConnectionSlots>,
+    /// How often one address may connect; none: not limited. To the collector all VMs have the
+    /// relay's address, so without this limit one VM uses up what all may.
+    pub(super) rate: Option<ConnectRate>,
+    pub(super) rates: Mutex<ConnectRates>,
     pub(super) connect_timeout: Duration,
     pub(super) idle_timeout: Duration,
     pub(super) metrics: DirectionMetrics,
@@ -69,6 +77,10 @@ impl RelayListener {
                         );
                         continue;
                     };
+                    if !self.may_connect(peer.ip()) {
+                        self.refused(peer, RelayResult::TooFast, "this peer connects too often");
+                        continue;
+                    }
                     let own = Arc::clone(&self);
                     tasks.spawn(async move {
                         own.metrics.open.inc();
@@ -85,6 +97,14 @@ impl RelayListener {
                 }
             }
         }
+    }
+
+    fn may_connect(&self, peer: IpAddr) -> bool {
+        let Some(rate) = self.rate else {
+            return true;
+        };
+        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        rates.pass(peer, rate, Instant::now())
     }
 
     async fn run(&self, stream: TcpStream, peer: SocketAddr) {

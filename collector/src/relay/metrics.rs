@@ -21,6 +21,8 @@ pub(super) enum RelayResult {
     Stopped,
     /// Too many connections, in all or of the peer.
     Full,
+    /// The peer connects too often.
+    TooFast,
     /// No valid request.
     Malformed,
     /// The destination is not allowed.
@@ -32,12 +34,13 @@ pub(super) enum RelayResult {
 }
 
 impl RelayResult {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Closed,
         Self::Broken,
         Self::Idle,
         Self::Stopped,
         Self::Full,
+        Self::TooFast,
         Self::Malformed,
         Self::NotAllowed,
         Self::Unreachable,
@@ -51,6 +54,7 @@ impl RelayResult {
             Self::Idle => "idle",
             Self::Stopped => "stopped",
             Self::Full => "full",
+            Self::TooFast => "too_fast",
             Self::Malformed => "malformed",
             Self::NotAllowed => "not_allowed",
             Self::Unreachable => "unreachable",

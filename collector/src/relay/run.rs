@@ -1,13 +1,17 @@
 //! Runs the relay until a signal.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use anyhow::Context as _;
 use hyper_util::service::TowerToHyperService;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
-use virtfleet_collector_core::dial::DialRules;
+use virtfleet_collector_core::{connect_rate::ConnectRate, dial::DialRules};
 use virtfleet_runtime::{
     exit::Code,
     http::{Limits, Server, ServerMetrics, Transport},
@@ -124,6 +128,8 @@ fn relay_listener(
     stop: &RelayStop,
 ) -> RelayListener {
     RelayListener {
+        rate: matches!(direction, RelayDirection::Push(_)).then(|| ConnectRate::of_peer(per_peer)),
+        rates: Mutex::default(),
         direction,
         slots: ConnectionSlots::new(args.max_connections, per_peer),
         connect_timeout: args.connect_timeout,

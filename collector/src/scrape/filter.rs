@@ -1,8 +1,8 @@
-//! Filters a guest's metrics page for Prometheus: families reserved for the collector are removed,
-//! and a page over the limits ends with an error, so that Prometheus stores none of it.
+//! Filters a guest's metrics page for Prometheus: what a guest must not export is removed, and a
+//! page over the limits ends with an error, so that Prometheus stores none of it.
 
-use virtfleet_collector_core::mla::page_rules::{SampleLimits, is_reserved};
-use virtfleet_wire::exposition::{Line, Sample, parse_line};
+use virtfleet_collector_core::mla::page_rules::{SampleLimits, is_reserved, is_withheld};
+use virtfleet_wire::exposition::{Line, parse_line};
 
 use super::line_reader::{LineFailure, LineReader};
 
@@ -52,34 +52,30 @@ impl PageFilter {
 
 fn pass(text: &str, limits: SampleLimits, samples: &mut u64, out: &mut Vec<u8>) -> Result<(), LineFailure> {
     let over_limit = LineFailure::OverLimit;
-    let kept = match &parse_line(text)? {
+    let text = text.trim_matches([' ', '\t', '\r']);
+    match &parse_line(text)? {
         Line::Blank | Line::Eof => return Ok(()),
         Line::Help(name, _) | Line::Type(name, _) if is_reserved(name) => return Ok(()),
-        Line::Help(..) | Line::Type(..) => text,
+        Line::Help(..) | Line::Type(..) => out.extend_from_slice(text.as_bytes()),
         Line::Sample(sample) => {
             *samples += 1;
             if *samples > limits.samples {
                 return Err(over_limit(format!("more than {} samples", limits.samples)));
             }
             limits.check(sample).map_err(over_limit)?;
-            if is_reserved(sample.name) {
+            if is_withheld(sample) {
                 return Ok(());
             }
-            without_timestamp(text, sample)
+            // Without what follows the value: a guest must not choose the time of its samples.
+            let mut rest = text[sample.series.len()..].split([' ', '\t']);
+            let value = rest.find(|word| !word.is_empty()).unwrap_or_default();
+            for part in [sample.series, " ", value] {
+                out.extend_from_slice(part.as_bytes());
+            }
         }
-    };
-    out.extend_from_slice(kept.trim_matches([' ', '\t', '\r']).as_bytes());
+    }
     out.push(b'\n');
     Ok(())
-}
-
-/// Removes the timestamp: a guest must not choose the time of its samples.
-fn without_timestamp<'a>(text: &'a str, sample: &Sample<'_>) -> &'a str {
-    let text = text.trim_matches([' ', '\t', '\r']);
-    match (sample.timestamp_ms, text.rfind([' ', '\t'])) {
-        (Some(_), Some(end)) => &text[..end],
-        _ => text,
-    }
 }
 
 #[cfg(test)]
@@ -101,9 +97,13 @@ mod tests {
         let page = "# HELP node_load1 L.\n# TYPE node_load1 gauge\nnode_load1{a=\"x y\"} 0.5 1700000000000\r\n\
             # a comment\n# HELP virtfleet_vm_placement_info P.\n# TYPE virtfleet_vm_placement_info gauge\n\
             virtfleet_vm_placement_info{zone=\"z\"} 1\nvirtfleet_inventory_synced 1\nvirtfleet_host_ready{} 1\n\
-            virtfleet_cluster_vms 2\nvirtfleet_label_drift 3\nvirtfleet_guest_uptime 1\n# EOF\nnode_boot 1";
+            virtfleet_cluster_vms 2\nvirtfleet_label_drift 3\nvirtfleet_guest_uptime 1\n# EOF\nnode_boot 1\n\
+            # TYPE up gauge\nup 1\nvm:node_cpus:count 9\nnode_load5{__name__=\"up\"} 1\n\
+            virtfleet_collector_leader 1\nnode_load5 \t2 1700000000000 and more\nnode_load15{} 3\t4 5\n\
+            node_load15{a=\"}\"}4 # {} 1";
         let expected = "# HELP node_load1 L.\n# TYPE node_load1 gauge\nnode_load1{a=\"x y\"} 0.5\n\
-            virtfleet_guest_uptime 1\nnode_boot 1\n";
+            virtfleet_guest_uptime 1\nnode_boot 1\nnode_load5 2\nnode_load15{} 3\n\
+            node_load15{a=\"}\"} 4\n";
         for size in [1, 3, 64, page.len()] {
             assert_eq!(filter(page.as_bytes(), 100, size).unwrap(), expected);
         }

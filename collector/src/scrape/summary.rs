@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use virtfleet_collector_core::{
-    mla::page_rules::is_reserved, pull_result::MetricsSummary, queue_traffic::QueueTotals,
+    mla::page_rules::is_withheld, pull_result::MetricsSummary, queue_traffic::QueueTotals,
     usage::UsageCounters,
 };
 use virtfleet_wire::exposition::{Line, LineError, Sample};
@@ -71,6 +71,10 @@ impl Summary {
 
     fn sample(&mut self, sample: &Sample<'_>) {
         self.metrics.samples += 1;
+        if is_withheld(sample) {
+            self.metrics.reserved_samples += 1;
+            return;
+        }
         self.usage.read(sample);
         self.queues.read(sample);
         match sample.name {
@@ -94,7 +98,6 @@ impl Summary {
                     self.cpus.insert(cpu.into_owned());
                 }
             }
-            name if is_reserved(name) => self.metrics.reserved_samples += 1,
             _ => {}
         }
     }
@@ -110,7 +113,7 @@ mod tests {
         node_cpu_seconds_total{cpu=\"0\",mode=\"user\"} 1\nnode_cpu_seconds_total{cpu=\"1\",mode=\"user\"} 1\n\
         node_memory_MemTotal_bytes 4e9\nnode_scrape_collector_success{collector=\"zfs\"} 0\n\
         virtfleet_agent_collector_failed{collector=\"os\"} 1\nnode_load1 0.5\n\
-        virtfleet_vm_placement_info{zone=\"z\"} 1";
+        virtfleet_vm_placement_info{zone=\"z\"} 1\nup 1\nnode_load1{__name__=\"x\"} 9";
 
     #[test]
     fn pieces_may_end_anywhere() {
@@ -127,7 +130,7 @@ mod tests {
                     metrics.failed_collectors,
                     metrics.reserved_samples
                 ),
-                (8, 2, 1, 1)
+                (10, 2, 1, 3)
             );
             assert_eq!(
                 (metrics.memory_total_bytes, metrics.load1),

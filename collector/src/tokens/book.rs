@@ -442,11 +442,16 @@ mod tests {
         let many = creation(&vec!["10.0.0.0/8"; 33]);
         let error = tokens.create(many, 100).await.err().unwrap();
         assert!(matches!(error, TokenError::Invalid(_)), "{error}");
-        std::fs::write(folder.path().join("join-tokens.json"), "{").unwrap();
+        let file = folder.path().join("join-tokens.json");
+        std::fs::write(&file, "{").unwrap();
         let error = tokens.create(creation(&[]), 100).await.err().unwrap();
         assert!(matches!(error, TokenError::Failed(_)), "{error}");
         tokens.refresh().await;
         tokens.list().unwrap_err();
+        std::fs::remove_file(&file).unwrap();
+        crate::regular_file::make_fifo(&file);
+        let error = tokens.create(creation(&[]), 100).await.err().unwrap();
+        assert!(error.to_string().contains("not a regular file"), "{error}");
         let standby = JoinTokenBook::new(TokenStore::folder(folder.path()), WriteAccess::fixed(false));
         let error = standby.create(creation(&[]), 100).await.err().unwrap();
         assert_eq!(error, TokenError::NotLeading);

@@ -4,8 +4,7 @@ use std::{
     collections::BTreeMap,
     fmt,
     fs::{self, File, OpenOptions},
-    io::{self, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    io::{self, Read as _},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -13,12 +12,12 @@ use std::{
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, Client, api::PostParams};
 
+use crate::regular_file::{open_regular, write_private};
+
 /// Name of the Secret.
 const SECRET: &str = "virtfleet-join-tokens";
 /// Name of the file, and key in the Secret.
 const FILE: &str = "join-tokens.json";
-/// Only the collector's user reads the file.
-const FILE_MODE: u32 = 0o600;
 /// Maximum bytes of the JSON: a Secret may have 1 MiB in all.
 const MAX_JSON_BYTES: usize = 1000 * 1024;
 /// Timeout of one request.
@@ -165,7 +164,7 @@ async fn write_secret(api: &Api<Secret>, over: Option<Box<Secret>>, json: String
 
 /// The content of the file; empty if there is none.
 fn read_file(file: &Path) -> io::Result<String> {
-    let opened = match File::open(file) {
+    let opened = match open_regular(file, OpenOptions::new().read(true)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         opened => opened?,
     };
@@ -182,14 +181,7 @@ fn replace_file(file: &Path, json: &str) -> io::Result<()> {
     let folder = file.parent().unwrap_or(file);
     fs::create_dir_all(folder)?;
     let new = folder.join(format!(".{FILE}.new"));
-    let mut written = OpenOptions::new()
-        .create(true)
-        .truncate(true)
-        .write(true)
-        .mode(FILE_MODE)
-        .open(&new)?;
-    written.write_all(json.as_bytes())?;
-    written.sync_all()?;
+    write_private(&new, json.as_bytes())?;
     fs::rename(&new, file)?;
     File::open(folder)?.sync_all()
 }

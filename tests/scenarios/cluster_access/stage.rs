@@ -82,9 +82,9 @@ impl AccessStage {
         let inventory = live::settings(root, &infra.kubeconfig(&account), "")?;
         let authority = Authority::new("api")?;
         access::api_certificate(&authority, root)?;
-        fs::write(
-            root.join("tokens"),
-            access::token_line(STATIC, "static,namespace:team-b"),
+        access::write_tokens(
+            &root.join("tokens"),
+            &access::token_line(STATIC, "static,namespace:team-b"),
         )?;
         let (address, probes) = (ports::free_on(address)?, ports::free()?);
         let at = root.display();

@@ -82,8 +82,8 @@ fn reserved(key: &VmKey, pulls: &PullHistory) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "the page of the agent of {key} has {samples} samples of families that only the collector exports; the collector drops \
-         them"
+        "the page of the agent of {key} has {samples} samples that a guest must not export, of families of the collector, of a \
+         Prometheus or of its rules, or with a label that begins with `__`; the collector drops them"
     );
     let found = findings::vm(
         findings::AGENT_RESERVED_SERIES,
@@ -93,7 +93,9 @@ fn reserved(key: &VmKey, pulls: &PullHistory) -> Option<Finding> {
         message,
     );
     Some(found.with("samples", samples).remedy(
-        "in the guest: virtfleet-agent metrics | grep -E '^virtfleet_(vm|host|cluster|label|inventory)_', then remove the file of \
-         metrics.textfile.directories that has them; where there is none, another program answers instead of the agent",
+        "in the guest: virtfleet-agent metrics | grep -E \
+         '^(virtfleet_(vm|host|cluster|label|inventory|collector|relay|gardener)_|ALERTS|scrape_|up[ {]|[^ {]*:)|[{,]__', then \
+         remove the file of metrics.textfile.directories that has them; where there is none, another program answers instead \
+         of the agent",
     ))
 }

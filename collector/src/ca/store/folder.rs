@@ -3,13 +3,14 @@
 use std::{
     collections::BTreeMap,
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
-    io::{self, Write as _},
+    io::{self, Read as _},
     os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use super::CaStoreError;
+use crate::regular_file::{open_regular, write_private};
 
 /// Locked by the collector that uses the folder.
 const LOCK_FILE: &str = "lock";
@@ -70,13 +71,9 @@ impl FolderStore {
         fs::set_permissions(folder, Permissions::from_mode(0o700))
             .map_err(|source| failed("restrict the folder", folder, source))?;
         let path = folder.join(LOCK_FILE);
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(&path)
-            .map_err(|source| failed("open", &path, source))?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = open_regular(&path, &options).map_err(|source| failed("open", &path, source))?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -191,30 +188,14 @@ fn failed(action: &'static str, path: &Path, source: io::Error) -> CaStoreError 
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    use io::Read as _;
     let mut bytes = Vec::new();
-    File::open(path)?
+    open_regular(path, OpenOptions::new().read(true))?
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(io::Error::other("larger than 1 MiB"));
     }
     Ok(bytes)
-}
-
-fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // The mode applies to new files only.
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new()
-        .create_new(true)
-        .write(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 fn sync(folder: &Path) -> io::Result<()> {

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::regular_file::make_fifo;
 
 /// 2026-01-01T00:00:00Z.
 const NOW: UnixSeconds = 1_767_225_600;
@@ -200,6 +201,42 @@ async fn an_interrupted_replacement_is_finished_or_undone() {
     let read = in_folder(root.path()).load_or_create(NOW).await.unwrap();
     assert!(read.is_same(&after));
     assert!(!folder.join(".commit").exists());
+}
+
+/// A FIFO would be waited for, and a symbolic link lead out of the folder.
+#[tokio::test]
+async fn only_regular_files_are_used_and_others_are_named() {
+    for name in [
+        "lock",
+        "agents.crt",
+        "agents.key",
+        "clients.crt",
+        "clients.key",
+        "clients-chain.crt",
+        "deny",
+    ] {
+        let root = tempfile::tempdir().unwrap();
+        in_folder(root.path()).load_or_create(NOW).await.unwrap();
+        let file = root.path().join("ca").join(name);
+        let kept = root.path().join("kept");
+        std::fs::rename(&file, &kept).unwrap();
+        for is_fifo in [true, false] {
+            if is_fifo {
+                make_fifo(&file);
+            } else {
+                std::os::unix::fs::symlink(&kept, &file).unwrap();
+            }
+            let error = in_folder(root.path()).load_or_create(NOW).await.unwrap_err();
+            let CaStoreError::File { path, source, .. } = &error else {
+                panic!("{name}: {error}");
+            };
+            assert_eq!(*path, file);
+            assert!(source.to_string().contains("not a regular file"), "{source}");
+            std::fs::remove_file(&file).unwrap();
+        }
+        std::fs::rename(&kept, &file).unwrap();
+        in_folder(root.path()).load_or_create(NOW).await.unwrap();
+    }
 }
 
 #[tokio::test]

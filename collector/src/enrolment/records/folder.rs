@@ -2,18 +2,17 @@
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Write as _},
-    os::unix::fs::{MetadataExt as _, OpenOptionsExt as _},
+    io::{self, Read as _},
+    os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
 use super::store::{RecordStore, RecordWriteError, StoredShard};
+use crate::regular_file::{open_regular, write_private};
 
 /// Name of the file.
 const FILE: &str = "enrolments.json";
-/// Only the collector's user reads the records.
-const FILE_MODE: u32 = 0o600;
 /// Maximum size of the file: [`virtfleet_collector_core::enrolment::MAX_RECORDS`] with long names.
 const MAX_FILE_BYTES: u64 = 128 * 1024 * 1024;
 
@@ -90,7 +89,9 @@ impl RecordsFolder {
                 version.2
             ));
         }
-        let json = fs::read_to_string(self.file()).map_err(failed)?;
+        let mut json = String::new();
+        let mut file = open_regular(&self.file(), OpenOptions::new().read(true)).map_err(failed)?;
+        file.read_to_string(&mut json).map_err(failed)?;
         Ok(Some((json, version)))
     }
 
@@ -111,14 +112,7 @@ impl RecordsFolder {
     /// Writes a temporary file and renames it. A crash leaves the old file or the new one.
     fn replace(&self, json: &str) -> io::Result<()> {
         let new = self.path.join(format!(".{FILE}.new"));
-        let mut file = OpenOptions::new()
-            .create(true)
-            .truncate(true)
-            .write(true)
-            .mode(FILE_MODE)
-            .open(&new)?;
-        file.write_all(json.as_bytes())?;
-        file.sync_all()?;
+        write_private(&new, json.as_bytes())?;
         fs::rename(&new, self.file())?;
         File::open(&self.path)?.sync_all()
     }
@@ -129,6 +123,26 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+    use crate::regular_file::make_fifo;
+
+    #[tokio::test]
+    async fn a_fifo_in_place_of_the_file_is_an_error_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = FolderRecords::new(folder.path());
+        // What a crash left is replaced.
+        make_fifo(&folder.path().join(format!(".{FILE}.new")));
+        let version = store.write(0, "a".to_owned(), None).await.unwrap();
+        let file = folder.path().join(FILE);
+        fs::remove_file(&file).unwrap();
+        make_fifo(&file);
+        let error = store.read(None).await.unwrap_err();
+        assert!(
+            error.contains(&file.display().to_string()) && error.contains("not a regular file"),
+            "{error}"
+        );
+        let written = store.write(0, "b".to_owned(), Some(&version)).await;
+        assert_eq!(written, Err(RecordWriteError::Conflict));
+    }
 
     #[tokio::test]
     async fn a_file_is_replaced_only_in_the_version_that_was_read() {
