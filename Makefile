@@ -169,7 +169,7 @@ oldest-kubernetes: ## Test the collector on Kubernetes 1.20, the oldest tested r
 disk-soak: ## Kill the engine of secondary disks at N random moments: N=500
 	@tests/soak.sh disks $(if $(filter command line,$(origin N)),$(N))
 
-disk-generate: ## Generate N disks; none with foreign bytes may be formatted unannounced: N=2000 SEED=1
+disk-generate: ## Generate N disks, and N volumes that come and go; none may be formatted unannounced: N=2000 SEED=1
 	@VIRTFLEET_DISK_SEED=$(or $(SEED),1) tests/soak.sh generate $(if $(filter command line,$(origin N)),$(N))
 
 fuzz: ## Fuzz every parser, coverage-guided (default 60 s per target; needs g++): SECONDS=600 ARGS='netlink dbus'

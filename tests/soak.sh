@@ -13,7 +13,7 @@
 #   compliance   Prometheus' compliance tests for senders of remote write, from a copy of
 #                github.com/prometheus/compliance that VIRTFLEET_COMPLIANCE names
 #   generate     N generated disks (2000); fails if a disk with foreign bytes is formatted and
-#                the plan had not announced it
+#                the plan had not announced it; N volumes that come and go; fails if one is written
 #
 # The profile `soak` in .config/nextest.toml sets groups and time limits. The first lines of a
 # scenario name further environment variables that it reads, such as the first seed.
@@ -52,7 +52,7 @@ compliance)
     ;;
 generate)
     export VIRTFLEET_DISK_GENERATED=${count:-2000}
-    filter='test(/^disks_generated::/)'
+    filter='test(/^disks_(generated::|csi::.*generated)/)'
     ;;
 *)
     echo "soak.sh: unknown soak '$soak'; use guests, guest-disks, guest-dns, containers, churn, oldest, disks, compliance or generate" >&2

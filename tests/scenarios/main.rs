@@ -44,6 +44,7 @@ mod disks_apply;
 mod disks_blank;
 mod disks_clones;
 mod disks_crash;
+mod disks_csi;
 mod disks_devices;
 mod disks_faults;
 mod disks_foreign;

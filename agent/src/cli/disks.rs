@@ -106,7 +106,7 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
                 evidence,
             )?;
             print::text(&format!(
-                "approved, once, for disk {name}; next: virtfleet-agent plan disks, then virtfleet-agent apply disks\n"
+                "approved for disk {name}; next: virtfleet-agent plan disks, then virtfleet-agent apply disks\n"
             ))?;
             Ok(Code::Ok)
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
-    guest::{Disk, GIB, Guest, play},
+    guest::{Disk, GIB, Guest, MIB, play},
     real::AGENT,
     skip,
 };
@@ -169,5 +169,83 @@ fn tier4_passes_at_once_and_a_busy_udev_format_once() {
             );
         }
         kit::settled(&machine)
+    });
+}
+
+/// Disks by size and order and by path, of the first boot and without.
+const UNNAMED: &str = "
+- { name: data, match: { size: 512Mi, order: 1, allowPositional: true }, filesystem: ext4, mountPoint: /data/data }
+- { name: more, match: { size: 384Mi, allowPositional: true }, filesystem: ext4, mountPoint: /data/more }
+- { name: slot, match: { path: \"*-scsi-*\" }, filesystem: ext4, mountPoint: /data/slot }
+";
+
+/// How the guest finds a disk that was plugged in, and that nothing is on its first and last MiB.
+fn stays_blank(machine: &Guest, node: &str) -> Result<()> {
+    machine
+        .run(&format!(
+            "test -b {node} && for from in 0 $(($(blockdev --getsize64 {node}) / 1048576 - 1)); do \
+             dd if={node} bs=1M skip=$from count=1 status=none | cmp -n 1048576 - /dev/zero || exit 1; done"
+        ))
+        .map(drop)
+}
+
+#[test]
+fn tier4_volumes_that_csi_drivers_plug_in_stay_blank_beside_disks_without_a_name() {
+    let test = "tier4_volumes_that_csi_drivers_plug_in_stay_blank_beside_disks_without_a_name";
+    if skip::deferred(4, test, kit::SOAK) {
+        return;
+    }
+    play(test, |scene| {
+        let vm = kit::vm("csi").disk(Disk::blank("data", 512 * MIB).unknown());
+        let machine = kit::guest(scene, &vm, UNNAMED)?;
+        machine.run_within(
+            "systemctl start virtfleet-provision virtfleet-reconcile.path",
+            AGENT_TIMEOUT,
+        )?;
+        kit::until_mounted(&machine, "/data/data")?;
+        machine.run("echo kept >/data/data/mark; mkdir -p /var/lib/kubelet/pods")?;
+
+        // Drivers that set no serial: it is what `more` and `slot` look for.
+        machine.plug_disk(&Disk::blank("harvester", 256 * MIB).scsi().unknown())?;
+        machine.plug_disk(&Disk::blank("virtio", 384 * MIB).unknown())?;
+        kit::apply(&machine)?;
+        for name in ["more", "slot"] {
+            kit::refused(&machine, name, "came-later")?;
+        }
+        ensure!(kit::findings(&machine)?.contains(&"disk-came-later".to_owned()));
+        stays_blank(&machine, "/dev/sda")?;
+        // Others, with serials as virtio and SCSI show them.
+        let pvc = "pvc-0b3f6f3e-6d7b-4c55-9d0c-2f6a1b7c8d9e";
+        machine.plug_disk(&Disk::blank("virtctl", 384 * MIB).serial(&pvc[..20]))?;
+        machine.plug_disk(&Disk::blank("uid", 512 * MIB).scsi().serial(&pvc[4..]))?;
+        let nodes = "/dev/sda /dev/sdb /dev/vdc /dev/vdd".split(' ');
+        for reboots in [false, true] {
+            if reboots {
+                machine.power_off()?;
+                machine.boot_to_agent()?;
+                kit::until_mounted(&machine, "/data/data")?;
+            }
+            kit::apply(&machine)?;
+            ensure!(machine.run("cat /data/data/mark")? == "kept");
+            for node in nodes.clone() {
+                stays_blank(&machine, node)?;
+            }
+            for path in ["/data/more", "/data/slot"] {
+                kit::not_mounted(&machine, path)?;
+            }
+            ensure!(kit::begun(&machine, "data", "format")? == 1);
+        }
+
+        // An admin knows that one of them is the declared disk.
+        machine.unplug_disk("uid")?;
+        let refusal = kit::refused(&machine, "slot", "came-later")?;
+        let evidence = refusal["evidence"].as_str().context("evidence")?;
+        machine.run_within(
+            &format!("{AGENT} disks approve slot --evidence {evidence}"),
+            AGENT_TIMEOUT,
+        )?;
+        kit::apply(&machine)?;
+        ensure!(kit::mounted(&machine, "/data/slot")?.0 == "ext4");
+        stays_blank(&machine, "/dev/vdc")
     });
 }

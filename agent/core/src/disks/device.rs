@@ -132,6 +132,10 @@ pub struct Device {
     /// differs from the kernel's.
     #[serde(default)]
     pub fault: Option<String>,
+    /// Whether it came later than the VM's first boot, so that only its serial, its volume's name
+    /// or a partition selects it ([`super::known`]).
+    #[serde(default)]
+    pub came_later: bool,
 }
 
 impl Device {

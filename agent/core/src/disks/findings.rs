@@ -3,6 +3,7 @@
 use virtfleet_wire::finding::{Finding, Severity};
 
 use super::{
+    device::Device,
     keys,
     matching::csi,
     plan::{DiskPlan, DiskStep, Plan, Refusal, RefusalKind},
@@ -146,10 +147,11 @@ fn read_only(declared: &Wanted, disk: &DiskPlan, seen: &Seen) -> Option<Finding>
     })
 }
 
-/// Volumes of a CSI driver that match the path, size or order of the declared disk.
+/// What may be a volume of a CSI driver and matches the path, size or order of the declared disk. A
+/// disk that came later and is refused has a finding already.
 fn csi_skipped<'a>(
     declared: &'a Wanted,
-    disk: &DiskPlan,
+    disk: &'a DiskPlan,
     seen: &'a Seen,
 ) -> impl Iterator<Item = Finding> + 'a {
     let severity = if disk.device.is_some() {
@@ -157,18 +159,30 @@ fn csi_skipped<'a>(
     } else {
         Severity::Warning
     };
-    csi::skipped(declared, &seen.devices).into_iter().map(move |index| {
-        let device = &seen.devices[index];
-        let serial = device.id.serial.as_deref().unwrap_or_default();
-        let message = format!(
-            "{} matches {}, but was skipped: its serial {serial} is a UUID, as a CSI driver assigns it to the volume of a PVC",
-            device.node(),
-            declared.conditions()
-        );
-        about("disk-csi-volume-skipped", severity, &declared.name, "CsiVolumeSkipped", message)
+    let is_refused = |device: &Device| {
+        let mut refusals = disk.refusals.iter();
+        refusals.any(|refusal| {
+            refusal.kind == RefusalKind::CameLater && refusal.device.as_ref() == Some(&device.id)
+        })
+    };
+    let skipped = csi::skipped(declared, &seen.devices).into_iter();
+    let skipped = skipped.map(|index| &seen.devices[index]);
+    skipped.filter(move |device| !is_refused(device)).map(move |device| {
+        let (reason, because) = match csi::csi_name(device) {
+            Some(name) => (
+                "CsiVolumeSkipped",
+                format!("{name} is a name that a CSI driver assigns to the volume of a PVC"),
+            ),
+            None => (
+                "CameLater",
+                "it is not on the list of the disks of the VM's first boot, and may be a volume that a CSI driver formats".to_owned(),
+            ),
+        };
+        let message = format!("{} matches {}, but was skipped: {because}", device.node(), declared.conditions());
+        about("disk-csi-volume-skipped", severity, &declared.name, reason, message)
             .with("device", &device.id.name)
-            .with("serial", serial)
-            .remedy("none if it belongs to a PVC; if it is the declared disk, set `match.serial` to its serial, or give it another serial in the VM's spec")
+            .with("serial", device.id.serial.as_deref().unwrap_or("none"))
+            .remedy("none if it belongs to a PVC; if it is the declared disk, name it by `match.serial` or `match.volume`, if necessary after giving it a serial in the VM's spec")
     })
 }
 

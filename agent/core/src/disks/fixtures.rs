@@ -133,6 +133,7 @@ pub(super) fn device(n: u8, serial: Option<&str>) -> Device {
         uses: Vec::new(),
         carried: Carried::Nothing,
         fault: None,
+        came_later: false,
     }
 }
 

@@ -6,6 +6,7 @@ use virtfleet_wire::settings::ProofKind;
 
 use super::{
     device::DeviceId,
+    known::KnownDisks,
     probe::{Blankness, Content},
     wanted::Key,
     writes::WriteMark,
@@ -231,9 +232,18 @@ pub struct Journal {
     pub approvals: Vec<Approval>,
     /// Bytes found outside of the regions that every proof reads, at most one per disk.
     pub found: Vec<FoundByte>,
+    /// The disks that were there in the first boot; `None` if no run has listed them.
+    pub known_disks: Option<KnownDisks>,
     /// Unreadable files by disk name, with the reason; these disks are refused. An empty name
     /// stands for the directory, and refuses all disks.
     pub broken: Vec<(String, String)>,
+}
+
+impl Journal {
+    /// Whether the directory is unusable: then all disks are refused.
+    pub fn is_unusable(&self) -> bool {
+        self.broken.iter().any(|(disk, _)| disk.is_empty())
+    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //!
 //! Disks with an identity (serial, volume, path) are matched first. Devices that match any identity
 //! are not available to disks declared by size and order ([`position`]). A device is never assigned
-//! to two disks, and the volume of a CSI driver only to a disk that names it ([`csi`]).
+//! to two disks, and what may be the volume of a CSI driver only to a disk that names it ([`csi`]).
 //!
 //! A partition matches only settings that name a partition (`partUuid`, `partLabel`), and these
 //! match nothing else ([`part`]).
@@ -12,6 +12,7 @@
 pub mod csi;
 mod eligible;
 mod fit;
+mod late;
 mod named;
 mod part;
 mod position;
@@ -42,6 +43,24 @@ pub struct Selection {
 /// Returns one selection per declared disk, in their order. `vm_uuid` is that of [`super::Seen`];
 /// the agent derives its UUIDs from it.
 pub fn select(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selection> {
+    let mut selections = select_known(wanted, devices, vm_uuid);
+    if devices.iter().any(|device| device.came_later) {
+        let mut all = devices.to_vec();
+        for device in &mut all {
+            device.came_later = false;
+        }
+        let otherwise = select_known(wanted, &all, vm_uuid).into_iter();
+        late::explain(
+            wanted,
+            devices,
+            otherwise.map(|selection| selection.found.ok().map(|(_, index)| index)),
+            selections.iter_mut().map(|selection| &mut selection.found),
+        );
+    }
+    selections
+}
+
+fn select_known(wanted: &[Wanted], devices: &[Device], vm_uuid: &str) -> Vec<Selection> {
     let by_identity = by_identity(wanted, devices);
     let uncounted = uncounted(&by_identity, devices);
     let positions = position::Positions::new(wanted, devices, vm_uuid, uncounted);
@@ -108,19 +127,24 @@ fn uncounted(by_identity: &[Vec<usize>], devices: &[Device]) -> BTreeSet<usize> 
     named
 }
 
-/// Returns the devices whose UUID must be known: those that could match a disk declared by size and
-/// order.
+/// Returns the devices whose UUID must be known: those that could match a disk that is not named.
+/// The UUID identifies a disk that was declared by size and order, and one that came later.
 pub fn by_position(wanted: &[Wanted], devices: &[Device]) -> BTreeSet<usize> {
-    if !wanted.iter().any(Wanted::is_positional) {
+    let unnamed = |disk: &&Wanted| !csi::is_named(disk);
+    if !wanted.iter().any(|disk| disk.is_positional() || unnamed(&disk)) {
         return BTreeSet::new();
     }
-    let uncounted = uncounted(&by_identity(wanted, devices), devices);
-    let candidate = |device: &Device| {
+    let by_identity = by_identity(wanted, devices);
+    let uncounted = uncounted(&by_identity, devices);
+    let positional = |index: &usize| {
         let mut positional = wanted.iter().filter(|disk| disk.is_positional());
-        positional.any(|disk| !csi::is_excluded(disk, device)) && ineligible(device).is_none()
+        !uncounted.contains(index) && positional.any(|disk| !csi::is_excluded(disk, &devices[*index]))
     };
-    (0..devices.len())
-        .filter(|index| !uncounted.contains(index) && candidate(&devices[*index]))
+    let matched = wanted.iter().zip(&by_identity).filter(|(disk, _)| unnamed(disk));
+    matched
+        .flat_map(|(_, candidates)| candidates.iter().copied())
+        .chain((0..devices.len()).filter(positional))
+        .filter(|index| ineligible(&devices[*index]).is_none())
         .collect()
 }
 

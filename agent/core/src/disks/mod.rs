@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! declared (wire::settings) ─ check ─▶ Wanted ─┐
-//! devices (Device) ────────────────────────────┴─ matching ─▶ device ─ probe (host) ─▶ Probe ─┐
+//! devices (Device) ─ known: came later? ───────┴─ matching ─▶ device ─ probe (host) ─▶ Probe ─┐
 //! journal (Entry: what was started and finished) ─────────────────────────────────────────────┤
 //! mounts, mount points, units ────────────────────────────────────────────────────────────────┤
 //!                                                    DiskPlan: steps, refusals ◀─ plan ───────┘
@@ -29,6 +29,7 @@ mod fixtures;
 pub mod health;
 pub mod journal;
 pub mod keys;
+pub mod known;
 pub mod matching;
 pub mod mkfs;
 mod mounted;

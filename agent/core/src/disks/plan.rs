@@ -260,6 +260,9 @@ pub enum RefusalKind {
     /// No disk matches. A disk that is not required may be plugged in later, so this is no refusal
     /// for it.
     Missing,
+    /// Only a disk that came later than the first boot matches by size, order or path. It may be a
+    /// volume of a CSI driver.
+    CameLater,
     /// Two or more disks match.
     Ambiguous,
     /// Two declared disks match one device.
@@ -304,7 +307,7 @@ impl RefusalKind {
     pub fn may_be_approved(self) -> bool {
         matches!(
             self,
-            Self::UnknownData | Self::BlankAgain | Self::Unfinished | Self::PartlyProven
+            Self::CameLater | Self::UnknownData | Self::BlankAgain | Self::Unfinished | Self::PartlyProven
         )
     }
 }

@@ -85,7 +85,10 @@ impl<'a> Run<'a> {
         let mut plan = empty(&disk.name);
         let (key, index) = match selection.found {
             Ok(found) => found,
-            Err(refusal) => {
+            Err(mut refusal) => {
+                if refusal.kind == RefusalKind::CameLater {
+                    refusal = refusal.in_boot(&self.seen.boot_id);
+                }
                 if refusal.kind == RefusalKind::Missing && !disk.required {
                     plan.notes
                         .push(format!("{}; it may be plugged in later", refusal.message));

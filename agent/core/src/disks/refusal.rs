@@ -36,6 +36,26 @@ impl Refusal {
         }
     }
 
+    /// Adds the boot and the sequence number of the device: the evidence is void after a reboot,
+    /// and for a device that replaces this one.
+    #[must_use]
+    pub fn in_boot(mut self, boot_id: &str) -> Self {
+        let diskseq = self.device.as_ref().and_then(|device| device.diskseq);
+        let facts = [
+            ("bootId", boot_id.to_owned()),
+            (
+                "diskseq",
+                diskseq.map_or("unknown".to_owned(), |number| number.to_string()),
+            ),
+        ];
+        self.facts
+            .extend(facts.map(|(name, fact)| (name.to_owned(), fact)));
+        if let Some(device) = self.device.as_ref().filter(|_| self.kind.may_be_approved()) {
+            self.evidence = evidence_hash(self.kind, device, &self.facts);
+        }
+        self
+    }
+
     /// Removes the hash: content that a tool recognises can never be approved.
     #[must_use]
     pub fn beyond_approval(mut self) -> Self {
@@ -49,6 +69,7 @@ impl RefusalKind {
     pub fn word(self) -> &'static str {
         match self {
             Self::Missing => "missing",
+            Self::CameLater => "came-later",
             Self::Ambiguous => "ambiguous",
             Self::ClaimedTwice => "claimed-twice",
             Self::NotEligible => "not-eligible",
@@ -166,6 +187,7 @@ mod tests {
     #[test]
     fn only_approvable_refusals_have_a_hash() {
         for (kind, hashed) in [
+            (RefusalKind::CameLater, true),
             (RefusalKind::UnknownData, true),
             (RefusalKind::BlankAgain, true),
             (RefusalKind::Unfinished, true),

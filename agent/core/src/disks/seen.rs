@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     clone::CloneState,
     device::{DevNumber, Device, DeviceId},
+    known::KnownDisks,
     probe::Probe,
 };
 
@@ -21,6 +22,8 @@ pub struct Seen {
     pub boot_id: String,
     /// All whole disks.
     pub devices: Vec<Device>,
+    /// The list of known disks that follows from it and from that in the journal.
+    pub known_disks: KnownDisks,
     /// Probe results of matched disks, by name in the settings.
     pub probes: BTreeMap<String, Probe>,
     /// Results for disks declared with `content: image-clone` that are not blank, by name in the

@@ -242,6 +242,7 @@ impl Disks<'_> {
             uses: Vec::new(),
             carried: names::carried(&udev),
             fault: None,
+            came_later: false,
         })
     }
 }

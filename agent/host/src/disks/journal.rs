@@ -27,7 +27,10 @@ use nix::{
     },
     unistd::{UnlinkatFlags, unlinkat},
 };
-use virtfleet_agent_core::disks::journal::{Approval, AuditRecord, Entry, FORMAT, FoundByte, Journal};
+use virtfleet_agent_core::disks::{
+    journal::{Approval, AuditRecord, Entry, FORMAT, FoundByte, Journal},
+    known::KnownDisks,
+};
 
 use crate::{Roots, disk_mounts};
 
@@ -43,6 +46,8 @@ const PREVIOUS_AUDIT_FILE: &str = "audit.jsonl.1";
 const APPROVALS_FILE: &str = "APPROVALS";
 /// File with the offsets of bytes that were found outside of the regions of every proof.
 const FOUND_FILE: &str = "FOUND";
+/// File with the disks that were there in the first boot.
+const KNOWN_FILE: &str = "KNOWN";
 /// Temporary file of a write. A crash may leave it, and the next write replaces it.
 const TEMPORARY_FILE: &str = ".fresh";
 /// Maximum size of a file that is read whole, in bytes.
@@ -177,6 +182,13 @@ impl JournalStore {
                 Err(reason) => journal.broken.push((disk.to_owned(), reason)),
             }
         }
+        match self.known_disks() {
+            Ok(known) => journal.known_disks = known,
+            Err(reason) => {
+                tracing::warn!(reason, "it is unknown which disks were there in the first boot");
+                journal.broken.push((KNOWN_FILE.to_owned(), reason));
+            }
+        }
         journal.entries.sort_by(|a, b| a.name.cmp(&b.name));
         journal.broken.sort();
         // Unreadable approvals count as none; an admin can approve again.
@@ -199,6 +211,14 @@ impl JournalStore {
     /// The file cannot be replaced.
     pub fn write_found(&self, found: &[FoundByte]) -> Result<(), JournalError> {
         self.replace(FOUND_FILE, &encode(FOUND_FILE, found)?)
+    }
+
+    /// Replaces the list of known disks.
+    ///
+    /// # Errors
+    /// The file cannot be replaced.
+    pub fn write_known(&self, known: &KnownDisks) -> Result<(), JournalError> {
+        self.replace(KNOWN_FILE, &encode(KNOWN_FILE, known)?)
     }
 
     /// Replaces a disk's entry.
@@ -311,6 +331,20 @@ impl JournalStore {
                 self.path.display(),
                 entry.name
             ))
+        }
+    }
+
+    /// `None` if the file does not exist.
+    fn known_disks(&self) -> Result<Option<KnownDisks>, String> {
+        let at = |reason: String| format!("{}: {reason}", self.path.join(KNOWN_FILE).display());
+        match self.read(KNOWN_FILE, MAX_FILE_BYTES) {
+            // Not as an `Option`: `null` is no list.
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(list) => Ok(Some(list)),
+                Err(error) => Err(at(error.to_string())),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(at(error.to_string())),
         }
     }
 

@@ -19,5 +19,5 @@ pub use change_source::DnsChangeSource;
 pub use lookup::LookupError;
 pub(crate) use lookup::lookup;
 pub use network::{DnsClient, Network};
-pub use observe::{ObserveDnsError, observe};
+pub use observe::{ObserveDnsError, is_node, observe};
 pub use watch::{DnsChange, DnsWatch, DnsWatchError};

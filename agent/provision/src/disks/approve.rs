@@ -4,7 +4,7 @@ use virtfleet_agent_core::disks::{DiskPlan, Refusal, journal::Approval};
 use virtfleet_agent_host::{JournalError, JournalStore, clock};
 use virtfleet_wire::settings::DiskSettings;
 
-use super::{observed::PlanDisksError, provisioner::DiskProvisioner};
+use super::{known, observed::PlanDisksError, provisioner::DiskProvisioner};
 
 /// Why an approval was rejected.
 #[derive(Debug, thiserror::Error)]
@@ -32,16 +32,28 @@ pub enum ApproveError {
         names: Vec<String>,
     },
     /// The disk has no refusal with this evidence, or no longer.
-    #[error("disk {name} has no refusal with that evidence{}", known(.evidence))]
+    #[error("disk {name} has no refusal with that evidence{}", remaining(.evidence))]
     Other {
         /// The disk.
         name: String,
         /// The evidence of those of its refusals that can be approved.
         evidence: Vec<String>,
     },
+    /// Disks are declared by size and order, and the approval would change which one is which.
+    #[error(
+        "with this device approved, {} would be another one than now, because it is declared by its position; approve the device \
+         that comes first on the bus first, or name the disks in the settings by `match.serial`",
+        if name == other { format!("disk {name}") } else { format!("disk {other}, not only {name},") }
+    )]
+    Otherwise {
+        /// The disk.
+        name: String,
+        /// A declared disk that would match another device.
+        other: String,
+    },
 }
 
-fn known(evidence: &[String]) -> String {
+fn remaining(evidence: &[String]) -> String {
     if evidence.is_empty() {
         "; none of its refusals can be approved: virtfleet-agent plan disks says what to do instead"
             .to_owned()
@@ -65,7 +77,8 @@ fn with_device(plan: &DiskPlan) -> String {
     format!("{} (/dev/{}{uuid})", plan.name, device.name)
 }
 
-/// Records the approval of the refusal with that evidence. Returns the disk's name.
+/// Records the approval of the refusal with that evidence. Returns the disk's name. A disk that
+/// came later is added to the known disks, so that `match` selects it from now on.
 ///
 /// # Errors
 /// See [`ApproveError`].
@@ -109,6 +122,15 @@ pub fn approve(
             evidence: open.iter().map(|refusal| refusal.evidence.clone()).collect(),
         });
     };
+    let otherwise = |other| ApproveError::Otherwise {
+        name: plan.name.clone(),
+        other,
+    };
+    let known = known::approved(&observed, &plan.name, refusal, provisioner.boot_id).map_err(otherwise)?;
+    if let Some(known) = known {
+        store.write_known(&known)?;
+        return Ok(plan.name.clone());
+    }
     let mut approvals = observed.journal.approvals.clone();
     approvals.retain(|approval| approval.name != plan.name);
     approvals.push(Approval {

@@ -14,8 +14,8 @@ use virtfleet_agent_host::disks::tools::blkid;
 
 use super::provisioner::DiskProvisioner;
 
-/// Without udev: runs blkid on each disk that could match a declaration by size and order. The UUID
-/// identifies the disk.
+/// Without udev: runs blkid on each disk that could match a declaration by size, order or path. The
+/// UUID identifies the disk.
 pub(super) fn ask(provisioner: &DiskProvisioner<'_>, wanted: &[Wanted], devices: &mut [Device]) {
     // udev runs and has not finished with one of them: the run waits for udev.
     if devices.iter().any(|device| device.carried != Carried::Unknown) {

@@ -24,6 +24,7 @@ mod found;
 mod gate;
 mod grow;
 mod health;
+mod known;
 mod luks;
 mod observe;
 mod observed;

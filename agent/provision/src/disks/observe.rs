@@ -9,6 +9,7 @@ use virtfleet_agent_core::disks::{
     CloneState, Content, Device, DeviceId, Key, Plan, Probe, Seen, Use, Wanted,
     device::DevNumber,
     journal::{Entry, Journal, Progress},
+    known::KnownDisks,
     matching, mkfs,
     seen::{Mapping, Mounted},
     state::DisksState,
@@ -116,6 +117,9 @@ pub(super) fn observe(
     };
     disks.add_writers(&mut devices)?;
     carriers::ask(provisioner, wanted, &mut devices);
+    // Only now: a kubelet that starts after this was not there when the disks were listed.
+    let boot = environment::boot(provisioner);
+    let known_disks = KnownDisks::mark(journal, wanted, &boot, &mut devices);
     for device in &mut devices {
         // An interrupted copy is ours. A run that applies unmounts it first.
         device
@@ -128,6 +132,7 @@ pub(super) fn observe(
     let mut seen = Seen {
         vm_uuid: provisioner.vm_uuid.to_owned(),
         boot_id: provisioner.boot_id.to_owned(),
+        known_disks,
         files: disk_files(provisioner.roots, provisioner.systemd),
         systemd: provisioner.systemd,
         missing_tools: environment::missing_tools(provisioner, wanted),

@@ -24,7 +24,7 @@ use virtfleet_wire::settings::DiskSettings;
 
 use super::{
     act::{self, DiskOutcome},
-    files, found, gate,
+    files, found, gate, known,
     observe::Known,
     observed::{Observed, PlanDisksError},
     probes::{ProbeQueue, ProbeWait},
@@ -144,6 +144,7 @@ impl<'p> Domain for DiskRun<'p, '_, '_> {
 
     fn apply(&mut self, mut session: Session<'p>) -> Result<Session<'p>, RunError<PlanDisksError>> {
         found::remember(&session.observed);
+        known::remember(&mut session.observed);
         mem::take(&mut self.gate_files).hand_over(&mut session);
         let plan = session.observed.plan.clone();
         self.gate_written |= files::common(&mut session, &plan);
@@ -163,6 +164,7 @@ impl<'p> Domain for DiskRun<'p, '_, '_> {
         session.reload();
         self.changed = session.changed;
         self.observe_again(&mut session, ProbeWait::All)?;
+        known::remember(&mut session.observed);
         Ok(session)
     }
 

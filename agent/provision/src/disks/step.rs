@@ -11,7 +11,7 @@ use virtfleet_agent_core::{
 use virtfleet_agent_host::{Roots, disk_files};
 use virtfleet_agent_state::settings::LoadedSettings;
 
-use super::provisioner::DiskProvisioner;
+use super::{known, provisioner::DiskProvisioner};
 use crate::{
     engine::{Mode, RunResult, report},
     guest::{Guest, Report},
@@ -48,6 +48,7 @@ pub(in super::super) fn run(guest: &mut Guest<'_>) -> Report {
     };
     let declared = &guest.settings.config.disks;
     if provisioner.is_idle(declared) {
+        known::remember_undeclared(&provisioner);
         return Report::new(RunOutcome::Skipped, "no disk is declared");
     }
     let outcome = |result: &RunResult<Plan, DisksState>| {

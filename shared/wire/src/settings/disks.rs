@@ -90,7 +90,8 @@ pub struct DiskMatch {
     pub serial: Option<String>,
     /// Name of the volume in the VM's spec, as shown by a SCSI disk without a serial.
     pub volume: Option<String>,
-    /// A name in `/dev/disk/by-path`, e.g. `pci-0000:09:00.0`, or a pattern with `*`.
+    /// A name in `/dev/disk/by-path`, e.g. `pci-0000:09:00.0`, or a pattern with `*`. Without
+    /// `serial` or `volume` it selects only disks that were there in the VM's first boot.
     pub path: Option<String>,
     /// Exact size, e.g. `100Gi` or a number of bytes.
     pub size: Option<String>,
@@ -103,8 +104,9 @@ pub struct DiskMatch {
     /// Position, from 1, among the disks that match the other fields and that no other entry
     /// claims, in the order of their PCI addresses. Needs `allowPositional`.
     pub order: Option<u32>,
-    /// Accept a disk that is selected only by size and order. An added or removed disk may change
-    /// the order. Use this only on platforms that set no serial.
+    /// Accept a disk that is selected only by size and order, among those that were there in the
+    /// VM's first boot. An added or removed disk may change the order. Use this only on platforms
+    /// that set no serial.
     pub allow_positional: bool,
 }
 

@@ -1,9 +1,11 @@
-//! Volumes that a CSI driver attached to the VM. The driver formats and mounts them.
+//! Volumes that are attached to the VM for a CSI driver. The driver formats and mounts them.
 //!
-//! kubevirt/csi-driver uses the UID of the DataVolume as the volume's serial
-//! (`pkg/service/controller.go`), and finds the volume by that serial in the guest. The volume is
-//! blank when it is attached, so an agent that used "the second disk of 10 GiB" would race with the
-//! driver. Disks in the VM's spec have a serial that the author chose.
+//! A volume is blank when it is attached, so an agent that used "the second disk of 10 GiB" would
+//! race with the driver. Two facts tell such a volume from a disk of the VM's spec:
+//! - Its serial or its volume's name is a UUID, or `pvc-` and a UUID. kubevirt/csi-driver uses the
+//!   UID of the DataVolume as serial (`pkg/service/controller.go`). Names with `pvc-` are those of
+//!   the external provisioner, which Harvester's driver uses for the volume.
+//! - It came later than the first boot ([`super::super::known`]). Drivers need not set a serial.
 
 use super::{
     super::{
@@ -17,14 +19,24 @@ use super::{
 const PARTS: [usize; 5] = [8, 4, 4, 4, 12];
 /// Length of a UUID's text form.
 const UUID_BYTES: usize = 36;
+/// Prefix of a volume's name: the default of the external provisioner.
+const VOLUME_PREFIX: &str = "pvc-";
 
-/// Whether a serial is a UUID, or the first 20 bytes of one, as virtio shows it.
-pub fn is_csi_serial(serial: &str) -> bool {
-    if !matches!(serial.len(), UUID_BYTES | VIRTIO_SERIAL_BYTES) {
-        return false;
+/// Whether a serial or volume name is one that CSI drivers assign: a UUID, or a name that begins
+/// with `pvc-` and a UUID. A virtio disk shows the first 20 bytes of it.
+pub fn is_csi_name(name: &str) -> bool {
+    if let Some(rest) = name.strip_prefix(VOLUME_PREFIX) {
+        let shown = VIRTIO_SERIAL_BYTES - VOLUME_PREFIX.len();
+        let uuid = rest.get(..rest.len().min(UUID_BYTES));
+        return rest.len() >= shown && uuid.is_some_and(begins_uuid);
     }
-    let mut parts = serial.split('-');
-    let mut left = serial.len();
+    matches!(name.len(), UUID_BYTES | VIRTIO_SERIAL_BYTES) && begins_uuid(name)
+}
+
+/// Whether a text is the first part of a UUID.
+fn begins_uuid(text: &str) -> bool {
+    let mut parts = text.split('-');
+    let mut left = text.len();
     for length in PARTS {
         let expected = length.min(left);
         let part = parts.next().unwrap_or_default();
@@ -39,18 +51,25 @@ pub fn is_csi_serial(serial: &str) -> bool {
     parts.next().is_none()
 }
 
-/// Whether a declared disk must not match this device, because it belongs to a CSI driver and
-/// `match` names neither its serial nor its volume.
-///
-/// A partition's UUID or label identifies a disk, too. `volume` is an identity like `serial`. A
-/// device shows a volume name only if it has no serial, so such a device is not from csi-driver.
-pub(super) fn is_excluded(disk: &Wanted, device: &Device) -> bool {
-    let names_it = disk.serial.is_some() || disk.volume.is_some() || disk.names_partition();
-    !names_it && device.id.serial.as_deref().is_some_and(is_csi_serial)
+/// The serial or volume name of a device, if CSI drivers assign such names.
+pub fn csi_name(device: &Device) -> Option<&str> {
+    let names = [&device.id.serial, &device.volume].into_iter().flatten();
+    names.map(String::as_str).find(|name| is_csi_name(name))
 }
 
-/// Returns the devices, by index, that a declared disk would match or count if they were not from a
-/// CSI driver.
+/// Whether `match` names the disk: its serial, its volume, or a partition on it.
+pub(super) fn is_named(disk: &Wanted) -> bool {
+    disk.serial.is_some() || disk.volume.is_some() || disk.names_partition()
+}
+
+/// Whether a declared disk must not match this device, because it may belong to a CSI driver and
+/// `match` does not name it.
+pub(super) fn is_excluded(disk: &Wanted, device: &Device) -> bool {
+    !is_named(disk) && (device.came_later || csi_name(device).is_some())
+}
+
+/// Returns the devices, by index, that a declared disk would match or count if they could not be
+/// volumes of a CSI driver.
 pub fn skipped(disk: &Wanted, devices: &[Device]) -> Vec<usize> {
     let skipped = |device: &Device| {
         is_excluded(disk, device)

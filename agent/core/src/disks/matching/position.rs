@@ -13,8 +13,7 @@ use super::{
         uuids,
         wanted::{Key, Wanted},
     },
-    csi::is_excluded,
-    describe, fits, fits_but_for_size, ineligible, missing, only,
+    csi, describe, fits, fits_but_for_size, ineligible, missing, only,
 };
 
 pub(super) struct Positions<'a> {
@@ -122,10 +121,11 @@ impl<'a> Positions<'a> {
                 index.ok_or_else(|| missing(disk, self.devices))?
             }
         };
-        // Another device whose content is still unknown may be the disk.
+        // Another device whose content is still unknown may be the disk, also one that came later.
         let unknown = rest.iter().find(|other| {
             let device = &self.devices[**other];
-            **other != index && device.carried == Carried::Unknown && !is_excluded(disk, device)
+            let is_foreign = !csi::is_named(disk) && csi::csi_name(device).is_some();
+            **other != index && device.carried == Carried::Unknown && !is_foreign
         });
         match unknown {
             Some(unknown) => Err(undecided(disk, &self.devices[index], &self.devices[*unknown])),
@@ -152,7 +152,7 @@ impl<'a> Positions<'a> {
     }
 }
 
-fn undecided(disk: &Wanted, device: &Device, unknown: &Device) -> Refusal {
+pub(super) fn undecided(disk: &Wanted, device: &Device, unknown: &Device) -> Refusal {
     let reason = format!(
         "the content of {} is still unknown, and it may be the disk that was formatted for {:?}",
         unknown.node(),

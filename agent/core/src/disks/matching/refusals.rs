@@ -33,7 +33,10 @@ pub(super) fn missing(disk: &Wanted, devices: &[Device]) -> Refusal {
     let but = if skipped.is_empty() {
         String::new()
     } else {
-        format!("; skipped as volumes of a CSI driver: {}", skipped.join("; "))
+        format!(
+            "; skipped, because they may be volumes of a CSI driver: {}",
+            skipped.join("; ")
+        )
     };
     Refusal::new(
         RefusalKind::Missing,

@@ -275,15 +275,15 @@ fn any_device() -> impl Strategy<Value = Device> {
     (
         0_u8..9,
         prop::option::of("s-[abc]|0b3f6f3e-6d7b-4c55-[0-9]"),
-        prop::bool::weighted(0.2),
-        prop::bool::weighted(0.2),
+        [0.2, 0.2, 0.3].map(prop::bool::weighted),
         1_u64..3,
     )
-        .prop_map(|(n, serial, carries_system, read_only, size)| {
+        .prop_map(|(n, serial, [carries_system, read_only, came_later], size)| {
             let device = device(n, serial.as_deref());
             Device {
                 carries_system,
                 read_only,
+                came_later,
                 id: DeviceId {
                     size: size * GIB,
                     ..device.id
@@ -321,6 +321,7 @@ proptest! {
                 prop_assert!(taken.insert(*index));
                 prop_assert_eq!(ineligible(&devices[*index]), None);
                 prop_assert!(!csi::is_excluded(wanted, &devices[*index]));
+                prop_assert!(!devices[*index].came_later || wanted.serial.is_some());
                 if !wanted.is_positional() {
                     let fitting = devices.iter().filter(|device| fits(wanted, device)).count();
                     prop_assert_eq!(fitting, 1);
@@ -338,7 +339,12 @@ proptest! {
     ) {
         let devices: Vec<Device> = devices.into_iter().map(|(n, other)| {
             let device = device(n, other.id.serial.as_deref());
-            Device { carries_system: other.carries_system, read_only: other.read_only, ..device }
+            Device {
+                carries_system: other.carries_system,
+                read_only: other.read_only,
+                came_later: other.came_later,
+                ..device
+            }
         }).collect();
         let mut turned = devices.clone();
         turned.reverse();

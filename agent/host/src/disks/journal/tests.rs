@@ -3,6 +3,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use virtfleet_agent_core::disks::{
     Blankness, DevNumber, DeviceId, Key,
     journal::{Evidence, Progress},
+    known::KnownDisk,
 };
 use virtfleet_wire::settings::ProofKind;
 
@@ -128,6 +129,44 @@ fn untrusted_files_are_reported_and_not_used() {
         "{}",
         journal.broken[3].1
     );
+}
+
+#[test]
+fn a_list_of_known_disks_that_cannot_be_read_is_not_an_absent_one() {
+    let (_dir, roots) = roots();
+    let store = JournalStore::open(&roots).unwrap();
+    assert_eq!(store.load().unwrap().known_disks, None);
+    let known = KnownDisks {
+        vm_uuid: "vm".into(),
+        boot_id: "boot".into(),
+        open: true,
+        disks: vec![KnownDisk {
+            address: "0000:01:00.0/virtio".into(),
+            size: 1 << 30,
+            boot_id: "boot".into(),
+            ..KnownDisk::default()
+        }],
+        ..KnownDisks::default()
+    };
+    store.write_known(&known).unwrap();
+    let journal = store.load().unwrap();
+    assert_eq!((journal.known_disks, journal.broken), (Some(known), Vec::new()));
+    let file = roots.root(JOURNAL_DIRECTORY).join(KNOWN_FILE);
+    let text = fs::read_to_string(&file).unwrap();
+    for (text, mode) in [
+        (&text[..text.len() / 2], 0o600),
+        ("", 0o600),
+        ("{}", 0o600),
+        ("null", 0o600),
+        (&text, 0o666),
+    ] {
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let journal = store.load().unwrap();
+        assert_eq!(journal.known_disks, None, "{text}");
+        let broken: Vec<&str> = journal.broken.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(broken, [KNOWN_FILE], "{text}");
+    }
 }
 
 #[test]

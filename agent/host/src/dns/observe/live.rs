@@ -6,7 +6,7 @@ use serde_json::Value;
 use virtfleet_agent_core::dns::seen::{Link, Manager};
 
 use super::{MAX_FILE_BYTES, QUERY_TIMEOUT, files::FOLDERS, given::ends, processes::Processes};
-use crate::{Commands, Roots, Tool, list, read_text};
+use crate::{Commands, ReadError, Roots, Tool, list, read_text};
 
 /// Protocols of routes from networkd, the kernel, or clients of networkd: rtnetlink(7),
 /// `/etc/iproute2/rt_protos`. `ip route add` uses `boot`.
@@ -17,6 +17,23 @@ const OWN_RULE_PROTOCOLS: [&str; 2] = ["kernel", "static"];
 
 /// Programs that make the guest a node: kubelet, or a program that includes it (k3s, MicroK8s).
 const NODE_PROGRAMS: [&str; 4] = ["kubelet", "k3s-server", "k3s-agent", "kubelite"];
+
+/// Whether a program runs that makes the guest a node, in a container too. An unknown state counts
+/// as yes.
+pub fn is_node(roots: &Roots) -> bool {
+    let ids = match list(&roots.procfs) {
+        Ok(ids) => ids,
+        Err(error) => return !matches!(error, ReadError::Missing),
+    };
+    ids.iter()
+        .filter(|id| id.bytes().all(|byte| byte.is_ascii_digit()))
+        .filter_map(|id| read_text(&roots.proc(id).join("comm"), 64).ok())
+        .any(|comm| NODE_PROGRAMS.contains(&comm.trim_end()))
+}
+
+fn running(processes: &Processes) -> Option<&'static str> {
+    NODE_PROGRAMS.into_iter().find(|program| processes.runs(program))
+}
 
 /// Why links must not be reconfigured; `None` if they may. An unknown state is a reason too.
 pub(super) fn live(
@@ -29,7 +46,7 @@ pub(super) fn live(
     if !links.iter().any(by_networkd) {
         return None;
     }
-    if let Some(node) = NODE_PROGRAMS.iter().find(|program| processes.runs(program)) {
+    if let Some(node) = running(processes) {
         return Some(format!("{node} runs"));
     }
     // In early boot, before the bus exists, there is no container network yet, and no runtime

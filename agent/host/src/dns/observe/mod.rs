@@ -28,6 +28,7 @@ use super::change::{last_good, original, resolv_conf};
 use crate::{AddressesError, Commands, Roots, Tool, find_program, interface_addresses, read_text};
 pub(super) use files::FOLDERS;
 use limits::{MAX_FILE_BYTES, QUERY_TIMEOUT};
+pub use live::is_node;
 pub(super) use processes::Processes;
 
 /// systemd-resolved's upstream nameservers of all links.

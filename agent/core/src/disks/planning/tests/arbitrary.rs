@@ -189,6 +189,7 @@ fn one_device(n: u8) -> BoxedStrategy<Device> {
                 uses: used.into_iter().collect(),
                 read_only: rare == 2,
                 carries_system: rare == 3,
+                came_later: rare == 4 || rare == 5,
                 // Not always the UUID of the content.
                 carried: match carried {
                     Some(Some(uuid)) => Carried::Uuid(uuid),

@@ -81,6 +81,7 @@ fn check_destruction(wanted: &[Wanted], world: &World) -> Result<(), TestCaseErr
         prop_assert!(touched.insert(id.name.clone()), "two disks write to {}", id.name);
         let device = world.seen.devices.iter().find(|device| device.id == id).unwrap();
         prop_assert_eq!(ineligible(device), None);
+        prop_assert!(!device.came_later || declared.serial.is_some());
         prop_assert!(!world.seen.vm_uuid.is_empty());
         prop_assert!(!world.journal.broken.iter().any(|(name, _)| *name == disk.name));
         let cleared = matches!(disk.steps[0], DiskStep::ClearUnfinished(_));
