@@ -52,6 +52,7 @@ mod disks_generated;
 mod disks_health;
 mod disks_keys;
 mod disks_later;
+mod disks_own;
 mod disks_proof;
 mod disks_races;
 mod disks_waves;

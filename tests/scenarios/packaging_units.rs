@@ -320,6 +320,25 @@ fn a_cpu_or_an_interface_that_comes_asks_for_a_reconcile() {
     }
 }
 
+/// udev runs the agent where it has found no filesystem, also before the first reconcile run.
+#[test]
+fn udev_gets_the_uuid_of_an_own_filesystem_from_the_agent() {
+    let rules = fs::read_to_string(shipped("udev/90-virtfleet.rules")).unwrap();
+    let at = |text: &str| rules.find(text).unwrap_or_else(|| panic!("{text}: {rules}"));
+    let order = [
+        "ENV{UDEV_DISABLE_PERSISTENT_STORAGE_RULES_FLAG}==\"1\", GOTO=\"virtfleet_known\"",
+        "KERNEL==\"sr*|fd*|mtd*|mmcblk*boot*\", GOTO=\"virtfleet_known\"",
+        "ENV{ID_FS_USAGE}==\"filesystem\", GOTO=\"virtfleet_known\"",
+        "TEST!=\"/var/lib/virtfleet/journal\", GOTO=\"virtfleet_known\"",
+        "IMPORT{program}=\"/usr/bin/virtfleet-agent disks udev $devnode\"",
+        "SYMLINK+=\"disk/by-uuid/$env{ID_FS_UUID_ENC}\"",
+        "LABEL=\"virtfleet_known\"",
+        "TEST!=\"/run/virtfleet/ask\"",
+    ]
+    .map(at);
+    assert!(order.is_sorted(), "{rules}");
+}
+
 #[test]
 fn tier3_udev_knows_the_rules() {
     let test = "tier3_udev_knows_the_rules";

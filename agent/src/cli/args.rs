@@ -391,6 +391,7 @@ mod tests {
             ),
             ("a disks check", disks(DisksVerb::Check)),
             ("a disks trim", disks(DisksVerb::Trim)),
+            ("a disks udev /dev/vdb", disks(DisksVerb::Udev("/dev/vdb".into()))),
         ] {
             assert_eq!(parse(line).unwrap().verb, verb, "{line}");
         }
@@ -400,6 +401,7 @@ mod tests {
             "a apply disks --stage dns",
             "a plan virtio",
             "a disks approve d",
+            "a disks udev",
         ] {
             parse(line).unwrap_err();
         }

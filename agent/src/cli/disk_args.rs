@@ -106,6 +106,17 @@ pub(super) fn disks(output: Arg) -> Command {
         .subcommand(
             Command::new("trim").about("As root: discard unused blocks of the disks with `discard: true`"),
         )
+        .subcommand(
+            Command::new("udev")
+                .about("For udev, as root: print type and UUID of the agent's own filesystem, if it is on this device; never fails")
+                .arg(
+                    Arg::new("device")
+                        .value_name("DEVICE")
+                        .required(true)
+                        .value_parser(value_parser!(PathBuf))
+                        .help("The node, e.g. /dev/vdb"),
+                ),
+        )
 }
 
 pub(super) fn parse_plan(matches: &ArgMatches, output: Output) -> Verb {
@@ -144,6 +155,7 @@ pub(super) fn parse_disks(matches: &ArgMatches) -> Verb {
         Some(("approve", sub)) => DisksVerb::Approve(text(sub, "who"), text(sub, "evidence")),
         Some(("check", _)) => DisksVerb::Check,
         Some(("trim", _)) => DisksVerb::Trim,
+        Some(("udev", sub)) => DisksVerb::Udev(sub.get_one("device").cloned().unwrap_or_default()),
         _ => DisksVerb::List(matches.get_one::<Output>("output").copied().unwrap_or_default()),
     })
 }

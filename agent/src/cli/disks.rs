@@ -1,6 +1,6 @@
 //! The verbs of secondary disks: their plan, `apply disks`, and `disks` with its subcommands.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use anyhow::anyhow;
 use virtfleet_agent_core::disks::{
@@ -12,7 +12,7 @@ use virtfleet_agent_core::disks::{
 use virtfleet_agent_host::{Commands as _, Roots, SystemCommands, Tool, disk_mounts, is_root};
 use virtfleet_agent_provision::{
     BootIdentity,
-    disks::{DiskProvisioner, approve, check, failed, unusable},
+    disks::{DiskProvisioner, approve, check, failed, udev_kinds, udev_properties, unusable},
 };
 use virtfleet_agent_state::{DISKS_STATE, settings};
 use virtfleet_runtime::exit::Code;
@@ -68,6 +68,16 @@ fn exit(state: &DisksState) -> Code {
     run_code(failed(state), is_refused)
 }
 
+/// Prints what udev imports. Nothing that goes wrong here may fail the event of a device.
+fn udev(roots: &Roots, device: &Path) -> Result<Code, Failure> {
+    let found = udev_kinds(|name| std::env::var(name).ok());
+    match udev_properties(roots, &SystemCommands, &roots.root(device), &found) {
+        Ok(properties) => print::text(&properties)?,
+        Err(error) => print::complain(&format!("{:#}", anyhow::Error::new(error))),
+    }
+    Ok(Code::Ok)
+}
+
 /// The verb `disks`.
 pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
     let (declared, unusable) = declared(args);
@@ -119,6 +129,7 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
             Ok(Code::Ok)
         }
         DisksVerb::Trim => trim(&args.roots, &declared),
+        DisksVerb::Udev(device) => udev(&args.roots, device),
     }
 }
 

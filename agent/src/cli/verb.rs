@@ -62,7 +62,9 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// True if the verb reads the disks themselves, which may never answer.
+    /// True if the verb reads the disks themselves, which may never answer, and has to end anyway.
+    ///
+    /// `disks udev` reads one, too: udevd kills it when the timeout of the event is over (180 s).
     pub(super) fn reads_disks(&self) -> bool {
         match self {
             Self::Apply(..) | Self::Plan(..) | Self::Disks(DisksVerb::Approve(..)) => true,
@@ -94,6 +96,8 @@ pub enum DisksVerb {
     Check,
     /// Discard unused blocks, for the disks whose settings request it.
     Trim,
+    /// For udev: print the properties of this device if the agent's own filesystem is on it.
+    Udev(PathBuf),
 }
 
 /// What a run provisions.

@@ -16,7 +16,7 @@ use virtfleet_tests::{
     skip,
 };
 
-use crate::guest_disks::kit;
+use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
 const TOOL: Duration = Duration::from_mins(1);
 
@@ -209,6 +209,65 @@ fn tier4_of_two_clones_neither_is_mounted() {
         machine.unplug_disk("two")?;
         kit::applied(&machine)?;
         ensure!(kit::mounted(&machine, "/data")?.0 == "ext4");
+        kit::settled(&machine)
+    });
+}
+
+/// Writes what an ISO image in a file can leave in the filesystem's first blocks, so that blkid
+/// finds two contents: util-linux #4031. Version 2.38 exits with 8 then, and 2.41.5 with 2, as on a
+/// blank disk.
+const DECEIVE_BLKID: &str =
+    "set -e; disk=$(readlink -e /dev/disk/by-id/virtio-data); systemctl stop data.mount
+printf '\\001CD001\\001\\000' | dd of=$disk bs=1 seek=32768 conv=notrunc,fsync status=none
+code=0; blkid --probe $disk || code=$?; test $code = 8 || test $code = 2; udevadm settle";
+
+#[test]
+fn tier4_udev_finds_a_filesystem_of_the_agent_that_blkid_does_not_identify() {
+    let test = "tier4_udev_finds_a_filesystem_of_the_agent_that_blkid_does_not_identify";
+    if skip::deferred(4, test, kit::SOAK) {
+        return;
+    }
+    play(test, |scene| {
+        let vm = kit::vm("own")
+            .disk(Disk::blank("data", GIB).serial("data"))
+            .disk(Disk::blank("other", GIB).serial("other"));
+        let data = "- { name: data, match: { serial: data }, filesystem: xfs, mountPoint: /data }\n";
+        let machine = kit::guest(scene, &vm, data)?;
+        // The same content on a disk that is not the agent's.
+        machine.run("mkfs.xfs -q $(readlink -e /dev/disk/by-id/virtio-other)")?;
+        kit::applied(&machine)?;
+        let (kind, uuid) = kit::mounted(&machine, "/data")?;
+        ensure!(kind == "xfs");
+        machine.run("echo kept >/data/file && sync")?;
+        machine.run(DECEIVE_BLKID)?;
+        let disk = "$(readlink -e /dev/disk/by-id/virtio-data)";
+        let found = format!(
+            "test \"$(readlink -e /dev/disk/by-uuid/{uuid})\" = {disk} && \
+             udevadm info --query=property --name={disk} | grep -x 'ID_FS_TYPE=xfs'"
+        );
+        machine.run(&found)?;
+        let other = DECEIVE_BLKID
+            .replace("virtio-data", "virtio-other")
+            .replace("systemctl stop data.mount", "");
+        machine.run(&other)?;
+        let properties = "udevadm info --query=property --name=/dev/disk/by-id/virtio-other";
+        let properties = machine.run(properties)?;
+        ensure!(!properties.contains("ID_FS_TYPE="), "{properties}");
+        let other = data.replace("data", "other");
+        kit::declare(&machine, &format!("{data}{other}"))?;
+        kit::refused(&machine, "other", "foreign-data")?;
+        kit::declare(&machine, data)?;
+
+        // A run mounts it, and the next boot does so without the agent's run.
+        kit::applied(&machine)?;
+        ensure!(kit::mounted(&machine, "/data")?.1 == uuid);
+        machine.power_off()?;
+        machine.boot_with(&["virtfleet.provision=off"])?;
+        machine.wait_agent(AGENT_TIMEOUT)?;
+        kit::until_mounted(&machine, "/data")?;
+        machine.run(&found)?;
+        ensure!(machine.run("cat /data/file")? == "kept");
+        ensure!(kit::begun(&machine, "data", "format")? == 1);
         kit::settled(&machine)
     });
 }

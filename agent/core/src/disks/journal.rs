@@ -73,6 +73,21 @@ pub struct Entry {
     pub binds: Vec<BindRecord>,
 }
 
+impl Entry {
+    /// Whether content of that kind and UUID is what the entry records as complete: the filesystem,
+    /// or the LUKS container of an encrypted disk.
+    pub fn records(&self, kind: &str, uuid: Option<&str>) -> bool {
+        let (since, own, recorded) = if kind == "crypto_LUKS" {
+            (Progress::Encrypted, kind, self.luks_uuid.as_deref())
+        } else {
+            let filesystem = self.filesystem.as_str();
+            (Progress::Formatted, filesystem, Some(self.uuid.as_str()))
+        };
+        let same = |(one, other): (&str, &str)| !one.is_empty() && one.eq_ignore_ascii_case(other);
+        self.progress >= since && self.format <= FORMAT && kind == own && uuid.zip(recorded).is_some_and(same)
+    }
+}
+
 /// State of a directory of a filesystem with places.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

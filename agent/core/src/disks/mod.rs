@@ -34,6 +34,7 @@ pub mod matching;
 pub mod mkfs;
 mod mounted;
 mod on_disk;
+pub mod own;
 mod owner;
 pub mod partition;
 pub mod plan;
@@ -54,6 +55,7 @@ pub mod writes;
 
 pub use clone::{CloneProof, CloneState, Deviation, EraseIntent, EraseRecord};
 pub use device::{Bus, Carried, DevNumber, Device, DeviceId, Use};
+pub use own::{OwnFilesystem, Signature};
 pub use partition::Partition;
 pub use plan::{DiskPlan, DiskStep, FormatIntent, Plan, Refusal, RefusalKind};
 pub use probe::{Blankness, Content, Doubt, Left, Probe, Region};

@@ -86,6 +86,14 @@ pub struct Content {
     pub kind: String,
     /// Further signatures, if there are several (blkid reports the device as ambivalent).
     pub also: Vec<String>,
+    /// Whether it is the agent's own filesystem, in use according to the journal, although blkid
+    /// reports something else ([`super::own`]). [`Self::also`] is then what is not proven to be the
+    /// data of its files.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ours: bool,
+    /// Signatures in the data of that filesystem's files, e.g. `iso9660 at byte 32769`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub inside: Vec<String>,
     /// UUID of the filesystem.
     pub uuid: Option<String>,
     /// Label of the filesystem.

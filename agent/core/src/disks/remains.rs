@@ -14,7 +14,7 @@ mod btrfs;
 mod common;
 mod ext4;
 mod swap;
-mod xfs;
+pub(super) mod xfs;
 
 use super::{probe::Region, regions::WHOLE_BYTES};
 use common::zero;

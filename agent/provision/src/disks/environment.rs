@@ -39,7 +39,7 @@ pub(super) fn boot<'b>(provisioner: &DiskProvisioner<'b>) -> Boot<'b> {
 pub(super) fn missing_tools(provisioner: &DiskProvisioner<'_>, wanted: &[Wanted]) -> BTreeSet<String> {
     let mut tools: BTreeSet<&str> = BTreeSet::new();
     for wanted in wanted {
-        tools.extend([mkfs::program(wanted.filesystem), "blkid"]);
+        tools.extend([mkfs::program(wanted.filesystem), "blkid", "wipefs"]);
         if wanted.encryption.is_some() {
             tools.insert("cryptsetup");
         }

@@ -40,6 +40,7 @@ mod session;
 mod step;
 mod step_result;
 mod systemd;
+mod udev;
 mod unlock;
 mod unread;
 
@@ -47,6 +48,8 @@ pub use approve::{ApproveError, approve};
 pub use gate::{CheckError, check};
 pub use observed::{Observed, PlanDisksError};
 pub use provisioner::DiskProvisioner;
+
+pub use udev::{UdevError, udev_kinds, udev_properties};
 
 pub use step::failed;
 pub(super) use step::run;

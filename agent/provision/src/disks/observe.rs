@@ -6,7 +6,7 @@ use std::{
 };
 
 use virtfleet_agent_core::disks::{
-    CloneState, Content, Device, DeviceId, Key, Plan, Probe, Seen, Use, Wanted,
+    CloneState, Content, Device, DeviceId, Doubt, Key, Plan, Probe, Seen, Use, Wanted,
     device::DevNumber,
     journal::{Entry, Journal, Progress},
     known::KnownDisks,
@@ -24,7 +24,7 @@ use virtfleet_wire::settings::DiskFilesystem;
 use super::{
     carriers, clone, environment,
     observed::PlanDisksError,
-    probes::{ProbeQueue, ProbeWait},
+    probes::{ProbeQueue, ProbeWait, add_own},
     provisioner::DiskProvisioner,
     seed::SEED_DIRECTORY,
 };
@@ -277,7 +277,7 @@ fn mappings(
                 let kind = known.kinds.remove(0);
                 let complete =
                     begun(&kind).and_then(|_| check::is_intact(provisioner.commands, &kind, &node).ok());
-                Probe::HasData(Content {
+                let mut content = Content {
                     left: left(&kind),
                     kind,
                     also: known.kinds,
@@ -285,7 +285,14 @@ fn mappings(
                     label: known.label,
                     complete,
                     ..Content::default()
-                })
+                };
+                match add_own(provisioner.commands, &node, &journal.entries, &mut content) {
+                    Ok(()) => Probe::HasData(content),
+                    Err(reason) => Probe::Unknown(Doubt {
+                        reason,
+                        passing: true,
+                    }),
+                }
             }
             // The content of a new container is random. What was written through it shows on the
             // device below.

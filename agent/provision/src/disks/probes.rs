@@ -24,9 +24,12 @@ use virtfleet_agent_core::disks::{
     wanted::{Encryption, KeySource},
 };
 
-use virtfleet_agent_host::disks::{
-    Disks, Limits,
-    tools::{check, luks, superblock},
+use virtfleet_agent_host::{
+    Commands,
+    disks::{
+        Disks, Limits, own_filesystem,
+        tools::{check, luks, superblock},
+    },
 };
 use virtfleet_wire::settings::ProofKind;
 
@@ -37,6 +40,9 @@ use crate::engine::error_chain;
 pub(super) const PROBES_AT_ONCE: usize = 4;
 /// Longest probe of a healthy disk: 100 MiB, and the tools.
 const MAX_FAST_PROBE: Duration = Duration::from_secs(3);
+
+/// Timeout of listing the signatures on an own filesystem: ZFS has hundreds.
+const OWN_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Interval at which the progress of a probe is logged.
 pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
@@ -57,7 +63,8 @@ pub(super) enum ProbeWait {
 struct ProbeRequest {
     wanted: Wanted,
     device: Device,
-    entry: Option<Entry>,
+    /// The journal's entries of all disks: the settings may name the disk otherwise now.
+    entries: Vec<Entry>,
     /// Offset at which an earlier probe has found data.
     place: Option<u64>,
 }
@@ -104,7 +111,7 @@ impl<'s, 'e> ProbeQueue<'s, 'e> {
         self.queue.push_back(ProbeRequest {
             wanted: wanted.clone(),
             device: device.clone(),
-            entry: journal.entries.iter().find(|entry| entry.name == *name).cloned(),
+            entries: journal.entries.clone(),
             place: journal
                 .found
                 .iter()
@@ -207,9 +214,10 @@ fn probe_disk(disks: Disks<'_>, request: &ProbeRequest) -> Probe {
     let ProbeRequest {
         wanted,
         device,
-        entry,
+        entries,
         place,
     } = request;
+    let entry = entries.iter().find(|entry| entry.name == wanted.name);
     let begun = Instant::now();
     let mut told = begun;
     let mut progress = |done: u64, all: u64| {
@@ -227,9 +235,7 @@ fn probe_disk(disks: Disks<'_>, request: &ProbeRequest) -> Probe {
         }
     };
     // A disk that would be refused even if it is blank is not read at each run.
-    let made = entry
-        .as_ref()
-        .is_some_and(|entry| entry.progress > Progress::Intended && !wanted.ephemeral);
+    let made = entry.is_some_and(|entry| entry.progress > Progress::Intended && !wanted.ephemeral);
     let proof = match wanted.proof {
         ProofKind::Timed if made => ProofKind::Sampled,
         proof => proof,
@@ -246,6 +252,11 @@ fn probe_disk(disks: Disks<'_>, request: &ProbeRequest) -> Probe {
             "blank, {}",
             blank.words()
         );
+    }
+    if let Probe::HasData(content) = &mut probe
+        && let Err(reason) = add_own(disks.commands, &disks.roots.root(device.node()), entries, content)
+    {
+        return unknown(reason);
     }
     if device.uses.is_empty()
         && let Probe::HasData(content) = &mut probe
@@ -297,6 +308,31 @@ fn left(
         );
     })
     .ok()
+}
+
+/// Replaces what blkid reports by the agent's own filesystem, in use, if that is on the device.
+///
+/// # Errors
+/// Its superblock cannot be read.
+pub(super) fn add_own(
+    commands: &dyn Commands,
+    node: &Path,
+    entries: &[Entry],
+    content: &mut Content,
+) -> Result<(), String> {
+    let uuid = content.uuid.as_deref();
+    let is_recorded = || entries.iter().any(|entry| entry.records(&content.kind, uuid));
+    if entries.is_empty() || content.also.is_empty() && is_recorded() {
+        return Ok(());
+    }
+    let kinds = [&content.kind].into_iter().chain(&content.also);
+    let found: Vec<String> = kinds.filter(|kind| !kind.is_empty()).cloned().collect();
+    let own = own_filesystem(commands, node, entries, &found, OWN_TIMEOUT)
+        .map_err(|error| format!("cannot read its superblock: {error}"))?;
+    if let Some(own) = own {
+        own.describe(content);
+    }
+    Ok(())
 }
 
 /// Adds the size of the filesystem, and metadata of another volume behind its end. Half of a mirror

@@ -279,12 +279,20 @@ fn declared(
             case,
             content,
             layer.kind,
-            " with the agent's UUID: it was matched only by size and order, so it may be another disk",
+            " with the UUID that the agent gives this disk (it was matched only by size and order, so it may be another disk)",
         ));
     }
     if !ours && let Some(expected) = layer.journaled {
         notes.push(format!(
             "the disk has the UUID {uuid} and was made with {expected}: its data was restored or replaced"
+        ));
+    }
+    if !content.inside.is_empty() {
+        notes.push(format!(
+            "blkid does not identify {}: the data of a file looks like {}. It is the agent's own {}",
+            case.device.node(),
+            content.inside.join(" and "),
+            content.kind
         ));
     }
     let fresh = journaled

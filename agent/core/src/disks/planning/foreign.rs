@@ -7,9 +7,10 @@ use super::{
     super::{
         device::Use,
         plan::{Refusal, RefusalKind},
-        probe::Content,
+        probe::{Content, Probe},
     },
     case::Case,
+    verdict::LUKS,
 };
 
 /// Labels, in lower case, of the ISO 9660 or FAT filesystems by which KubeVirt and installers pass
@@ -31,7 +32,8 @@ const CONFIGURATION_FILESYSTEMS: [&str; 3] = ["iso9660", "udf", "vfat"];
 /// blkid's names for partition tables.
 const PARTITION_TABLES: [&str; 6] = ["gpt", "dos", "PMBR", "mac", "bsd", "sun"];
 
-/// Refusal of a disk with `content` although `kind` with `more` is declared.
+/// Refusal of a disk, or of its LUKS container, with `content` although `kind` with `more` is
+/// declared.
 pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str) -> Refusal {
     let mut found = if content.is_known() {
         content.kind.clone()
@@ -42,17 +44,28 @@ pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str
         found.push_str(" and ");
         found.push_str(also);
     }
-    let what = purpose(content);
+    let ours = is_ours(case, content);
+    let what = purpose(content).filter(|_| !ours);
     let also = what.as_ref().map(|what| format!(": {what}")).unwrap_or_default();
-    let node = case.device.node();
-    let remedy = if what.is_some() {
+    let disk = case.device.node();
+    // Byte 510 of the container is not byte 510 of the disk, which belongs to the LUKS header.
+    let (node, place) = if case.disk.encryption.is_some() && kind != LUKS {
+        let node = format!("/dev/mapper/{}", case.mapping_name());
+        let place = format!("{node}, the LUKS container on {disk},");
+        (node, place)
+    } else {
+        (disk.clone(), disk)
+    };
+    let remedy = if ours {
+        remedy_of_ours(content, &node)
+    } else if what.is_some() {
         format!(
             "`match` ({}) matches the wrong disk: compare it with `lsblk -o NAME,SIZE,SERIAL,LABEL,FSTYPE`, and give the intended disk a \
              serial in the VM's spec. Do not change {node}",
             case.disk.conditions()
         )
     } else if kinds(content).any(|kind| PARTITION_TABLES.contains(&kind)) {
-        partitioned_remedy(case)
+        partitioned_remedy(case, &node)
     } else {
         format!(
             "inspect it; if you need its data, change the settings. If not, back it up, remove it manually (`wipefs --all {node}`), run \
@@ -70,9 +83,15 @@ pub(super) fn foreign(case: &Case<'_>, content: &Content, kind: &str, more: &str
     ] {
         facts.extend(value.map(|value| (name, value)));
     }
+    let own = if ours { "the agent's own " } else { "" };
+    let but = if ours && content.kind == kind && more.is_empty() {
+        String::new()
+    } else {
+        format!(", but {kind}{more} is declared")
+    };
     case.refuse(
         RefusalKind::ForeignData,
-        format!("{node} holds {found}{also}, but {kind}{more} is declared"),
+        format!("{place} holds {own}{found}{also}{but}"),
         remedy,
         facts,
     )
@@ -90,19 +109,57 @@ pub(super) fn partitioned(case: &Case<'_>) -> Refusal {
         })
         .collect();
     let text = format!("it has partitions: {}", partitions.join(", "));
+    let (what, remedy) = match case.probe() {
+        Probe::HasData(content) if is_ours(case, content) => (
+            format!("it also holds the agent's own {}", content.kind),
+            remedy_of_ours(content, &case.device.node()),
+        ),
+        _ => (
+            "it looks like the disk of another system, e.g. a clone of a root disk".to_owned(),
+            partitioned_remedy(case, &case.device.node()),
+        ),
+    };
     case.refuse(
         RefusalKind::ForeignData,
-        format!(
-            "{}: {text}; it looks like the disk of another system, e.g. a clone of a root disk",
-            case.device.node()
-        ),
-        partitioned_remedy(case),
+        format!("{}: {text}; {what}", case.device.node()),
+        remedy,
         vec![("use", text)],
     )
 }
 
-fn partitioned_remedy(case: &Case<'_>) -> String {
-    let node = case.device.node();
+/// Whether it is what the journal records as complete: the agent never advises to erase that.
+fn is_ours(case: &Case<'_>, content: &Content) -> bool {
+    let uuid = content.uuid.as_deref();
+    let mut entries = case.journal.entries.iter();
+    content.ours || entries.any(|entry| entry.records(&content.kind, uuid))
+}
+
+fn remedy_of_ours(content: &Content, node: &str) -> String {
+    let own = &content.kind;
+    let next = if content.also.is_empty() {
+        "Declare it as it was (`filesystem`, `encryption`, `match`)".to_owned()
+    } else {
+        // With `ro` alone the kernel replays the log, which writes to the disk.
+        let options = match own.as_str() {
+            "ext4" => Some("ro,noload"),
+            "xfs" => Some("ro,norecovery"),
+            "btrfs" => Some("ro,rescue=nologreplay"),
+            _ => None,
+        };
+        let copy = options.map(|options| {
+            format!(
+                " If you need the files at once, mount it by hand (`mount -t {own} -o {options} {node} DIRECTORY`) and copy them."
+            )
+        });
+        format!(
+            "Find out what wrote the other content.{} When only the {own} is left, the next run takes it",
+            copy.unwrap_or_default()
+        )
+    };
+    format!("erase nothing on the disk: the journal records this {own} as made by the agent. {next}")
+}
+
+fn partitioned_remedy(case: &Case<'_>, node: &str) -> String {
     format!(
         "inspect its partitions (`lsblk -o NAME,SIZE,LABEL,FSTYPE {node}`). If it is the disk of another system, correct `match` ({}). A \
          disk for use here has no partitions: if you need no data on it, back it up and remove them manually (`wipefs --all` \

@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
                         case,
                         content,
                         LUKS,
-                        " with the agent's UUID: it was matched only by size and order, so it may be another disk",
+                        " with the UUID that the agent gives this disk (it was matched only by size and order, so it may be another disk)",
                     ));
                 }
             }
@@ -272,10 +272,10 @@ fn inner(case: &Case<'_>, mapping: &Mapping) -> Result<Inner, Refusal> {
     };
     let kind = case.disk.filesystem.word();
     if content.kind != kind || !content.also.is_empty() {
-        return Err(foreign(case, content, kind, " in its LUKS container"));
+        return Err(foreign(case, content, kind, ""));
     }
     let Some(uuid) = content.uuid.clone().filter(|uuid| !uuid.is_empty()) else {
-        return Err(foreign(case, content, kind, " with a UUID in its LUKS container"));
+        return Err(foreign(case, content, kind, " with a UUID"));
     };
     if let Some(entry) = unused {
         return unfinished_filesystem(case, entry, content, uuid);
@@ -297,7 +297,7 @@ fn unfinished_filesystem(
             case,
             content,
             case.disk.filesystem.word(),
-            " with the agent's UUID in its LUKS container",
+            " with the UUID that the agent gives this disk",
         ));
     }
     let place = format!("the container on {}", case.device.node());

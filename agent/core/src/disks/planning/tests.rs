@@ -6,6 +6,7 @@ mod files;
 mod judged;
 mod later_serial;
 mod luks;
+mod own;
 mod parts;
 mod place;
 mod plain;

@@ -52,8 +52,9 @@ pub(super) fn foreign(offset: u64, disk: &[u8], uuid: &[u8; 16]) -> Option<usize
     None
 }
 
-/// Length of the metadata block that begins here.
-fn block(bytes: &[u8], place: u64, uuid: &[u8; 16]) -> Option<usize> {
+/// Length of the metadata block that begins here; `None` if there is none with this UUID and a
+/// valid checksum.
+pub(in super::super) fn block(bytes: &[u8], place: u64, uuid: &[u8; 16]) -> Option<usize> {
     let (_, checksum, owner, address) = KINDS.into_iter().find(|kind| bytes.starts_with(kind.0))?;
     if bytes.get(owner..owner + 16) != Some(uuid) {
         return None;

@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use virtfleet_agent_core::disks::Doubt;
 
-use super::super::partitions::TableEntry;
+use super::{super::partitions::TableEntry, wipefs};
 use crate::{CommandError, CommandOutput, Commands, Tool};
 
 /// Generous: blkid reads a few hundred KiB.
@@ -28,7 +28,7 @@ pub struct Known {
 /// that it cannot read, so the caller must have read the device.
 ///
 /// # Errors
-/// blkid is missing, failed, or printed unexpected output.
+/// blkid or wipefs is missing, failed, or printed unexpected output.
 pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Doubt> {
     let run = |more: &[&str]| {
         let tool = Tool::new("blkid")
@@ -42,15 +42,16 @@ pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Do
         })
     };
     // blkid(8), EXIT STATUS: 2 nothing found or unreadable, 4 usage or other errors, 8 ambivalent.
+    // util-linux 2.41.5 returns 2 also if the content is ambivalent.
     let done = run(&[])?;
     match done.code {
         // For a partition blkid prints its table entry even if the partition has no content.
-        0 if parse(&done.stdout).is_none() && is_entry_alone(&done.stdout) => Ok(None),
+        0 if parse(&done.stdout).is_none() && is_entry_alone(&done.stdout) => listed(commands, device),
         0 => match parse(&done.stdout) {
             Some(known) => Ok(Some(known)),
             None => Err(unidentified(device, &done)),
         },
-        2 => Ok(None),
+        2 => listed(commands, device),
         8 => {
             let mut known = Known::default();
             for usage in ["filesystem", "raid", "crypto", "other"] {
@@ -62,12 +63,35 @@ pub fn probe(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Do
                 }
             }
             known.kinds.dedup();
-            if known.kinds.len() < 2 {
-                known.kinds.push("several".to_owned());
-            }
-            Ok(Some(known))
+            Ok(Some(ambivalent(known.kinds)))
         }
         _ => Err(unidentified(device, &done)),
+    }
+}
+
+/// What wipefs(8) lists, where blkid names nothing.
+fn listed(commands: &dyn Commands, device: &Path) -> Result<Option<Known>, Doubt> {
+    let signatures = wipefs::signatures(commands, device, TIMEOUT).map_err(|error| Doubt {
+        passing: error.is_passing(),
+        reason: error.to_string(),
+    })?;
+    let mut kinds: Vec<String> = Vec::new();
+    for signature in signatures {
+        if !kinds.contains(&signature.kind) {
+            kinds.push(signature.kind);
+        }
+    }
+    Ok((!kinds.is_empty()).then(|| ambivalent(kinds)))
+}
+
+/// At least two kinds, none of which identifies the content.
+fn ambivalent(mut kinds: Vec<String>) -> Known {
+    if kinds.len() < 2 {
+        kinds.push("several".to_owned());
+    }
+    Known {
+        kinds,
+        ..Known::default()
     }
 }
 
@@ -139,4 +163,46 @@ fn parse(text: &str) -> Option<Known> {
         label: value("LABEL"),
         version: value("VERSION"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::FakeCommands;
+
+    /// blkid's answer, and what wipefs prints.
+    fn probed(code: i32, stdout: &'static str, listed: Option<&'static str>) -> Result<Option<Known>, Doubt> {
+        let commands = FakeCommands::new(move |line| {
+            let (code, stdout) = if line.starts_with("wipefs") {
+                (0, listed?)
+            } else {
+                (code, stdout)
+            };
+            Some(CommandOutput {
+                code,
+                stdout: stdout.to_owned(),
+                ..CommandOutput::default()
+            })
+        });
+        probe(&commands, Path::new("/dev/vdb"))
+    }
+
+    #[test]
+    fn what_blkid_keeps_to_itself_is_listed() {
+        let entry = "DEVNAME=/dev/vdb1\nPART_ENTRY_SCHEME=gpt\nPART_ENTRY_UUID=1\n";
+        for (code, stdout) in [(2, ""), (0, entry)] {
+            assert_eq!(probed(code, stdout, Some("")).unwrap(), None);
+            for (listed, kinds) in [
+                ("0x0 xfs\n0x8001 iso9660\n0x9001 iso9660\n", ["xfs", "iso9660"]),
+                ("0x438 ext4\n", ["ext4", "several"]),
+            ] {
+                let known = probed(code, stdout, Some(listed)).unwrap().unwrap();
+                assert_eq!(known.kinds, kinds);
+                assert_eq!(known.uuid, None);
+            }
+            for unknown in [None, Some("xfs at 0")] {
+                probed(code, stdout, unknown).unwrap_err();
+            }
+        }
+    }
 }

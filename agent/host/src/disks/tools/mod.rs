@@ -10,6 +10,7 @@ pub mod mkfs;
 pub mod mount;
 pub mod superblock;
 pub mod swap;
+pub mod wipefs;
 pub mod xfs;
 
 use std::path::PathBuf;

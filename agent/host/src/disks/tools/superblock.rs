@@ -2,15 +2,21 @@
 //! mounted a moment ago has bypassed the device's page cache as well.
 
 use std::{
-    fs::OpenOptions,
-    io,
+    fs::{File, OpenOptions},
+    io::{self, Seek as _, SeekFrom},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::Path,
 };
 
+use nix::libc;
 use virtfleet_agent_core::disks::superblock::{HEAD_BYTES, Superblock};
 
 use super::super::{ioctl, reader::Aligned};
+
+/// Block size that is sufficient for direct reads of every device.
+const BLOCK_BYTES: u64 = 4096;
+/// Maximum number of bytes that are read at a time.
+const MAX_BYTES: usize = 256 << 10;
 
 /// The superblock at the start of a device or partition. `None` if there is none of a known kind.
 ///
@@ -25,22 +31,41 @@ pub fn read(device: &Path) -> io::Result<Option<Superblock>> {
 /// # Errors
 /// As [`read`].
 pub fn read_at(device: &Path, offset: u64) -> io::Result<Option<Superblock>> {
-    let mut buffer = Aligned::new();
-    let head = head(device, offset, &mut buffer)?;
-    Ok(Superblock::parse(head))
+    Ok(Superblock::parse(&bytes_at(device, offset, HEAD_BYTES)?))
 }
 
-fn head<'b>(device: &Path, offset: u64, buffer: &'b mut Aligned) -> io::Result<&'b [u8]> {
-    let open = |flags| OpenOptions::new().read(true).custom_flags(flags).open(device);
-    // Files of tests on tmpfs do not support direct reads.
-    let file = match open(ioctl::DIRECT) {
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => open(0)?,
-        opened => opened?,
-    };
-    let room = buffer.chunk(HEAD_BYTES);
+/// Size of a device in bytes.
+///
+/// # Errors
+/// The device cannot be opened.
+pub fn length(device: &Path) -> io::Result<u64> {
+    open(device)?.seek(SeekFrom::End(0))
+}
+
+/// Opens without waiting for a medium.
+fn open(device: &Path) -> io::Result<File> {
+    let with = |flags| OpenOptions::new().read(true).custom_flags(flags).open(device);
+    match with(ioctl::DIRECT) {
+        // Files of tests on tmpfs do not support direct reads.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => with(ioctl::DIRECT & !libc::O_DIRECT),
+        opened => opened,
+    }
+}
+
+/// So many bytes of a device from `offset` on, at most 256 KiB; fewer at its end.
+///
+/// # Errors
+/// As [`read`].
+pub fn bytes_at(device: &Path, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    let file = open(device)?;
+    // Direct reads begin and end at a block.
+    let before = usize::try_from(offset % BLOCK_BYTES).unwrap_or_default();
+    let begin = offset - before as u64;
+    let mut buffer = Aligned::new();
+    let room = buffer.chunk((before + length.min(MAX_BYTES)).next_multiple_of(4096));
     let mut done = 0;
     while done < room.len() {
-        match file.read_at(&mut room[done..], offset + done as u64) {
+        match file.read_at(&mut room[done..], begin + done as u64) {
             Ok(0) => break,
             Ok(count) => done += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -51,5 +76,6 @@ fn head<'b>(device: &Path, offset: u64, buffer: &'b mut Aligned) -> io::Result<&
             break;
         }
     }
-    Ok(&room[..done])
+    let end = done.min(before + length);
+    Ok(room.get(before..end).unwrap_or_default().to_vec())
 }
