@@ -117,6 +117,14 @@ fn an_impostor_gets_no_answer() {
         assert!(reason(&answer.body).contains("only a collector may enrol"));
     }
     assert_eq!(connect().deliver("x", "").unwrap().status, StatusCode::FORBIDDEN);
+    // And no certificate at all.
+    let get =
+        |config| Client::tls(stage.home.address, config, SOON).and_then(|mut client| client.get("/metrics"));
+    get(stage.agents.client_config(&reader).unwrap())
+        .unwrap()
+        .ok()
+        .unwrap();
+    get(stage.agents.anonymous_client_config().unwrap()).unwrap_err();
 }
 
 #[test]

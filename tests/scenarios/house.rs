@@ -17,6 +17,8 @@ mod licence;
 mod links;
 #[path = "house/modules.rs"]
 mod modules;
+#[path = "house/promises.rs"]
+mod promises;
 #[path = "house/rules.rs"]
 mod rules;
 #[path = "house/tree.rs"]

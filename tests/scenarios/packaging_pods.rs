@@ -117,3 +117,28 @@ fn every_shipped_pod_runs_without_rights() {
     });
     assert_eq!(excess("other", &open).len(), 10);
 }
+
+/// The chart is a template, which is not among the objects above.
+#[test]
+fn the_webhook_for_gardener_has_no_account_and_connects_to_nothing() {
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../packaging/helm/virtfleet-gardener/templates");
+    let files = fs::read_dir(chart).unwrap();
+    let text: String = files
+        .map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
+        .collect();
+    for account in ["kind: ServiceAccount", "serviceAccountName", "RoleBinding"] {
+        assert!(!text.contains(account), "{account}");
+    }
+    let count = |line: &str| text.lines().filter(|found| found.trim() == line).count();
+    let pods = (
+        count("kind: Deployment"),
+        count("automountServiceAccountToken: false"),
+    );
+    assert_eq!(pods, (1, 1));
+    let policy = text.split("kind: NetworkPolicy").nth(1).unwrap();
+    let policy = policy.split("{{- end }}").next().unwrap();
+    assert!(
+        policy.contains("policyTypes: [Ingress, Egress]") && !policy.contains("egress:"),
+        "{policy}"
+    );
+}

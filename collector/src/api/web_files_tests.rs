@@ -54,6 +54,16 @@ async fn every_answer_has_the_headers_for_browsers() {
         assert_eq!(header("x-content-type-options"), "nosniff", "{path}");
     }
     assert!(!POLICY.contains("unsafe") && !POLICY.contains("http"), "{POLICY}");
+    for part in [
+        "default-src 'none'",
+        "script-src 'self'",
+        "frame-ancestors 'none'",
+    ] {
+        assert!(
+            POLICY.split("; ").any(|directive| directive == part),
+            "{part}: {POLICY}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use virtfleet_tests::{
     pki::{self, Authority},
     sim::{
-        Guest,
+        self, Guest,
         enrol::{AgentDisk, AgentSpec, EnrolFault, RunningAgent},
     },
     stage::STAGE_TIMEOUT,
@@ -49,6 +49,27 @@ fn is_closed(disk: impl FnOnce(&PushKit, &Guest) -> AgentDisk, result: &str) {
 #[test]
 fn an_agent_without_certificate_at_a_foreign_address_is_not_enrolled() {
     is_closed(|_, _| AgentDisk::new().unwrap(), "tls");
+}
+
+#[test]
+fn an_address_of_two_vms_enrols_neither() {
+    let kit = PushKit::new(2, "");
+    let (first, second) = (kit.kit.guest(0), kit.kit.guest(1));
+    let same = Guest {
+        address: first.address,
+        ..second.clone()
+    };
+    let host = kit.kit.stage.plan.hosts[second.host].name.clone();
+    kit.kit.stage.write_vmi(&second, &sim::vmi(&same, &host)).unwrap();
+    let is_shared = |vm: &serde_json::Value| vm["agent"]["address"] == first.address.to_string();
+    let shared = kit
+        .kit
+        .stage
+        .until_vm(&second, "it shares the address", is_shared);
+    shared.unwrap();
+    let agent = kit.push(&first);
+    kit.until_closed("address_shared");
+    assert_eq!((agent.requests(), agent.accepted()), (0, 0), "nothing is sent");
 }
 
 #[test]

@@ -275,6 +275,10 @@ async fn rights_are_reviewed_with_all_that_is_known_of_the_caller() {
             AccessRight::Write(WriteResource::CertificateAuthorities),
             ("update", "certificateauthorities"),
         ),
+        (
+            AccessRight::Write(WriteResource::JoinTokens),
+            ("update", "jointokens"),
+        ),
     ] {
         assert!(!reviews.allows(&caller, right, now).await.unwrap());
         let spec = asked.lock().unwrap().last().unwrap()["resourceAttributes"].clone();
