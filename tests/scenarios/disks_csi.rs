@@ -285,6 +285,13 @@ fn tier2_an_approval_changes_no_other_disk() {
         ..first.clone()
     };
     let all = [declared("a", first), declared("b", second)];
+    let unknown = Order {
+        disks: all.to_vec(),
+        approve: Some(("a".to_owned(), "5f0c".to_owned())),
+        ..Order::default()
+    };
+    assert_ne!(stage.order(&unknown).unwrap().code, 0);
+    stage.sh("! test -e /var/lib/virtfleet/journal").unwrap();
     stage.pass(&all).unwrap();
     stage.sh(KUBELET).unwrap();
     let _disks =

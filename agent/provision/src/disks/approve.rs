@@ -88,7 +88,6 @@ pub fn approve(
     who: &str,
     evidence: &str,
 ) -> Result<String, ApproveError> {
-    let store = JournalStore::open(provisioner.roots)?;
     let observed = provisioner.plan(declared)?;
     let serial = |name: &str| {
         let wanted = observed.wanted.iter().find(|wanted| wanted.name == name);
@@ -127,6 +126,7 @@ pub fn approve(
         other,
     };
     let known = known::approved(&observed, &plan.name, refusal, provisioner.boot_id).map_err(otherwise)?;
+    let store = JournalStore::open(provisioner.roots)?;
     if let Some(known) = known {
         store.write_known(&known)?;
         return Ok(plan.name.clone());
