@@ -9,7 +9,7 @@ use rcgen::ExtendedKeyUsagePurpose::ClientAuth;
 use serde_json::Value;
 use virtfleet_tests::{
     access::{self, Api, READ_PATHS},
-    bins,
+    bins, client_hello,
     pki::{self, Authority},
     ports,
     process::{Launch, Process},
@@ -370,14 +370,14 @@ fn every_path_that_reads_has_a_test_of_its_rights() {
         let (status, text) = guarded.api.text(None, path).unwrap();
         assert!(status == 200 && !text.contains("cluster-"), "{path}: {text}");
     }
-    assert_eq!(
-        guarded
-            .api
-            .text(Some(TENANT), "/api/v1/ca/clients.pem")
-            .unwrap()
-            .0,
-        404
-    );
+    let roots = guarded.api.text(Some(TENANT), "/api/v1/ca/clients.pem");
+    assert_eq!(roots.unwrap().0, 404);
+}
+
+#[test]
+fn a_client_of_tls_1_2_is_refused() {
+    let guarded = Guarded::new("redactInfra: true");
+    client_hello::refuses_tls_1_2(|| std::net::TcpStream::connect(guarded.address)).unwrap();
 }
 
 /// The VM of a guest runs on another infra node.
@@ -489,12 +489,8 @@ fn virtfleetctl_without_a_cluster_uses_this_machine() {
             "--service-account requires a kubeconfig",
         ),
     ] {
-        let (code, said) = access::ctl()
-            .unwrap()
-            .arg("vms")
-            .args(args)
-            .said(STAGE_TIMEOUT)
-            .unwrap();
+        let launch = access::ctl().unwrap().arg("vms").args(args);
+        let (code, said) = launch.said(STAGE_TIMEOUT).unwrap();
         assert!(code == 2 && said.contains(part), "{args:?}: {said}");
     }
 }

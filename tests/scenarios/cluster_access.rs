@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::ensure;
-use serde_json::json;
+use serde_json::{Value, json};
 use virtfleet_tests::{access, cluster::live::WAIT_TIMEOUT, parts, skip, wait};
 
 use self::stage::{AUDIENCE, AccessStage, CACHE, STATIC};
@@ -179,6 +179,49 @@ fn a_token_that_is_not_for_the_collector_is_refused_tier3() {
     })
     .unwrap();
     assert_eq!(own(&stage), ["team-b/vm-1"]);
+}
+
+#[test]
+fn join_tokens_are_created_and_revoked_with_the_role_of_admins_tier3() {
+    let test = "join_tokens_are_created_and_revoked_with_the_role_of_admins_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let stage = AccessStage::with_ingest().unwrap();
+    let [viewer, admin] = ["viewer", "admin"].map(|name| {
+        let token = stage.token("team-a", name, &[AUDIENCE]).unwrap();
+        let role = format!("virtfleet-{name}");
+        stage.bind_cluster("team-a", name, &role).unwrap();
+        token
+    });
+    let (api, tokens) = (&stage.api, "/api/v1/tokens");
+    wait::eventually(WAIT_TIMEOUT, "the viewer reads the whole fleet", || {
+        ensure!(api.names(&viewer, "/api/v1/vms")?.len() == 3);
+        Ok(())
+    })
+    .unwrap();
+    let creation = json!({ "cluster": "cluster-of-team-a" });
+    // Only the leader creates one.
+    let created = wait::eventually(WAIT_TIMEOUT, "the admin creates a token", || {
+        let (status, said) = api.post(&admin, tokens, &creation)?;
+        ensure!(status == 200, "{status}: {said}");
+        Ok(said)
+    });
+    let created: Value = serde_json::from_str(&created.unwrap()).unwrap();
+    let revoke = format!("{tokens}/{}/revoke", created["id"].as_str().unwrap());
+    let revocation = json!({});
+    for (path, body) in [(tokens, &creation), (revoke.as_str(), &revocation)] {
+        let (status, said) = api.post(&viewer, path, body).unwrap();
+        assert_eq!(status, 403, "{path}: {said}");
+        for part in ["update jointokens.virtfleet.io", "virtfleet-admin"] {
+            assert!(said.contains(part), "{path}: {said}");
+        }
+    }
+    let listed = || api.names(&admin, tokens).unwrap().len();
+    assert_eq!(listed(), 1);
+    let (status, said) = api.post(&admin, &revoke, &revocation).unwrap();
+    assert_eq!(status, 200, "{said}");
+    assert_eq!(listed(), 0);
 }
 
 #[test]

@@ -9,11 +9,18 @@
 mod full_disk;
 mod port;
 
-use std::{fs, net::SocketAddr, os::unix::fs::MetadataExt as _, path::Path, time::Duration};
+use std::{
+    fs,
+    net::{SocketAddr, TcpStream},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    time::Duration,
+};
 
 use hyper::{StatusCode, header};
 use rcgen::ExtendedKeyUsagePurpose;
 use virtfleet_tests::{
+    client_hello,
     enrolment::{CsrContent, EnrolmentClient, parse_csr},
     pki::{Authority, Identity},
     scrape::Client,
@@ -125,6 +132,16 @@ fn an_impostor_gets_no_answer() {
         .ok()
         .unwrap();
     get(stage.agents.anonymous_client_config().unwrap()).unwrap_err();
+}
+
+#[test]
+fn a_client_of_tls_1_2_is_refused() {
+    let stage = AgentStage::pushing();
+    let _agent = stage.start();
+    client_hello::refuses_tls_1_2(|| TcpStream::connect(stage.home.address)).unwrap();
+    // The agent is the server of TLS also on a connection that it opens.
+    let refuses = || client_hello::refuses_tls_1_2(|| Ok(stage.accept()));
+    wait::eventually(SOON, "TLS 1.2 is refused", refuses).unwrap();
 }
 
 #[test]

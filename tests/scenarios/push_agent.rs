@@ -7,6 +7,7 @@
 )]
 
 mod machine;
+mod node_proof;
 mod other_services;
 
 use std::{

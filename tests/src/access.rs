@@ -124,6 +124,18 @@ impl Api {
         Ok((answer.status.as_u16(), answer.text()?.to_owned()))
     }
 
+    /// Status and text of the response to a POST request with a JSON body and a bearer token.
+    pub fn post(&self, token: &str, path: &str, body: &Value) -> Result<(u16, String)> {
+        let mut client = Client::tls(self.address, Arc::clone(&self.tls), WAIT_TIMEOUT)?;
+        let token = format!("Bearer {token}");
+        let headers = [
+            ("authorization", token.as_str()),
+            ("content-type", "application/json"),
+        ];
+        let answer = client.post_bytes(path, &headers, serde_json::to_vec(body)?)?;
+        Ok((answer.status.as_u16(), answer.text()?.to_owned()))
+    }
+
     /// Status and text of a response that does not end by itself, until `is_last` of the text so
     /// far.
     pub fn stream(

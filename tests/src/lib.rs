@@ -4,6 +4,7 @@
 //! ```text
 //! scenarios/*.rs ──┐                 ┌─ process, wait, ports   start programs and wait, without fixed sleeps
 //! src/bin/*.rs   ──┴─▶ this library ─┼─ pki, scrape, enrolment certificates, an HTTP(S) client, a client of enrolment
+//!                                    ├─ client_hello           a client that offers at most TLS 1.2
 //!                                    ├─ bins, parts, skip      programs under test, servers; skipping
 //!                                    ├─ guest, real            real VMs under QEMU, also in a fleet
 //!                                    ├─ cluster                Kubernetes API servers and objects
@@ -35,6 +36,7 @@
 pub mod access;
 pub mod agent_home;
 pub mod bins;
+pub mod client_hello;
 pub mod cluster;
 pub mod delivered;
 pub mod disks;

@@ -231,3 +231,7 @@ async fn renew(
         }
     }
 }
+
+#[cfg(test)]
+#[path = "job_tests.rs"]
+mod tests;

@@ -20,7 +20,7 @@ use virtfleet_tests::{
         self, ApiServer,
         live::{self, WAIT_TIMEOUT},
     },
-    pki::Authority,
+    pki::{Authority, TRUST_DOMAIN},
     ports,
     process::{Launch, Process},
     scrape, wait,
@@ -51,8 +51,21 @@ impl AccessStage {
         Self::at(IpAddr::V4(Ipv4Addr::LOCALHOST), more)
     }
 
+    /// A collector on loopback to which agents connect, so that it has join tokens.
+    pub(crate) fn with_ingest() -> Result<Self> {
+        let settings = format!(
+            "enrolment: {{ trustDomain: {TRUST_DOMAIN} }}\ningest: {{ address: \"{}\" }}\n",
+            ports::free()?
+        );
+        Self::build(IpAddr::V4(Ipv4Addr::LOCALHOST), "", &settings)
+    }
+
     /// A collector on another address of this machine.
     pub(crate) fn at(address: IpAddr, more: &str) -> Result<Self> {
+        Self::build(address, more, "")
+    }
+
+    fn build(address: IpAddr, more: &str, settings: &str) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let root = folder.path();
         let infra = live::infra(root)?;
@@ -93,7 +106,7 @@ impl AccessStage {
             "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {inventory}\n\
              server:\n  address: \"{address}\"\n  probeAddress: \"{probes}\"\n  tls: {{ certificate: {at}/api.pem, key: {at}/api.key }}\n  \
              access: {{ tokenReview: {{ cache: {}s }}, tokens: {at}/tokens, {more} }}\n\
-             leaderElection: {{ namespace: virtfleet }}\nlog: {{ format: json }}\n",
+             leaderElection: {{ namespace: virtfleet }}\nlog: {{ format: json }}\n{settings}",
             CACHE.as_secs()
         );
         fs::write(&config, text)?;

@@ -19,8 +19,8 @@ const SETTINGS: &str = "server: {listeners: [{name: default, address: \"[::]:109
 const LISTEN: &str = "systemd-run --unit collector python3 -c 'import socket\n\
 s = socket.create_server((\"127.0.0.1\", 10913)); held = []\n\
 while True: held.append(s.accept())'";
-/// The doctor of a user without privileges.
-const DOCTOR: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups virtfleet-agent doctor";
+/// Runs a program as a user without privileges.
+const UNPRIVILEGED: &str = "setpriv --reuid=65534 --regid=65534 --clear-groups";
 
 /// What glibc would need to resolve names, in a root whose NSS modules are of another glibc.
 const SEARCHED: &str = "rm -f /etc/resolv.conf; \
@@ -37,9 +37,10 @@ fn connects(root: &Root) -> Result<()> {
         .file("/etc/virtfleet/token", "vft1.a.b")
         .file("/etc/hosts", "127.0.0.1 localhost\n");
     let machine = Machine::boot(root, &network, options)?;
+    let doctor = || machine.try_sh(&format!("{UNPRIVILEGED} virtfleet-agent doctor"));
     let says = |part: &str| {
         wait::eventually(SOON, part, || {
-            let (_, doctor) = machine.try_sh(DOCTOR)?;
+            let (_, doctor) = doctor()?;
             ensure!(doctor.contains(part), "{doctor}");
             Ok(())
         })
@@ -56,8 +57,18 @@ fn connects(root: &Root) -> Result<()> {
     says("the agent connected to localhost:10913 (127.0.0.1:10913)")?;
     machine.sh("systemctl restart virtfleet-agent.service")?;
     says("the agent connected to localhost:10913 (127.0.0.1:10913)")?;
-    let (_, doctor) = machine.try_sh(DOCTOR)?;
-    ensure!(!doctor.contains("the join token"), "{doctor}");
+    let (_, doctor) = doctor()?;
+    ensure!(!doctor.contains("the join token"), "the agent reads it: {doctor}");
+    // Other users do not, and find it in no other file. The pattern does not match itself, should
+    // the journal have it.
+    let find = |user: &str| {
+        let script = format!("{user} grep -rls -D skip 'vft1[.]a[.]b' /etc /run /tmp /var");
+        machine.try_sh(&script)
+    };
+    let (_, found) = find("")?;
+    ensure!(found == "/etc/virtfleet/token\n", "root: {found}");
+    let (_, found) = find(UNPRIVILEGED)?;
+    ensure!(found.is_empty(), "a user without privileges: {found}");
     // A name below a search domain, at a real nameserver.
     let known = "--address=/relay.ns.svc.cluster.local/127.0.0.1";
     let _nameserver = Resolver::dnsmasq(&network, "127.0.0.1", &[known])?;
