@@ -2,6 +2,8 @@
 //! script that installs the agent.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
+mod cases;
+mod corpus;
 mod examples;
 mod guest;
 mod machines;

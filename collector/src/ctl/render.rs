@@ -59,8 +59,12 @@ pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Cons
                 let name = with.as_deref().map_or_else(String::new, input::shown);
                 Fail::Input(format!("{name}: {why}"))
             })?;
+            let note = ignition::note(&config);
             let config = format!("{config:#}\n");
             console.print(&config)?;
+            if let Some(note) = note {
+                console.note(&format!("note: {note}"));
+            }
             advise(config.len(), console);
         }
         Render::Osp {

@@ -3,9 +3,9 @@
 //! cloud-init runs boot commands and boothooks at every boot. It marks everything else
 //! (`write_files`, `runcmd`) as done before it is done, and never runs it again after a power cut.
 
-use virtfleet_wire::layered::{Node, NodeValue, parse_yaml};
+mod content;
 
-use crate::{boot, mime, payload::Payload, splice};
+use crate::{boot, mime, payload::Payload, pyyaml::YamlDocument, splice};
 
 /// Form of the user-data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,100 +43,98 @@ const MERGE: &str = "merge_how:\n- name: list\n  settings: [append]\n- name: dic
 const HOOK_LOG: &str = "log=${VIRTFLEET_ROOT:-}/var/log/cloud-init-output.log\n(: >>\"$log\") 2>/dev/null && exec \
                         >>\"$log\" 2>&1\n";
 
-/// Types that cloud-init recognises by the beginning of the text (table in its
-/// `handlers/__init__.py`), longest first.
-const KINDS: [(&str, &str); 8] = [
-    ("#cloud-config-archive", "text/cloud-config-archive"),
-    ("#cloud-config-jsonp", "text/cloud-config-jsonp"),
-    ("#cloud-config", "text/cloud-config"),
-    ("#cloud-boothook", "text/cloud-boothook"),
-    ("#include-once", "text/x-include-once-url"),
-    ("#include", "text/x-include-url"),
-    ("#part-handler", "text/part-handler"),
-    ("#!", "text/x-shellscript"),
-];
+/// Existing user-data as cloud-init processes it.
+struct Part<'a> {
+    name: &'a str,
+    /// Without white space before it: the handlers of cloud-init expect their first line at the
+    /// beginning, and a kernel expects `#!` there.
+    text: &'a str,
+    /// The content type; none for a MIME message.
+    kind: Option<&'static str>,
+    /// The content of a cloud-config.
+    config: Option<YamlDocument<'a>>,
+    notes: Vec<String>,
+}
 
-/// The content type of user-data; none for a MIME message.
-fn kind<'a>(with: &With<'_>) -> Result<Option<&'a str>, String> {
-    let first = with.text.lines().next().unwrap_or_default();
-    let head: String = with
-        .text
-        .chars()
-        .take(4096)
-        .collect::<String>()
-        .to_ascii_lowercase();
-    if first.starts_with("## template:") {
-        return Ok(Some("text/jinja2"));
-    }
-    if let Some((_, kind)) = KINDS.iter().find(|(start, _)| first.starts_with(start)) {
-        match *kind {
-            "text/cloud-config" => is_cloud_config(with)?,
-            "text/cloud-config-archive" => drop(yaml(with)?),
-            _ => {}
+impl<'a> Part<'a> {
+    /// Recognises user-data, and refuses what cloud-init would drop with a warning that only the
+    /// guest's log has.
+    fn read(with: &With<'a>) -> Result<Self, String> {
+        let name = with.name;
+        let text = content::trimmed(with.text);
+        let lines_before = with.text[..with.text.len() - text.len()].matches('\n').count();
+        let kind = content::kind(text);
+        if kind.is_none() && !is_mime(text) {
+            return Err(format!(
+                "{name}: cloud-init does not recognise its first line: #cloud-config, #!, ## template: jinja, a MIME \
+                 header"
+            ));
         }
-        return Ok(Some(kind));
+        let at = |line: usize, message: &str| format!("{name}:{}: {message}", line + lines_before);
+        let config = match kind {
+            Some(kind) => content::check(kind, text).map_err(|found| at(found.line, &found.message))?,
+            None => None,
+        };
+        let repeated = config.iter().flat_map(|config| &config.repeated);
+        let repeated = repeated.map(|(line, key)| {
+            at(
+                *line,
+                &format!("the key {key} occurs twice; cloud-init takes the last one"),
+            )
+        });
+        let unchecked = content::note(kind).map(|note| format!("{name}: {note}"));
+        let notes = repeated.chain(unchecked).collect();
+        Ok(Self {
+            name,
+            text,
+            kind,
+            config,
+            notes,
+        })
     }
-    if head.contains("mime-version:") {
-        return Ok(None);
-    }
-    Err(format!(
-        "{}: cloud-init does not recognise its first line: #cloud-config, #!, ## template: jinja, a MIME header",
-        with.name
-    ))
 }
 
-/// The documents of user-data that must be YAML.
-fn yaml(with: &With<'_>) -> Result<Vec<Node>, String> {
-    parse_yaml(with.text)
-        .map_err(|error| format!("{}:{}: not YAML: {}", with.name, error.line, error.message))
-}
-
-/// Rejects what cloud-init would drop: a cloud-config that it cannot parse, with a warning that
-/// only the guest's log has.
-fn is_cloud_config(with: &With<'_>) -> Result<(), String> {
-    let name = with.name;
-    let documents = yaml(with)?;
-    match documents.as_slice() {
-        [] => Ok(()),
-        [one] if matches!(one.value, NodeValue::Mapping(_)) => Ok(()),
-        [one] => Err(format!(
-            "{name}:{}: a cloud-config must be a mapping, e.g. `packages: [jq]`",
-            one.line
-        )),
-        [_, second, ..] => Err(format!(
-            "{name}:{}: a second document starts here, but cloud-init reads only one",
-            second.line
-        )),
-    }
+/// Whether the text begins with the header of a MIME message.
+fn is_mime(text: &str) -> bool {
+    let header = || text.lines().take_while(|line| !line.is_empty());
+    let well_formed = |line: &str| {
+        let name = line.split_once(':').map_or("", |(name, _)| name);
+        line.starts_with([' ', '\t']) || !name.is_empty() && name.bytes().all(|b| b.is_ascii_graphic())
+    };
+    let version = |line: &str| line.to_ascii_lowercase().starts_with("mime-version:");
+    header().all(well_formed) && header().any(version)
 }
 
 /// Renders the user-data. `made` has comment lines about its origin.
 ///
 /// # Errors
-/// User-data of a type that cloud-init does not recognise, or a cloud-config that is not a YAML
-/// mapping.
+/// User-data that cloud-init does not recognise, or would drop, alone or with the agent.
 pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> Result<Rendered, String> {
     let script = boot::script(payload);
-    let kinds = with.iter().map(kind).collect::<Result<Vec<_>, _>>()?;
-    let mut notes = Vec::new();
+    let theirs = with.iter().map(Part::read).collect::<Result<Vec<_>, _>>()?;
+    let mut notes: Vec<String> = theirs.iter().flat_map(|part| part.notes.clone()).collect();
     if form == Form::CloudConfig {
-        match (with, kinds.as_slice()) {
-            ([], _) => {
+        match theirs.as_slice() {
+            [] => {
                 let item = splice::item("", &script);
                 let text = format!("#cloud-config\n{made}{MERGE}bootcmd:\n{item}");
                 return Ok(Rendered { text, notes });
             }
-            ([one], [Some("text/cloud-config")]) => match splice::first_bootcmd(one.text, &script) {
-                Some(text) => {
-                    let (header, rest) = text.split_once('\n').unwrap_or((&text, ""));
-                    let text = format!("{header}\n{made}{rest}");
+            [
+                Part {
+                    name,
+                    text,
+                    config: Some(config),
+                    ..
+                },
+            ] => {
+                if let Some(text) = splice::first_bootcmd(text, config, made, &script) {
                     return Ok(Rendered { text, notes });
                 }
-                None => notes.push(format!(
-                    "{}: its bootcmd cannot be extended without rewriting it, so the output is a MIME message",
-                    one.name
-                )),
-            },
+                notes.push(format!(
+                    "{name}: the boot command cannot be added without changing the rest, so the output is a MIME message"
+                ));
+            }
             _ => notes.push("not a single cloud-config, so the output is a MIME message".to_owned()),
         }
     }
@@ -146,30 +144,21 @@ pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> R
         name: "virtfleet-delivery",
         content: &hook,
     }];
-    let names: Vec<String> = with.iter().map(|with| part_name(with.name)).collect();
-    for ((with, kind), name) in with.iter().zip(kinds).zip(&names) {
+    // cloud-init keeps one script of each name, and runs them in the order of their names.
+    let names = theirs.iter().enumerate().map(|(at, part)| match theirs.len() {
+        1 => mime::part_name(part.name),
+        _ => format!("{:02}-{}", at + 1, mime::part_name(part.name)),
+    });
+    let names: Vec<String> = names.collect();
+    for (part, name) in theirs.iter().zip(&names) {
         parts.push(mime::Part {
-            kind,
+            kind: part.kind,
             name,
-            content: with.text,
+            content: part.text,
         });
     }
     let text = mime::message(made, &parts);
     Ok(Rendered { text, notes })
-}
-
-/// The last component of a path, valid in a header.
-fn part_name(path: &str) -> String {
-    let last = path.rsplit('/').next().unwrap_or(path);
-    last.chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || "._-".contains(c) {
-                c
-            } else {
-                '_'
-            }
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ pub mod osc;
 pub mod osp;
 mod own;
 pub mod payload;
+mod pyyaml;
 pub mod spec;
 mod splice;
 

@@ -25,7 +25,10 @@ pub(crate) fn message(made: &str, parts: &[Part<'_>]) -> String {
         // Writing to a string cannot fail.
         writeln!(text, "\n--{boundary}").ok();
         if let Some(kind) = part.kind {
-            let safe = part.content.is_ascii() && part.content.lines().all(|line| line.len() < 990);
+            // A reader takes the line break before a boundary away, with a carriage return before
+            // it.
+            let plain = part.content.is_ascii() && !part.content.contains('\r');
+            let safe = plain && part.content.lines().all(|line| line.len() < 990);
             let (charset, encoding) = if safe {
                 ("us-ascii", "7bit")
             } else {
@@ -56,4 +59,18 @@ pub(crate) fn message(made: &str, parts: &[Part<'_>]) -> String {
     }
     writeln!(text, "\n--{boundary}--").ok();
     text
+}
+
+/// The last component of a path, valid in a header.
+pub(crate) fn part_name(path: &str) -> String {
+    let last = path.rsplit('/').next().unwrap_or(path);
+    last.chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect()
 }

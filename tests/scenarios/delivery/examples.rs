@@ -143,7 +143,7 @@ fn the_settings_in_user_data_are_valid() {
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
 }
 
-fn program(name: &str) -> anyhow::Result<()> {
+pub(super) fn program(name: &str) -> anyhow::Result<()> {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(name).is_file()));
     anyhow::ensure!(found, "there is no {name}");

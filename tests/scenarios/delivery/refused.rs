@@ -128,6 +128,13 @@ fn broken_user_data_is_named_with_its_line() {
         assert_eq!((code, out.as_str()), (1, ""), "{err}");
         assert!(err.contains(expected), "{err}");
     }
+    let merging = file(
+        "merging",
+        r#"{"ignition":{"version":"3.3.0","config":{"merge":[{"source":"https://x/"}]}}}"#,
+    );
+    let (code, _, err) = render(&input, &["ignition", "--with", &merging]);
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("note: Ignition merges the configurations"), "{err}");
     let (code, out, err) = render(&input, &["cloud-init", "--with", "-"]);
     assert_eq!((code, out.as_str()), (2, ""), "{err}");
     assert!(err.contains("standard input can be read only once"), "{err}");

@@ -8,6 +8,7 @@ use std::{
 };
 
 use cargo_metadata::{CargoOpt, DependencyKind, Metadata, MetadataCommand, Package, PackageId};
+use virtfleet_tests::image;
 
 use super::{
     licence,
@@ -157,11 +158,12 @@ fn crates_of_the_agent_depend_on_each_other_one_way() {
 fn every_licence_may_be_linked() {
     let mut refused = Vec::new();
     for package in resolved() {
-        let expression = package.license.as_deref().unwrap_or("none given");
+        let name = format!("{} {}", package.name, package.version);
+        let expression = image::licence(package).unwrap_or("none given");
         match licence::allowed(expression) {
             Ok(true) => {}
-            Ok(false) => refused.push(format!("{} {}: {expression}", package.name, package.version)),
-            Err(error) => refused.push(format!("{} {}: {error}", package.name, package.version)),
+            Ok(false) => refused.push(format!("{name}: {expression}")),
+            Err(error) => refused.push(format!("{name}: {error}")),
         }
     }
     assert!(

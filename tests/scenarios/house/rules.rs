@@ -42,6 +42,7 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
         &[
             "base64",
             "flate2",
+            "libyaml-safer",
             "schemars",
             "serde",
             "serde_json",

@@ -18,4 +18,4 @@ pub use contents::{container_disk, files};
 pub use layer::{FileContent, ImageFile, layer, unpack};
 pub use layout::{Image, ImageInput};
 pub use program::{ImageKind, USER};
-pub use sbom::{metadata_options, sbom};
+pub use sbom::{licence, metadata_options, sbom};

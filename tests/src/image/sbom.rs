@@ -7,8 +7,18 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use cargo_metadata::{DependencyKind, Metadata, PackageId};
+use cargo_metadata::{DependencyKind, Metadata, Package, PackageId};
 use serde_json::{Value, json};
+
+/// Licences of crates with a file in place of an expression. Read the file of a new version.
+const LICENCE_FILES: &[(&str, &str)] = &[("libyaml-safer 0.3.0", "MIT")];
+
+/// The licence of a crate, as an SPDX expression or in the older form with `/`.
+pub fn licence(package: &Package) -> Option<&str> {
+    let name = format!("{} {}", package.name, package.version);
+    let file = LICENCE_FILES.iter().find(|(of, _)| *of == name);
+    package.license.as_deref().or(file.map(|(_, licence)| *licence))
+}
 
 /// Options of `cargo metadata` for a bill of the image: only the crates of Linux on this machine's
 /// architecture. Cargo would download those of all other systems, too.
@@ -64,8 +74,8 @@ pub fn sbom(metadata: &Metadata, lock: &str, package: &str) -> Result<Vec<u8>> {
             "version": version,
             "purl": format!("pkg:cargo/{name}@{version}"),
         });
-        if let Some(license) = &package.license {
-            component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
+        if let Some(licence) = licence(package) {
+            component["licenses"] = json!([{ "expression": licence.replace('/', " OR ") }]);
         }
         if let Some(hash) = hashes.get(&(name, version.as_str())) {
             component["hashes"] = json!([{ "alg": "SHA-256", "content": hash }]);

@@ -178,6 +178,128 @@ fn a_cloud_config_starts_with_the_boot_command() {
 }
 
 #[test]
+fn user_data_is_recognised_as_cloud_init_does() {
+    let payload = payload("");
+    let render = |text: &str, form| render(&payload, form, &[with(text)], MADE);
+    // cloud-init ignores white space before it, and case. It must come first in the output.
+    for text in [
+        "\n\n#cloud-config\npackages: [jq]\n",
+        " \t\u{1f}\u{a0}#Cloud-Config\npackages: [jq]\n",
+    ] {
+        let rendered = render(text, Form::CloudConfig).unwrap();
+        let head = rendered.text.to_ascii_lowercase();
+        assert!(
+            head.starts_with("#cloud-config\n# made\npackages: [jq]\nbootcmd:\n"),
+            "{head}"
+        );
+        assert_eq!(rendered.notes, [""; 0]);
+    }
+    for (text, part) in [
+        ("\n#!/bin/sh\necho hi\n", "\n\n#!/bin/sh\necho hi\n\n--"),
+        (
+            "\r\n ## Template: Jinja\n#cloud-config\n",
+            "\n\n## Template: Jinja\n",
+        ),
+        (
+            "\nMIME-Version: 1.0\n x\n\ny",
+            "\n--virtfleet-part\nMIME-Version: 1.0\n x\n\ny\n--",
+        ),
+    ] {
+        let rendered = render(text, Form::Mime).unwrap();
+        assert!(rendered.text.contains(part), "{}", rendered.text);
+    }
+    for text in [
+        "",
+        "---\n#cloud-config\n",
+        "\u{feff}#cloud-config\n",
+        "I2Nsb3VkLWNvbmZpZwo=",
+        "# cloud-config\n",
+        "## template:jinja\n",
+        "text\nMIME-Version: 1.0\n",
+        "a: b\n\nMIME-Version: 1.0\n",
+    ] {
+        let error = render(text, Form::Mime).unwrap_err();
+        assert!(
+            error.contains("cloud-init does not recognise its first line"),
+            "{text}: {error}"
+        );
+    }
+    for (text, line) in [
+        (
+            "\n\n#cloud-config\n\ta: b\n",
+            "4: cloud-init cannot load this: a tab here",
+        ),
+        ("#cloud-config\n- a\n", "2: a cloud-config must be a mapping"),
+        (
+            "#cloud-config-archive\na: b\n",
+            "2: a cloud-config-archive must be a list",
+        ),
+        (
+            "\n#cloud-config\nbootcmd:\n- 5\n",
+            "4: virtfleetctl does not support an item of bootcmd",
+        ),
+    ] {
+        let error = render(text, Form::Mime).unwrap_err();
+        assert!(
+            error.starts_with(&format!("dir/user data:{line}")),
+            "{text}: {error}"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_as_the_user_may_expect_is_noted() {
+    let payload = payload("");
+    let text = "\n#cloud-config\nruncmd:\n- echo a\nruncmd:\n- echo b\n";
+    let rendered = render(&payload, Form::CloudConfig, &[with(text)], MADE).unwrap();
+    assert!(
+        rendered
+            .text
+            .contains("\n# made\nruncmd:\n- echo a\nruncmd:\n- echo b\nbootcmd:\n- |\n")
+    );
+    assert_eq!(
+        rendered.notes,
+        ["dir/user data:5: the key runcmd occurs twice; cloud-init takes the last one"]
+    );
+    // A line feed would become part of the last value.
+    let text = "#cloud-config\nwrite_files:\n- path: /x\n  content: |\n    abc";
+    let rendered = render(&payload, Form::CloudConfig, &[with(text)], MADE).unwrap();
+    assert!(
+        rendered
+            .text
+            .contains(&format!("\n\n{text}\n--virtfleet-part--\n")),
+        "{}",
+        rendered.text
+    );
+    assert_eq!(
+        rendered.notes,
+        [
+            "dir/user data: the boot command cannot be added without changing the rest, so the output is a MIME message"
+        ]
+    );
+}
+
+#[test]
+fn scripts_of_equal_names_are_all_kept_in_their_order() {
+    let with =
+        [("b/run.sh", "#!/bin/sh\n"), ("a/run.sh", "#!/bin/sh\n")].map(|(name, text)| With { name, text });
+    let text = render(&payload(""), Form::Mime, &with, MADE).unwrap().text;
+    let place = |name: &str| text.find(&format!("filename=\"{name}\"")).unwrap();
+    assert!(place("01-run.sh") < place("02-run.sh"));
+}
+
+#[test]
+fn a_part_with_carriage_returns_is_encoded() {
+    let payload = payload("");
+    let rendered = render(&payload, Form::Mime, &[with("#!/bin/sh\r\necho\r")], MADE).unwrap();
+    assert!(
+        rendered.text.contains("\n\nIyEvYmluL3NoDQplY2hvDQ==\n"),
+        "{}",
+        rendered.text
+    );
+}
+
+#[test]
 fn other_types_and_texts_that_cannot_be_extended_become_parts() {
     let payload = payload("");
     for (theirs, kind) in [
@@ -188,10 +310,18 @@ fn other_types_and_texts_that_cannot_be_extended_become_parts() {
             "text/jinja2",
         ),
         ("#include\nhttps://x/\n", "text/x-include-url"),
-        ("#cloud-config-archive\n- x\n", "text/cloud-config-archive"),
+        (
+            "#cloud-config-archive\n- '#!/bin/sh'\n",
+            "text/cloud-config-archive",
+        ),
     ] {
         let rendered = render(&payload, Form::CloudConfig, &[with(theirs)], MADE).unwrap();
-        assert_eq!(rendered.notes.len(), 1, "{theirs}");
+        let fetched = rendered
+            .notes
+            .iter()
+            .any(|note| note.contains("fetches these addresses"));
+        assert_eq!(fetched, kind == "text/x-include-url", "{theirs}");
+        assert_eq!(rendered.notes.len(), 1 + usize::from(fetched), "{theirs}");
         let hook = rendered.text.find("Content-Type: text/cloud-boothook").unwrap();
         let part = rendered.text.find(&format!("Content-Type: {kind}; ")).unwrap();
         assert!(hook < part, "{theirs}");
@@ -202,6 +332,11 @@ fn other_types_and_texts_that_cannot_be_extended_become_parts() {
     }
     let mime = "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"virtfleet-part\"\n\n--virtfleet-part--\n";
     let nested = render(&payload, Form::Mime, &[with(mime)], MADE).unwrap();
+    assert!(
+        nested.notes[0].contains("a MIME message are not checked"),
+        "{:?}",
+        nested.notes
+    );
     assert!(
         nested
             .text

@@ -61,8 +61,94 @@ fn an_existing_config_is_kept() {
         ),
         (Some(true), 2)
     );
-    let old = render(&payload, Some(r#"{"ignition":{"version":"3.1.0"}}"#)).unwrap();
-    assert_eq!(old["ignition"]["version"], VERSION);
+    // A newer version has stricter rules, such as for links without a target.
+    for version in ["3.0.0", "3.1.0", "3.6.0"] {
+        let theirs = format!(
+            r#"{{"ignition":{{"version":"{version}"}},"storage":null,"systemd":{{"units":[{{"name":"kubelet.service",
+            "dropins":null}}]}}}}"#
+        );
+        let config = render(&payload, Some(&theirs)).unwrap();
+        assert_eq!(config["ignition"]["version"], version);
+        assert_eq!(config["systemd"]["units"][0]["dropins"][0]["name"], DROP_IN);
+    }
+}
+
+#[test]
+fn what_the_delivery_also_has_is_refused() {
+    let payload = payload("");
+    let with = |lists: &str| format!(r#"{{"ignition":{{"version":"3.3.0"}},{lists}}}"#);
+    let wanted = "/var/lib/virtfleet/delivery/wanted";
+    for (lists, expected) in [
+        (
+            format!(r#""storage":{{"links":[{{"path":"{wanted}","target":"/a"}}]}}"#),
+            format!("storage.links already has {wanted}"),
+        ),
+        (
+            format!(r#""storage":{{"directories":[{{"path":"{wanted}"}}]}}"#),
+            format!("storage.directories already has {wanted}"),
+        ),
+        (
+            r#""storage":{"links":[{"path":"/var/lib/virtfleet","target":"/a"}]}"#.to_owned(),
+            "storage.links already has /var/lib/virtfleet, and /var/lib/virtfleet/delivery/".to_owned(),
+        ),
+        (
+            r#""storage":{"links":[{"path":"/etc/systemd/system/virtfleet-delivery.service","target":"/dev/null"}]}"#
+                .to_owned(),
+            "storage.links already has /etc/systemd/system/virtfleet-delivery.service, a unit".to_owned(),
+        ),
+        (
+            format!(
+                r#""storage":{{"files":[{{"path":"/etc/systemd/system/kubelet.service.d/{DROP_IN}"}}]}}"#
+            ),
+            format!("storage.files already has /etc/systemd/system/kubelet.service.d/{DROP_IN}, a unit"),
+        ),
+        (
+            r#""storage":{"files":[{"path":"/etc/systemd/system/kubelet.service.d"}]}"#.to_owned(),
+            "storage.files already has /etc/systemd/system/kubelet.service.d, and /etc/systemd/".to_owned(),
+        ),
+        (
+            r#""storage":{"files":[{"path":"/var/lib"}]}"#.to_owned(),
+            "storage.files already has /var/lib, and /var/lib/virtfleet/delivery/".to_owned(),
+        ),
+        (
+            r#""storage":{"links":[{"path":"/a","target":"b"}],"directories":[{"path":"/a"}]}"#.to_owned(),
+            "storage.directories already has /a".to_owned(),
+        ),
+        (
+            r#""storage":{"directories":[{"path":"/a//b"}]}"#.to_owned(),
+            "storage.directories: \"/a//b\" is not an absolute path".to_owned(),
+        ),
+        (
+            r#""storage":{"links":[{}]}"#.to_owned(),
+            "storage.links: null is not an absolute path".to_owned(),
+        ),
+        (
+            r#""storage":{"links":{}}"#.to_owned(),
+            "storage: links is not a list".to_owned(),
+        ),
+        (
+            r#""systemd":{"units":[{"name":"a.service"},{"name":"a.service"}]}"#.to_owned(),
+            "systemd.units already has a.service".to_owned(),
+        ),
+        (
+            r#""systemd":{"units":[null]}"#.to_owned(),
+            "systemd.units: one has no name".to_owned(),
+        ),
+        (
+            format!(
+                r#""systemd":{{"units":[{{"name":"kubelet.service","dropins":[{{"name":"{DROP_IN}"}}]}}]}}"#
+            ),
+            format!("systemd.units: dropins of \"kubelet.service\" already has {DROP_IN}"),
+        ),
+    ] {
+        let error = render(&payload, Some(&with(&lists))).unwrap_err();
+        assert!(error.starts_with(&expected), "{lists}: {error}");
+    }
+    for version in ["3.3", "3.1.1", "3.03.0", "3.7.0-experimental", "3.99.0"] {
+        let theirs = format!(r#"{{"ignition":{{"version":"{version}"}}}}"#);
+        let error = render(&payload, Some(&theirs)).unwrap_err();
+        assert!(error.contains("which Ignition does not know"), "{error}");
+    }
 
     for (theirs, expected) in [
         ("{", "not JSON"),
@@ -85,4 +171,58 @@ fn an_existing_config_is_kept() {
         let error = render(&payload, Some(theirs)).unwrap_err();
         assert!(error.starts_with(expected), "{theirs}: {error}");
     }
+}
+
+#[test]
+fn configs_that_drop_the_delivery_are_refused_or_noted() {
+    let payload = payload("");
+    let with = |config: &str| {
+        let theirs = format!(r#"{{"ignition":{{"version":"3.3.0","config":{config}}}}}"#);
+        render(&payload, Some(&theirs))
+    };
+    let error = with(r#"{"replace":{"source":"https://x/"}}"#).unwrap_err();
+    assert!(
+        error.starts_with("ignition.config.replace has a source"),
+        "{error}"
+    );
+    let merged = with(r#"{"merge":[{"source":"https://x/"}]}"#).unwrap();
+    assert!(note(&merged).unwrap().contains("ignition.config.merge"));
+    for harmless in [
+        r#"{"replace":null,"merge":[]}"#,
+        r#"{"replace":{"source":null}}"#,
+        "null",
+    ] {
+        assert_eq!(note(&with(harmless).unwrap()), None, "{harmless}");
+    }
+}
+
+/// Go takes keys in any case, and merges those that occur twice.
+#[test]
+fn keys_that_ignition_reads_in_another_way_are_refused() {
+    let payload = payload("");
+    for (rest, expected) in [
+        (
+            r#""storage":{},"storage":{}"#,
+            "the key storage occurs twice; remove one of them at line 2 ",
+        ),
+        (r#""passwd":{},"Passwd":{}"#, "the key Passwd occurs twice"),
+        (r#""Storage":{}"#, "write storage in place of Storage at line 2 "),
+        (r#""storage":{"FILES":[]}"#, "write files in place of FILES"),
+        (
+            r#""storage":{"files":[{"Path":"/a"}]}"#,
+            "write path in place of Path",
+        ),
+        (r#""\u017fystemd":{}"#, "write systemd in place of \u{17f}ystemd"),
+        (
+            r#""systemd":{"units":[{"name":"a.service","dropIns":[]}]}"#,
+            "write dropins in place of dropIns",
+        ),
+    ] {
+        let theirs = format!("{{\"ignition\":{{\"version\":\"3.3.0\"}},\n{rest}}}");
+        let error = render(&payload, Some(&theirs)).unwrap_err();
+        assert!(error.starts_with(expected), "{rest}: {error}");
+    }
+    let theirs = r#"{"ignition":{"version":"3.3.0"},"passwd":{"users":[{"name":"a","sshAuthorizedKeys":["b"],"uid":1,
+        "x":-1.5,"shouldExist":true}]}}"#;
+    render(&payload, Some(theirs)).unwrap();
 }
