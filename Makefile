@@ -9,7 +9,7 @@ TARGET := $(shell uname -m)-unknown-linux-gnu
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install label-soak agent-image site
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image site
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ repeat: ## Run all scenarios TIMES times on busy cores, and list those that fail
 	@tests/run.sh repeat $(or $(TIMES),10) '$(subst ','\'',$(FILTER))'
 
 bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns bench-guest bench-queue ## Run all benchmarks
+
+bench-smoke: ## Try each benchmark in its smallest form, with the debug programs, in 3 minutes
+	@$(CARGO) build -q --workspace --bins
+	@tests/bench-smoke.sh
 
 bench-agent: static ## Measure the agent beside node_exporter, in one run
 	@tests/parts/parts.sh fetch node-exporter >/dev/null

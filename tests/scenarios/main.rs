@@ -36,6 +36,7 @@ mod cluster_verbs;
 mod cluster_vm_volumes;
 mod cluster_volumes;
 mod cluster_wrong_kubeconfig;
+mod collector_cost;
 mod compiled_crates;
 mod dashboards;
 mod delivery;

@@ -107,6 +107,11 @@ pub fn fleet_sim() -> Result<PathBuf> {
     find("fleet-sim")
 }
 
+/// The benchmark of the verdict, which also counts the memory of a VM.
+pub fn bench_health() -> Result<PathBuf> {
+    find("bench-health")
+}
+
 /// The builder of RPM packages.
 pub fn rpm() -> Result<PathBuf> {
     find("virtfleet-rpm")

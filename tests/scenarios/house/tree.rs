@@ -143,6 +143,26 @@ fn programs_have_no_unit_tests() {
     );
 }
 
+/// A benchmark that no run tries stops working, and nothing says so.
+#[test]
+fn every_benchmark_is_in_the_smoke_run() {
+    let read = |name: &str| fs::read_to_string(root().join(name)).unwrap();
+    let (makefile, script) = (read("Makefile"), read("tests/bench-smoke.sh"));
+    let table = script.split("\ntable='\n").nth(1).unwrap();
+    let table = table.split("\n'\n").next().unwrap();
+    let first_words = table.lines().filter_map(|line| line.split(' ').next());
+    let tried: BTreeSet<&str> = first_words.collect();
+    let targets = makefile.lines().filter_map(|line| line.split_once(':'));
+    let targets: BTreeSet<&str> = targets
+        .map(|(name, _)| name)
+        .filter(|name| name.starts_with("bench-") && *name != "bench-smoke")
+        .collect();
+    assert_eq!(
+        tried, targets,
+        "left: the table of tests/bench-smoke.sh; right: the targets of the Makefile"
+    );
+}
+
 /// `tests/parts/parts.sh` downloads the packages of its table in the versions of `tests/parts/pins`,
 /// and refuses other contents.
 #[test]

@@ -7,11 +7,20 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use clap::Parser;
 use virtfleet_tests::{
     disks::{LoopDisk, Stage, needs},
     process::Launch,
 };
 use virtfleet_wire::settings::{DiskFilesystem, DiskMatch, DiskSettings};
+
+/// Measure secondary disks.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// `proofSeconds` of each disk; the default is the agent's.
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=180))]
+    proof: u32,
+}
 
 const BYTES: u64 = 100 << 30;
 const KINDS: [DiskFilesystem; 3] = [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs];
@@ -19,9 +28,10 @@ const PASSES: usize = 20;
 const LONGEST: Duration = Duration::from_mins(10);
 
 fn main() -> Result<()> {
+    let Arguments { proof } = Arguments::parse();
     needs(&["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs"])?;
     let stage = Stage::new()?;
-    let declared: Vec<DiskSettings> = KINDS.iter().map(|kind| declared(*kind)).collect();
+    let declared: Vec<DiskSettings> = KINDS.iter().map(|kind| declared(*kind, proof)).collect();
 
     let mut alone = Duration::ZERO;
     for kind in KINDS {
@@ -64,13 +74,15 @@ fn main() -> Result<()> {
     let row = |what: &str, time: Duration, goal: &str| println!("{what:44} {time:>7.0?}   {goal}");
     row("mkfs of the three, alone", alone, "");
     row("from blank to mounted", made, "");
-    row("  beyond mkfs", made.saturating_sub(alone), "≤ 2 s");
+    // All disks are read at the same time, so the run has one proof.
+    let goal = format!("≤ {} s: a proof of {proof} s, and 2 s", proof + 2);
+    row("  beyond mkfs", made.saturating_sub(alone), &goal);
     row("no change needed, median of 20", median(&mut idle), "≤ 50 ms");
     row("nothing declared, median of 20", median(&mut nothing), "");
     Ok(())
 }
 
-fn declared(kind: DiskFilesystem) -> DiskSettings {
+fn declared(kind: DiskFilesystem, proof: u32) -> DiskSettings {
     DiskSettings {
         matching: DiskMatch {
             serial: Some(format!("serial-{}", kind.word())),
@@ -79,6 +91,7 @@ fn declared(kind: DiskFilesystem) -> DiskSettings {
         filesystem: kind,
         mount_point: Some(format!("/srv/{}", kind.word())),
         grow: true,
+        proof_seconds: Some(proof),
         ..DiskSettings::named(kind.word())
     }
 }

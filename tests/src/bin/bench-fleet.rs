@@ -165,7 +165,7 @@ fn vmagent(folder: &Path, arguments: &Arguments, sd: SocketAddr, own: SocketAddr
         "\
 global:
   scrape_interval: {interval}s
-  scrape_timeout: 10s
+  scrape_timeout: {}s
 scrape_configs:
 - job_name: node
   scheme: https
@@ -176,7 +176,8 @@ scrape_configs:
     cert_file: {root}/pki/collector.pem
     key_file: {root}/pki/collector.key
     server_name: agent.virtfleet.internal
-"
+",
+        interval.min(10)
     );
     let (scrape, relabel) = (folder.join("vmagent.yml"), folder.join("relabel.yml"));
     fs::write(&scrape, text).with_context(|| format!("write {}", scrape.display()))?;

@@ -1,26 +1,28 @@
 //! `make bench-health`: cost of the verdict of all VMs of a fleet, and of the memory of one VM.
 
-use std::{
-    fs,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Parser;
 use virtfleet_collector_core::{
     dial::DialRules,
+    enrolment::{CertificateLife, EnrolmentRecord, EnrolmentRecords, EnrolmentState, KeyFingerprint},
     facts::{Fact, InfraNode, InventoryEvent, Labels, Phase, Selector, UserCluster, UserNode, Vm, Vmi},
     fleet_status::FleetStatus,
     health::HealthVerdict,
     index::FleetIndex,
-    pull_result::{Answer, MetricsSummary, PullResult},
+    pull_result::{Answer, MetricsSummary, PeerCertificateState, PullResult},
     queue_traffic::{GuestQueue, QueueDirection, QueueTotals},
     report::KeptReport,
     reported::{ReportedCondition, ReportedConditions, ReportedStatus},
     usage::{CpuCounters, UsageCounters},
     vmi_spec::{CpuSpec, CpuTopology, DiskBus, DiskSpec, InterfaceSpec, MemorySpec, VmiSpec},
 };
+use virtfleet_tests::measure::allocation::{self, Counting};
 use virtfleet_wire::ids::{Uuid, VmKey};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Measure the cost of the verdict.
 #[derive(Debug, Parser)]
@@ -38,6 +40,10 @@ struct Arguments {
 
 /// The time of all facts, in milliseconds since 1970.
 const NOW_MS: u64 = 1_800_000_000_000;
+/// End of all certificates, in seconds since 1970.
+const CERTIFICATE_ENDS: u64 = NOW_MS / 1_000 + 86_400;
+/// Shards of the records of enrolments, as in a cluster.
+const RECORD_SHARDS: usize = 64;
 const REPORT: &str = r#"{
   "apiVersion": "report.virtfleet.io/v1", "kind": "GuestReport", "bootId": "b",
   "clock": { "realtimeNs": 1800000000000000000 },
@@ -262,20 +268,29 @@ fn pull(number: usize, seconds: u32) -> Result<PullResult> {
             queues: queues(seconds),
             took_ms: 10,
             slow: false,
-            certificate: None,
+            certificate: Some(PeerCertificateState {
+                life: CertificateLife {
+                    not_before: NOW_MS / 1_000,
+                    not_after: CERTIFICATE_ENDS,
+                },
+                renewal: None,
+            }),
         }),
     })
 }
 
-/// Resident memory of this process, in KiB.
-fn resident_kib() -> Result<u64> {
-    let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let number = line.and_then(|line| line.split_whitespace().next());
-    number
-        .context("no VmRSS in /proc/self/status")?
-        .parse()
-        .context("VmRSS is no number")
+/// The record of a VM that is enrolled.
+fn enrolled(number: usize) -> Result<EnrolmentRecord> {
+    let mut key = [0; 32];
+    key[..8].copy_from_slice(&(number as u64).to_be_bytes());
+    Ok(EnrolmentRecord {
+        uid: format!("uid-{number}").parse()?,
+        key_sha256: Some(KeyFingerprint::from_bytes(key)),
+        serial: Some(format!("{number:040x}")),
+        not_after: CERTIFICATE_ENDS,
+        enrolled_at: NOW_MS / 1_000,
+        state: EnrolmentState::Enrolled,
+    })
 }
 
 fn main() -> Result<()> {
@@ -284,7 +299,8 @@ fn main() -> Result<()> {
         vms_per_host,
         runs,
     } = Arguments::parse();
-    let before = resident_kib()?;
+    let before = allocation::held();
+    let mut records = EnrolmentRecords::new(RECORD_SHARDS);
     let mut index = FleetIndex::new(DialRules::default());
     index.set_time(String::new(), NOW_MS);
     index.apply(InventoryEvent::Init);
@@ -308,6 +324,7 @@ fn main() -> Result<()> {
         // The second answer gives the use, the history and the traffic of queues.
         index.record_pull(pull(number, 0)?);
         index.record_pull(pull(number, 30)?);
+        records.set(&key(number)?, Some(enrolled(number)?));
     }
     index.apply(InventoryEvent::Synced);
     let status = FleetStatus::of(&index.snapshot());
@@ -317,9 +334,10 @@ fn main() -> Result<()> {
         status.counts
     );
     println!(
-        "{vms} VMs: {} KiB of memory per VM, all facts together",
-        resident_kib()?.saturating_sub(before) / vms.max(1) as u64
+        "{vms} VMs: {} bytes allocated per VM (all facts, answer, history, verdict, enrolment)",
+        (allocation::held() - before) / vms.max(1) as u64
     );
+    anyhow::ensure!(records.enrolled() == vms, "not all VMs are enrolled");
     let mut times: Vec<Duration> = Vec::new();
     for _ in 0..runs.max(1) {
         let begun = Instant::now();

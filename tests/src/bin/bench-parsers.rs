@@ -1,32 +1,15 @@
 //! Cost of the agent's parsers of `/proc` against procfs-core's in the same run: CPU time and
 //! allocations per text.
 
-use std::{
-    alloc::{GlobalAlloc, Layout, System},
-    sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, Instant},
+use std::time::{Duration, Instant};
+
+use virtfleet_tests::{
+    measure::{
+        Table,
+        allocation::{self, Counting},
+    },
+    parsers::CASES,
 };
-
-use virtfleet_tests::{measure::Table, parsers::CASES};
-
-/// Allocator that counts allocations.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-#[expect(unsafe_code, reason = "an allocator that counts has no safe interface")]
-// SAFETY: each call is passed to the system's allocator with the same arguments.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller keeps the contract of `alloc`.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller keeps the contract of `dealloc`.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -53,9 +36,9 @@ fn time(parse: fn(&str), text: &str) -> u64 {
 
 /// Allocations per text.
 fn allocations(parse: fn(&str), text: &str) -> u64 {
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocation::allocations();
     parse(text);
-    ALLOCATIONS.load(Ordering::Relaxed) - before
+    allocation::allocations() - before
 }
 
 fn median(mut values: Vec<u64>) -> u64 {

@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
+use clap::Parser;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use virtfleet_agent_core::disks::{Blankness, Probe};
 use virtfleet_agent_host::{
@@ -23,12 +24,19 @@ use virtfleet_tests::{
 };
 use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 
+/// Measure the proof of blankness.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Seconds for which each disk is read; the default is that of `proofSeconds`.
+    #[arg(long, default_value_t = 20)]
+    seconds: u64,
+    /// Disks that each tool formats.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u16).range(1..))]
+    disks: u16,
+}
+
 const GIB: u64 = 1 << 30;
-/// Default of `proofSeconds`.
-const BUDGET: Duration = Duration::from_secs(20);
 const SIZES: [(&str, u64); 2] = [("100 GiB", 100 * GIB), ("1 TiB", 1024 * GIB)];
-/// Disks that each tool formats.
-const DISKS_PER_TOOL: usize = 15;
 /// Disk size in bytes; large enough for each tool.
 const SMALL: u64 = GIB / 2;
 const TOOLS: [DiskFilesystem; 4] = [
@@ -39,30 +47,29 @@ const TOOLS: [DiskFilesystem; 4] = [
 ];
 
 fn main() -> Result<()> {
+    let Arguments { seconds, disks } = Arguments::parse();
     loops::needs()?;
     let folder = tempfile::tempdir()?;
-    println!(
-        "blank disks (sparse files behind loop devices), {} s each",
-        BUDGET.as_secs()
-    );
+    let budget = Duration::from_secs(seconds);
+    println!("blank disks (sparse files behind loop devices), {seconds} s each");
     println!(
         "{:10} {:14} {:>10} {:>8} {:>14} {:>12} {:>10}",
         "disk", "loop device", "read", "share", "largest unread", "dd reads", "ratio"
     );
     for (words, bytes) in SIZES {
         for (kind, arguments) in [("buffered", &[][..]), ("direct I/O", &["--direct-io=on"][..])] {
-            share(folder.path(), words, bytes, kind, arguments)?;
+            share(folder.path(), budget, (words, bytes), (kind, arguments))?;
         }
     }
     println!();
-    println!("from the agent's last check to what the tool does first, {DISKS_PER_TOOL} disks each");
+    println!("from the agent's last check to what the tool does first, {disks} disks each");
     println!(
         "{:10} {:>12} {:>12} {:>12} {:>12}",
         "tool", "open, median", "longest", "write, median", "longest"
     );
     for kind in TOOLS {
         let (mut opens, mut writes) = (Vec::new(), Vec::new());
-        for _ in 0..DISKS_PER_TOOL {
+        for _ in 0..disks {
             let [open, write] = window(folder.path(), kind)?;
             opens.push(open);
             writes.push(write);
@@ -73,23 +80,28 @@ fn main() -> Result<()> {
             DiskFilesystem::Swap => "mkswap".to_owned(),
             other => format!("mkfs.{}", other.word()),
         };
-        let [open, longest_open] = [opens[DISKS_PER_TOOL / 2], opens[DISKS_PER_TOOL - 1]];
-        let [write, longest_write] = [writes[DISKS_PER_TOOL / 2], writes[DISKS_PER_TOOL - 1]];
+        let [open, longest_open] = [opens[opens.len() / 2], opens[opens.len() - 1]];
+        let [write, longest_write] = [writes[writes.len() / 2], writes[writes.len() - 1]];
         println!("{name:10} {open:>12.1?} {longest_open:>12.1?} {write:>13.1?} {longest_write:>12.1?}");
     }
     Ok(())
 }
 
 /// Prints how much of one disk the agent's proof and dd read.
-fn share(folder: &Path, words: &str, bytes: u64, kind: &str, arguments: &[&str]) -> Result<()> {
+fn share(
+    folder: &Path,
+    budget: Duration,
+    (words, bytes): (&str, u64),
+    (kind, arguments): (&str, &[&str]),
+) -> Result<()> {
     let image = folder.join("share");
     File::create(&image)?.set_len(bytes)?;
     let Ok(disk) = Loop::attach_with(&image, arguments) else {
         println!("{words:10} {kind:14} not measured: losetup refuses {arguments:?} here");
         return Ok(());
     };
-    let blank = proven(&disk)?;
-    let peer = dd(&disk)?;
+    let blank = proven(&disk, budget)?;
+    let peer = dd(&disk, budget)?;
     #[expect(clippy::cast_precision_loss, reason = "a ratio for people")]
     let ratio = |one: u64, other: u64| one as f64 / other as f64;
     println!(
@@ -105,9 +117,9 @@ fn share(folder: &Path, words: &str, bytes: u64, kind: &str, arguments: &[&str])
     Ok(())
 }
 
-fn proven(disk: &Loop) -> Result<Blankness> {
+fn proven(disk: &Loop, budget: Duration) -> Result<Blankness> {
     let limits = Limits {
-        budget: BUDGET,
+        budget,
         ..Limits::default()
     };
     let device = disk.device()?;
@@ -119,8 +131,8 @@ fn proven(disk: &Loop) -> Result<Blankness> {
 }
 
 /// Bytes that dd reads in the same time, with the agent's block size and without the page cache.
-fn dd(disk: &Loop) -> Result<u64> {
-    let seconds = BUDGET.as_secs().to_string();
+fn dd(disk: &Loop, budget: Duration) -> Result<u64> {
+    let seconds = budget.as_secs().to_string();
     let output = Launch::new("timeout")
         .args([
             "-s",
@@ -132,7 +144,7 @@ fn dd(disk: &Loop) -> Result<u64> {
             "iflag=direct",
         ])
         .arg(format!("if={}", disk.node().display()))
-        .output(BUDGET * 4)?;
+        .output(budget * 4)?;
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     let bytes = text
         .lines()

@@ -1,7 +1,10 @@
-//! Parts of the benchmarks: the cost of a process, and tables for output.
+//! Parts of the benchmarks: the cost of a process, and tables for output; and gates on costs.
 
+pub mod allocation;
+mod ratchet;
 pub mod replay;
 mod table;
 pub mod usage;
 
+pub use ratchet::ratchet;
 pub use table::Table;

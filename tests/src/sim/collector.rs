@@ -25,6 +25,7 @@ pub fn start_collector_with(
     more: &str,
 ) -> Result<Process> {
     let (root, interval) = (folder.display(), interval.as_secs());
+    let timeout = interval.min(10);
     let text = format!(
         "\
 apiVersion: virtfleet.io/v1alpha1
@@ -35,7 +36,7 @@ server:
   address: {api}
 scrape:
   interval: {interval}s
-  timeout: 10s
+  timeout: {timeout}s
   port: {port}
   allowCIDRs: [127.64.0.0/10]
   tls:

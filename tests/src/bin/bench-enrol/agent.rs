@@ -18,19 +18,17 @@ use virtfleet_wire::enrolment::{EnrolmentAnswer, Nonce};
 
 use super::SOON;
 
-/// Starts of each agent; the median counts.
-const STARTS: usize = 5;
 /// Pulls of each agent before it is measured.
 const PULLS: usize = 300;
 /// A collector keeps its connection, so only some pulls have a handshake.
 const PULLS_PER_CONNECTION: usize = 10;
 const KIB: u64 = 1024;
 
-/// Measures the two in turn.
-pub(super) fn memory(folder: &Path, table: &mut Table) -> Result<()> {
+/// Measures the two in turn, with so many starts of each.
+pub(super) fn memory(folder: &Path, starts: usize, table: &mut Table) -> Result<()> {
     let authority = Authority::new("benchmark")?;
     let (mut files, mut enrolled) = (Vec::new(), Vec::new());
-    for start in 0..STARTS {
+    for start in 0..starts {
         for (enrols, found) in [(false, &mut files), (true, &mut enrolled)] {
             let home = folder.join(format!("agent-{start}-{enrols}"));
             found.push(resident(&home, &authority, enrols)?);

@@ -53,6 +53,15 @@ struct Arguments {
     /// VMs that are added one by one, to measure how soon each is joined.
     #[arg(long, default_value_t = 20)]
     added: usize,
+    /// Starts of the real agent of each kind; the median of their memory counts.
+    #[arg(long, default_value_t = 5)]
+    starts: usize,
+    /// Certificates that are signed to measure the signature alone.
+    #[arg(long, default_value_t = 5_000)]
+    signatures: u32,
+    /// Seconds from the last restart to the first renewal; all agents must be back by then.
+    #[arg(long, default_value_t = 60)]
+    lead: u64,
     /// Only agents that connect to the collector.
     #[arg(long)]
     push_only: bool,
@@ -66,8 +75,6 @@ const SOON: Duration = Duration::from_secs(30);
 const MIB: f64 = 1024.0 * 1024.0;
 /// Lifetime of certificates in the measurement of renewals.
 const RENEWED_LIFETIME: Duration = Duration::from_hours(1);
-/// Certificates that are signed to measure the signature alone.
-const SIGNATURES: u32 = 5_000;
 /// Renewals are measured at so many times their rate, because they cost little.
 const RENEWAL_SPEED: u32 = 10;
 
@@ -127,7 +134,7 @@ impl Bench {
         say(&format!("{} agents are up", agents.len()))?;
 
         let mut table = Table::new(&["figure", "value", "goal"]);
-        agent::memory(&self.folder, &mut table)?;
+        agent::memory(&self.folder, self.arguments.starts, &mut table)?;
         self.sign(&mut table)?;
         let collector = self.enrol(&agents, &mut table)?;
         let steady = self.steady(&collector, &mut table)?;
@@ -194,14 +201,14 @@ impl Bench {
             not_after: now + RENEWED_LIFETIME.as_secs(),
         };
         let before = usage::cpu(own)?;
-        for _ in 0..SIGNATURES {
+        for _ in 0..self.arguments.signatures {
             let csr = read_csr(&csr)?;
             authorities.sign_agent(csr.key(), &identity(guest)?, validity)?;
         }
         let cpu = usage::cpu(own)?.saturating_sub(before).as_secs_f64();
         table.row(&[
             "signatures a second of CPU, with their CSRs",
-            &format!("{:.0}", f64::from(SIGNATURES) / cpu),
+            &format!("{:.0}", f64::from(self.arguments.signatures) / cpu),
             "",
         ]);
         Ok(())
@@ -285,8 +292,7 @@ impl Bench {
         // As many are due in a second as in a fleet that renews at two thirds of an hour, times the
         // speed.
         let period = RENEWED_LIFETIME * 2 / 3 / RENEWAL_SPEED;
-        let lead = Duration::from_mins(1);
-        let begin = unix_seconds() + lead.as_secs();
+        let begin = unix_seconds() + self.arguments.lead;
         for (number, (agent, guest)) in agents.iter().zip(&self.plan.guests).enumerate() {
             let due = begin + period.as_secs() * number as u64 / agents.len() as u64;
             set_due(agent, guest, &authorities, due)?;
@@ -358,6 +364,7 @@ impl Bench {
 
     fn collector(&self, lifetime: &str) -> Result<Process> {
         let (root, interval) = (self.folder.display(), self.arguments.interval);
+        let timeout = interval.min(10);
         let text = format!(
             "\
 apiVersion: virtfleet.io/v1alpha1
@@ -368,7 +375,7 @@ server:
   address: {}
 scrape:
   interval: {interval}s
-  timeout: 10s
+  timeout: {timeout}s
   port: {}
   allowCIDRs: [127.64.0.0/10]
 enrolment:

@@ -40,6 +40,10 @@ struct Arguments {
     /// Length of each of the two phases, in minutes.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     minutes: u32,
+    /// The same in seconds, to try the benchmark: too short for the goals, which then do not
+    /// decide.
+    #[arg(long)]
+    seconds: Option<u64>,
     /// Seconds between two pulls of a guest.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=30))]
     interval: u64,
@@ -51,13 +55,17 @@ fn main() -> Result<ExitCode> {
     let fleet = Fleet {
         guests: arguments.guests,
         hostile: arguments.hostile,
-        length: Duration::from_mins(u64::from(arguments.minutes)),
+        length: Duration::from_secs(arguments.seconds.unwrap_or(60 * u64::from(arguments.minutes))),
         interval: Duration::from_secs(arguments.interval),
     };
     let quiet = phase::run(&fleet, false)?;
     let attacked = phase::run(&fleet, true)?;
     let met = report(&fleet, &quiet, &attacked)?;
-    Ok(if met { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if met || arguments.seconds.is_some() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 /// Prints the results; returns whether every goal is met.

@@ -92,7 +92,12 @@ impl Fleet {
         let (name, space) = (name(vm), self.space(vm));
         let vmi = cluster::vmi(&space, &name)
             .phase("Running")
-            .on(&host_name(self.hosts[vm]));
+            .on(&host_name(self.hosts[vm]))
+            // A VM that has just begun to run may still boot: its agent is not silent yet.
+            .with(
+                "/status/phaseTransitionTimestamps",
+                json!([{ "phase": "Running", "phaseTransitionTimestamp": "2020-01-01T00:00:00Z" }]),
+            );
         let path = format!("/apis/kubevirt.io/v1/namespaces/{space}/virtualmachineinstances");
         post(self.infra.admin(), &path, &weighted(vmi, heavy))?;
         let labels = [("kubernetes.io/hostname", name.as_str())];
@@ -134,8 +139,8 @@ impl Fleet {
             .collect()
     }
 
-    /// Starts a collector with default settings.
-    pub(crate) fn collector(&self, folder: &Path) -> Result<Collector> {
+    /// Starts a collector that pulls each agent every `interval` seconds.
+    pub(crate) fn collector(&self, folder: &Path, interval: u64) -> Result<Collector> {
         std::fs::create_dir_all(folder)?;
         let kubeconfig = self.infra.kubeconfig(self.infra.admin_user());
         let inventory = live::settings(folder, &kubeconfig, "")?;
@@ -143,7 +148,8 @@ impl Fleet {
             "leaderElection: {{ namespace: secrets }}\n{}",
             live::NO_CONFIRMATION
         );
-        let collector = Collector::start_with(folder, &inventory, &more)?;
+        let scrape = format!("  interval: {interval}s\n  timeout: {}s\n", interval.min(10));
+        let collector = Collector::start_scraping(folder, &inventory, &scrape, &more)?;
         collector.until_ready()?;
         Ok(collector)
     }

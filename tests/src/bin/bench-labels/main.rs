@@ -46,6 +46,12 @@ struct Arguments {
     /// Seconds of the measurement without changes.
     #[arg(long, default_value_t = 60)]
     steady: u64,
+    /// Seconds between two pulls of an agent, none of which answers.
+    #[arg(long, default_value_t = 30)]
+    interval: u64,
+    /// Seconds without a write after which the writers have finished.
+    #[arg(long, default_value_t = 15)]
+    quiet: u64,
     /// VMs and Nodes of the large fleet for the memory measurement, on a tenth as many infra nodes;
     /// 0 skips it.
     #[arg(long, default_value_t = 10_000)]
@@ -164,7 +170,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
     for vm in 0..fleet.vmis {
         first.expect(fleet::name(vm), fleet.rack_of(vm), begun);
     }
-    let collector = fleet.collector(&folder.path().join("collector"))?;
+    let collector = fleet.collector(&folder.path().join("collector"), arguments.interval)?;
     let took = first.finish("the first labels")?;
     table.row(&[
         &format!("start of the collector to {} Nodes labelled", arguments.vmis),
@@ -239,7 +245,7 @@ fn speed(arguments: &Arguments, table: &mut Table) -> Result<()> {
         &millis(quantile(&edited, 1.0)),
         &ratio(&edited, 1.0),
     ]);
-    settle(&fleet, table)?;
+    settle(&fleet, Duration::from_secs(arguments.quiet), table)?;
     steady(&fleet, arguments.steady, table)?;
     resident(&collector, "resident, this fleet", "", table)
 }
@@ -263,12 +269,11 @@ fn asked(fleet: &Fleet, time: Duration) -> Result<BTreeMap<String, usize>> {
 /// Waits until the collector has finished the writes that follow from all changes. It writes
 /// GuestHealth at a separate rate: twice for a VM that is new to it, and once more when the agent
 /// has been silent for 90 seconds, as all agents here are.
-fn settle(fleet: &Fleet, table: &mut Table) -> Result<()> {
-    const QUIET: Duration = Duration::from_secs(15);
+fn settle(fleet: &Fleet, quiet: Duration, table: &mut Table) -> Result<()> {
     let begun = Instant::now();
     let mut written = 0;
     wait::eventually(RECONCILE_TIMEOUT, "the writers rest", || {
-        let asked = asked(fleet, QUIET)?;
+        let asked = asked(fleet, quiet)?;
         let changes = asked.iter().filter(|(what, _)| !what.ends_with(" leases"));
         let changes: usize = changes
             .filter(|(what, _)| {
@@ -279,7 +284,7 @@ fn settle(fleet: &Fleet, table: &mut Table) -> Result<()> {
             .map(|(_, count)| count)
             .sum();
         written += changes;
-        ensure!(changes == 0, "{changes} changes in {QUIET:?}");
+        ensure!(changes == 0, "{changes} changes in {quiet:?}");
         let silent = fleet.silent()?;
         ensure!(
             silent == fleet.vmis,
@@ -291,7 +296,7 @@ fn settle(fleet: &Fleet, table: &mut Table) -> Result<()> {
     table.row(&[
         &format!("the policy's edit to the last write of any kind ({written} until then)"),
         "",
-        &format!("{} s", begun.elapsed().saturating_sub(QUIET).as_secs()),
+        &format!("{} s", begun.elapsed().saturating_sub(quiet).as_secs()),
         "",
     ]);
     Ok(())
@@ -328,7 +333,8 @@ fn resident(collector: &Collector, what: &str, goal: &str, table: &mut Table) ->
     Ok(())
 }
 
-fn weight(vmis: usize, table: &mut Table) -> Result<()> {
+fn weight(arguments: &Arguments, table: &mut Table) -> Result<()> {
+    let vmis = arguments.large;
     let folder = tempfile::tempdir()?;
     let fleet = Fleet::create(folder.path(), vmis, vmis / 10, 1, true)?;
     let follows = fleet.follow()?;
@@ -337,7 +343,7 @@ fn weight(vmis: usize, table: &mut Table) -> Result<()> {
     for vm in 0..fleet.vmis {
         first.expect(fleet::name(vm), fleet.rack_of(vm), begun);
     }
-    let collector = fleet.collector(&folder.path().join("collector"))?;
+    let collector = fleet.collector(&folder.path().join("collector"), arguments.interval)?;
     first.finish("the first labels of the large fleet")?;
     wait::measure(Duration::from_secs(30), || Ok(()))?;
     let what = format!("resident, {vmis} VMIs and Nodes, {} hosts", vmis / 10);
@@ -350,7 +356,7 @@ fn main() -> Result<()> {
     let mut table = Table::new(&["figure", "goal", "measured", "x bare"]);
     speed(&arguments, &mut table).context("speed")?;
     if arguments.large > 0 {
-        weight(arguments.large, &mut table).context("weight")?;
+        weight(&arguments, &mut table).context("weight")?;
     }
     print!("{}", table.render());
     // Used to compare runs.

@@ -33,11 +33,11 @@ struct Arguments {
     /// has. The default makes about 1,000 series.
     #[arg(long, default_value_t = 42)]
     pods: u32,
-    /// Seconds between two scrapes of a guest.
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(10..))]
+    /// Seconds between two scrapes of a guest. Figures need 10 or more: requests wait for 5 s.
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..))]
     interval: u32,
-    /// Measured intervals of each part.
-    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(3..))]
+    /// Measured intervals of each part. Medians need 3 or more.
+    #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
     intervals: u32,
     /// Minutes for which the receiver refuses one tenant; 0 omits the outage.
     #[arg(long, default_value_t = 10)]
