@@ -35,6 +35,12 @@ fn the_fleet_is_printed_once_and_the_demo_ends_tier3() {
     ] {
         assert!(said.contains(part), "{part} is missing: {said}");
     }
+    // The agent of this machine has no reconcile run, and its settings leave DNS alone.
+    let detail = said.split("$ virtfleetctl vm ").nth(1).unwrap_or_default();
+    let dns = detail
+        .lines()
+        .find(|line| line.trim_start().starts_with("DNSReady"));
+    assert!(dns.is_some_and(|line| line.contains("NotManaged")), "{said}");
 }
 
 #[test]

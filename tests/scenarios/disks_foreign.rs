@@ -1,6 +1,7 @@
 //! Disks with something on them: whatever it is, none counts as blank, and each refusal says why.
 
 mod bytes;
+mod several;
 mod table;
 
 use std::time::{Duration, Instant};

@@ -10,6 +10,7 @@ use virtfleet_tests::{
     dns::{Guest, NetNs, Order, Plays, Resolver, Unbound, needs, veth},
     process::Launch,
     skip,
+    wait::eventually,
 };
 use virtfleet_wire::settings::{DnsConfig, DnsManage, DnsPolicy, DnsSettings};
 
@@ -18,6 +19,10 @@ const RESOLV_CONF: &str = "/etc/resolv.conf";
 /// What the guest has, and what is asked for.
 const OLD: &str = "10.66.0.11";
 const NEW: &str = "10.66.0.12";
+/// A nameserver on the guest's link.
+const LINK_LOCAL: &str = "fe80::53";
+const DROP_IN: &str = "/etc/kubernetes/kubelet.conf.d/90-virtfleet.conf";
+const FOR_PODS: &str = "/var/lib/virtfleet/resolv.conf";
 const BEFORE: &str = "# somebody's\nsearch cluster.local\nnameserver 10.66.0.11\n";
 /// What somebody else writes meanwhile.
 const THEIRS: &str = "# an administrator's\nnameserver 10.66.0.11\n";
@@ -324,6 +329,86 @@ fn tier2_what_somebody_else_writes_meanwhile_stays_theirs() {
     assert!(recovered.contains("left: [\"/etc/resolv.conf\"]"), "{recovered}");
     assert_eq!(world.guest.resolv_conf().unwrap(), THEIRS);
     world.guest.lookup("theirs.example").unwrap();
+}
+
+/// A guest with a kubelet that reads `/etc/resolv.conf`, and nameservers at [`OLD`] and
+/// [`LINK_LOCAL`].
+fn with_kubelet() -> Result<(Guest, [Resolver; 2], [NetNs; 2])> {
+    let (there, inside) = (NetNs::new()?, NetNs::new()?);
+    veth(
+        (&there, "eth0", &["10.66.0.11/24"]),
+        (&inside, "eth0", &["10.66.0.1/24"]),
+    )?;
+    there.ip("address flush dev eth0 scope link")?;
+    there.ip(&format!("address add {LINK_LOCAL}/64 dev eth0 nodad"))?;
+    let dns = Unbound::cluster(1)
+        .server("local-zone: \"example.\" redirect")
+        .server("local-data: \"example. 30 IN A 192.0.2.80\"");
+    let servers = [dns.start(&there, OLD)?, dns.start(&there, "::")?];
+    let guest = Guest::new(&inside, &[("virtfleet-agent", bins::agent()?)])?;
+    guest.write(
+        "/var/lib/kubelet/config.yaml",
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nclusterDNS: [10.240.16.10]\n",
+    )?;
+    guest.write(
+        "/etc/systemd/system/kubelet.service",
+        "[Service]\nExecStart=/usr/bin/kubelet --config-dir=/etc/kubernetes/kubelet.conf.d\n",
+    )?;
+    guest.sh("mkdir -p /etc/kubernetes/kubelet.conf.d")?;
+    // The kernel checks the guest's own link-local address first.
+    guest.write(RESOLV_CONF, &format!("nameserver {LINK_LOCAL}%eth0\n"))?;
+    eventually(Duration::from_secs(30), "an answer on the link", || {
+        guest.lookup("before.example")
+    })?;
+    Ok((guest, servers, [there, inside]))
+}
+
+/// Files of public reports (kubernetes #49675, #140844).
+#[test]
+fn tier2_pods_get_only_nameservers_that_they_reach() {
+    let test = "tier2_pods_get_only_nameservers_that_they_reach";
+    let needed = needed().and_then(|()| bins::agent().map(drop));
+    let Some(()) = skip::need(TIER, test, needed).unwrap() else {
+        return;
+    };
+    let (guest, _servers, _namespaces) = with_kubelet().unwrap();
+    let cases: [(&[&str], &str, bool); 5] = [
+        (&["fe80::53%eth0", OLD], "", true),
+        (&[OLD, "127.0.0.1"], "", true),
+        (&["192.168.1.254", OLD, "fe80::53%eth0", "fd80::9"], "", true),
+        (&["127.0.0.1"], "config: {nameservers: [10.66.0.11]}, ", true),
+        (&["fe80::53%eth0"], "", false),
+    ];
+    for (servers, dns, others) in cases {
+        let case = || -> Result<()> {
+            guest.sh(&format!("rm -rf /var/lib/virtfleet /run/virtfleet {DROP_IN}"))?;
+            let resolv_conf = format!("nameserver {}\n", servers.join("\nnameserver "));
+            guest.write(RESOLV_CONF, &resolv_conf)?;
+            let dns = format!("dns: {{manage: auto, {dns}probe: {{timeout: 1s}}}}\n");
+            let settings = format!("apiVersion: virtfleet.io/v1alpha1\nkind: AgentConfig\n{dns}");
+            guest.write("/etc/virtfleet/agent.yaml", &settings)?;
+            guest.sh("/opt/virtfleet-agent apply dns 2>&1")?;
+            guest.lookup("after.example")?;
+            if others {
+                let drop_in = guest.sh(&format!("cat {DROP_IN}"))?;
+                ensure!(
+                    drop_in.contains(&format!("\nresolvConf: {FOR_PODS}\n")),
+                    "{drop_in}"
+                );
+                let file = guest.sh(&format!("cat {FOR_PODS}"))?;
+                let lost = file.contains("fe80") || file.contains("nameserver 127.");
+                ensure!(file.contains(OLD) && !lost, "{file}");
+            } else {
+                ensure!(!guest.path(DROP_IN).exists());
+                let state = guest.sh("cat /run/virtfleet/state/dns.json")?;
+                ensure!(state.contains("\"dns-kubelet-resolvconf\""), "{state}");
+            }
+            let (code, plan) = guest.try_sh("/opt/virtfleet-agent plan dns --detailed-exitcode 2>&1")?;
+            ensure!(code == 0, "not at rest: {code}: {plan}");
+            Ok(())
+        };
+        case().with_context(|| format!("{servers:?}")).unwrap();
+    }
 }
 
 /// Makes a file immutable until its drop.

@@ -232,7 +232,8 @@ impl Stage {
     pub fn start_enrolling_agent(&mut self, guest: &Guest) -> Result<()> {
         let authority = self.ca_folder().join("clients.crt");
         let tls = format!("enrolment: true, clientCA: {}", authority.display());
-        self.run_agent(guest, &tls, "")
+        // Nothing runs here as root that would report the state of DNS.
+        self.run_agent(guest, &tls, "dns: { manage: off }\n")
     }
 
     /// The folder of a real agent on this machine.

@@ -5,26 +5,25 @@ use std::str::FromStr;
 use virtfleet_agent_core::procfs::single;
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Reread};
 
-use super::CollectError;
+use super::{CollectError, Skipped};
 
 /// The number in an attribute. `None` if it cannot be read now: the device is gone, or its driver
-/// has no value.
-///
-/// # Errors
-/// The attribute does not contain a number.
+/// has no value. An attribute that does not contain a number is left out, too, and counted.
 pub(super) fn number<N: FromStr>(
     file: &mut Attribute,
     buffer: &mut AttributeBuffer,
-) -> Result<Option<N>, CollectError> {
+    skipped: &mut Skipped,
+) -> Option<N> {
     match file.number(buffer) {
-        Ok(None) => Err(CollectError::failed(format!(
-            "{} does not contain a number",
-            file.path().display()
-        ))),
-        Ok(number) => Ok(number),
+        Ok(None) => {
+            let path = file.path().display();
+            let error = format!("{path} does not contain a number");
+            skipped.take(Err(CollectError::failed(error)))
+        }
+        Ok(number) => number,
         Err(error) => {
             tracing::trace!(%error, "attribute left out");
-            Ok(None)
+            None
         }
     }
 }

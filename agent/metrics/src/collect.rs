@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use virtfleet_agent_core::procfs::ParseError;
+use virtfleet_agent_core::{procfs::ParseError, settings::chain};
 use virtfleet_agent_host::{
     ClockCalls, Kernel, MachineCalls, NetworkCalls, NicCalls, RereadError, Roots, ServiceCalls, Statfs,
     nic_calls,
@@ -77,6 +77,54 @@ impl CollectError {
     pub fn parse(path: &Path) -> impl FnOnce(ParseError) -> Self {
         let path: PathBuf = path.to_owned();
         move |error| Self::because(format!("cannot parse {}", path.display()), error)
+    }
+}
+
+/// Malformed entries that a collector leaves out, so that their neighbours are exported.
+#[derive(Debug, Default)]
+pub(crate) struct Skipped {
+    count: usize,
+    /// Error of the first one.
+    first: Option<String>,
+}
+
+impl Skipped {
+    /// Returns a value, or counts it as left out.
+    pub(crate) fn take<T>(&mut self, entry: Result<T, impl Into<CollectError>>) -> Option<T> {
+        entry.map_err(|error| self.add(|| error.into())).ok()
+    }
+    /// Returns a function that counts malformed entries of a file.
+    pub(crate) fn of(&mut self, path: &Path) -> impl FnMut(ParseError) {
+        move |error| self.add(|| CollectError::parse(path)(error))
+    }
+    /// Returns the entries of a file that are not malformed.
+    pub(crate) fn valid<T>(
+        &mut self,
+        path: &Path,
+        entries: impl Iterator<Item = Result<T, ParseError>>,
+    ) -> impl Iterator<Item = T> {
+        let mut bad = self.of(path);
+        entries.filter_map(move |entry| entry.map_err(&mut bad).ok())
+    }
+    /// Ends a collection.
+    ///
+    /// # Errors
+    /// An entry was left out ([`CollectError::Partly`]).
+    pub(crate) fn end(&self) -> Result<(), CollectError> {
+        let Some(first) = &self.first else { return Ok(()) };
+        let entries = if self.count == 1 {
+            "entry was"
+        } else {
+            "entries were"
+        };
+        let count = self.count;
+        Err(CollectError::Partly(format!(
+            "{count} {entries} left out; the first: {first}"
+        )))
+    }
+    fn add(&mut self, error: impl FnOnce() -> CollectError) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| chain(&error()));
     }
 }
 

@@ -33,6 +33,7 @@ mod slot;
 mod storage;
 mod virtio;
 
+use collect::Skipped;
 pub use collect::{Build, CollectError, Collector, Context, DefaultOn, Entry, Flag, SettingType};
 pub use registry::Registry;
 pub use virtfleet_agent_core::{

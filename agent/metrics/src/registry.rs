@@ -115,7 +115,8 @@ impl Registry {
 
     /// Appends one scrape to `page`: the families of the collectors that `filter` selects, then for
     /// each of them `node_scrape_collector_duration_seconds` and `node_scrape_collector_success`. A
-    /// collector that fails or panics leaves only its success 0. The caller clears the page.
+    /// collector that fails or panics leaves only its success 0; one that left malformed entries
+    /// out also leaves its families. The caller clears the page.
     ///
     /// # Errors
     /// The filter is invalid; the page is unchanged.

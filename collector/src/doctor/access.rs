@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::PermissionsExt as _, path::Path, time::Instant};
 
 use super::CheckResult;
 use crate::{
-    access::{StaticTokens, keyed_hash},
+    access::{StaticTokens, TokenFileError, keyed_hash},
     config::ServerSettings,
 };
 
@@ -12,13 +12,11 @@ use crate::{
 pub(super) fn check(server: &ServerSettings) -> Vec<CheckResult> {
     let access = &server.access;
     let tokens = access.tokens.as_ref().map(|file| {
-        let opened = StaticTokens::open(Path::new(file), Instant::now());
-        let opened = opened.map(|tokens| format!("{file}: {} tokens", tokens.count()));
-        result(
-            "server.access.tokens",
-            file,
-            opened.map_err(|error| with_cause(&error)),
-        )
+        let what = "server.access.tokens";
+        match StaticTokens::open(Path::new(file), Instant::now()) {
+            Ok(tokens) => CheckResult::ok(what, format!("{file}: {} tokens", tokens.count())),
+            Err(error) => CheckResult::fail(what, with_cause(&error), next(&error)),
+        }
     });
     let key = access.redact_key.as_ref().map(|file| {
         let read = keyed_hash(Some(Path::new(file))).map(|_| format!("{file}: readable"));
@@ -32,6 +30,15 @@ fn result(what: &str, file: &str, read: Result<String, String>) -> CheckResult {
     match read {
         Ok(detail) => CheckResult::ok(what, detail),
         Err(reason) => CheckResult::fail(what, reason, format!("ls -l {file}")),
+    }
+}
+
+/// The command that helps against an error of the file of tokens.
+fn next(error: &TokenFileError) -> String {
+    match error {
+        TokenFileError::Read { file, .. } => format!("ls -l {}", file.display()),
+        TokenFileError::Writable { file, .. } => format!("chmod go-w {}", file.display()),
+        TokenFileError::Line { file, line, .. } => format!("sed -n {line}p {}", file.display()),
     }
 }
 
@@ -82,12 +89,16 @@ mod tests {
         for file in ["tokens", "key"] {
             fs::set_permissions(path(file), fs::Permissions::from_mode(0o644)).unwrap();
         }
+        assert_eq!(check(&server)[0].next, format!("sed -n 1p {}", path("tokens")));
         let [tokens, key] = found(&server).try_into().unwrap();
         assert!(tokens.1.contains("tokens:1: not `sha256:"), "{tokens:?}");
         assert!(
             key.0 == CheckStatus::Warn && key.1.contains("every user"),
             "{key:?}"
         );
+        fs::set_permissions(path("tokens"), fs::Permissions::from_mode(0o666)).unwrap();
+        assert_eq!(check(&server)[0].next, format!("chmod go-w {}", path("tokens")));
+        fs::set_permissions(path("tokens"), fs::Permissions::from_mode(0o600)).unwrap();
         fs::write(path("tokens"), "# none yet").unwrap();
         fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
         assert!(

@@ -73,5 +73,5 @@ fn a_value_that_lost_its_unit_is_no_value() {
     fs::write(&node, "Node 0 MemTotal:        8155268\n").unwrap();
     let page = page_with(dir.path(), |_| {});
     assert!(!successes(&page)["meminfo_numa"]);
-    assert!(!page.contains("node_memory_numa_"));
+    assert!(!page.contains("node_memory_numa_MemTotal"));
 }

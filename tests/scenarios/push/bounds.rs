@@ -32,7 +32,7 @@ fn from(source: IpAddr, to: SocketAddr) -> TcpStream {
     stream.into_std().unwrap()
 }
 
-/// Connects again and again, until it is dropped.
+/// Connects repeatedly, until it is dropped.
 struct Flood {
     end: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,

@@ -186,7 +186,7 @@ fn an_entry_explains_its_family_its_kind_and_its_label_alone() {
     static LIST: &[Allowed] = &[
         Allowed::new("node_g", What::Value, &[MACHINE, "other"], "because"),
         Allowed::new("node_a_total", What::Labels, &[MACHINE], "because").only(Only::Labels(&["cpu"])),
-        Allowed::new("node_b_*", What::Labels, &[MACHINE], "because").only(Only::Starts("cpu", "7")),
+        Allowed::new("node_b_*", What::Labels, &[MACHINE], "because").only(Only::Starts("cpu", &["7"])),
     ];
     let verdict = judge(&[round(&gauge("1"), &gauge("2"), &gauge("1"))], LIST, MACHINE);
     assert_eq!((verdict.unexplained.len(), verdict.explained.len()), (0, 1));

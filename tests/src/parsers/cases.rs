@@ -33,17 +33,15 @@ pub const CASES: &[Case] = &[
         file: "/proc/stat",
         text: texts::stat,
         ours: |text| {
-            let counters = agent::stat::counters(text).unwrap();
+            let counters = agent::stat::counters(text, drop);
             let mut facts = vec![format!(
                 "{:?} {:?} {:?}",
                 counters.context_switches.unwrap(),
                 counters.forks.unwrap(),
                 counters.running.unwrap()
             )];
-            facts.extend(agent::stat::cpus(text).map(|cpu| {
-                let (_, times) = cpu.unwrap();
-                format!("{:?}", &times.columns()[..8])
-            }));
+            let times = agent::stat::cpus(text).flatten();
+            facts.extend(times.map(|(_, times)| format!("{:?}", &times.columns()[..8])));
             facts
         },
         procfs: |text| {
@@ -71,7 +69,7 @@ pub const CASES: &[Case] = &[
             }));
             facts
         },
-        parse_ours: ours!(text => (agent::stat::cpus(text).for_each(|cpu| { black_box(&cpu); }), agent::stat::counters(text))),
+        parse_ours: ours!(text => (agent::stat::cpus(text).for_each(|cpu| { black_box(&cpu); }), agent::stat::counters(text, drop))),
         parse_procfs: |text| {
             let info = system();
             let info: &SystemInfo = &info;
@@ -83,8 +81,8 @@ pub const CASES: &[Case] = &[
         text: texts::diskstats,
         ours: |text| {
             agent::diskstats::disks(text)
+                .flatten()
                 .map(|disk| {
-                    let disk = disk.unwrap();
                     format!(
                         "{} {} {} {:?}",
                         disk.major,
@@ -143,7 +141,7 @@ pub const CASES: &[Case] = &[
         ours: |text| {
             let of = |name: &str| {
                 let field = agent::meminfo::fields(text)
-                    .map(Result::unwrap)
+                    .flatten()
                     .find(|one| one.name == name);
                 field.unwrap().value.to_string()
             };
@@ -179,7 +177,8 @@ pub const CASES: &[Case] = &[
         text: texts::vmstat,
         ours: |text| {
             let mut facts: Vec<String> = agent::pairs::pairs(text)
-                .map(|pair| format!("{:?}", pair.unwrap()))
+                .flatten()
+                .map(|pair| format!("{pair:?}"))
                 .collect();
             facts.sort();
             facts
@@ -200,10 +199,8 @@ pub const CASES: &[Case] = &[
         text: texts::net_dev,
         ours: |text| {
             let mut facts: Vec<String> = agent::net_dev::devices(text)
-                .map(|device| {
-                    let device = device.unwrap();
-                    format!("{} {:?}", device.name, device.values)
-                })
+                .flatten()
+                .map(|device| format!("{} {:?}", device.name, device.values))
                 .collect();
             facts.sort();
             facts
@@ -244,7 +241,7 @@ pub const CASES: &[Case] = &[
         file: "/proc/pressure/memory",
         text: texts::pressure,
         ours: |text| {
-            let pressure = agent::pressure::pressure(text).unwrap();
+            let pressure = agent::pressure::pressure(text, drop);
             vec![format!(
                 "{:?} {:?}",
                 pressure.some_us.unwrap(),
@@ -255,7 +252,7 @@ pub const CASES: &[Case] = &[
             let pressure = procfs::MemoryPressure::from_buf_read(text.as_bytes()).unwrap();
             vec![format!("{} {}", pressure.some.total, pressure.full.total)]
         },
-        parse_ours: ours!(text => agent::pressure::pressure(text)),
+        parse_ours: ours!(text => agent::pressure::pressure(text, drop)),
         parse_procfs: |text| {
             black_box(procfs::MemoryPressure::from_buf_read(text.as_bytes()).unwrap());
         },
@@ -265,8 +262,8 @@ pub const CASES: &[Case] = &[
         text: texts::mountinfo,
         ours: |text| {
             agent::mountinfo::mounts(text.as_bytes())
+                .flatten()
                 .map(|mount| {
-                    let mount = mount.unwrap();
                     let lossy = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                     format!(
                         "{} {}:{} {} {} {}",
@@ -321,10 +318,8 @@ pub const CASES: &[Case] = &[
         text: texts::cgroups,
         ours: |text| {
             agent::cgroups::controllers(text)
-                .map(|one| {
-                    let one = one.unwrap();
-                    format!("{} {} {}", one.name, one.cgroups, one.enabled)
-                })
+                .flatten()
+                .map(|one| format!("{} {} {}", one.name, one.cgroups, one.enabled))
                 .collect()
         },
         procfs: |text| {
@@ -343,11 +338,11 @@ pub const CASES: &[Case] = &[
         file: "/proc/cpuinfo",
         text: texts::cpuinfo,
         ours: |text| {
-            let cpus = agent::cpuinfo::cpus(text).unwrap();
+            let cpus = agent::cpuinfo::cpus(text);
             let fact = |cpu: &agent::cpuinfo::CpuInfo<'_>| {
                 format!("{} {} {} {}", cpu.vendor, cpu.model, cpu.model_name, cpu.core)
             };
-            cpus.iter().map(fact).collect()
+            cpus.iter().flatten().map(fact).collect()
         },
         procfs: |text| {
             let info = procfs::CpuInfo::from_buf_read(text.as_bytes()).unwrap();

@@ -33,6 +33,27 @@ pub struct Case {
 mod tests {
     use super::*;
 
+    /// Files of one record, whose values are meaningless without each other.
+    const RECORDS: [&str; 2] = ["/proc/loadavg", "/proc/PID/stat"];
+
+    #[test]
+    fn a_malformed_line_hides_no_other() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for case in CASES.iter().filter(|case| !RECORDS.contains(&case.file)) {
+            let text = (case.text)(&mut random, 4);
+            let facts = (case.ours)(&text);
+            let lines: Vec<&str> = text.lines().collect();
+            for place in 0..=lines.len() {
+                for garbage in ["garbage: x y z", "\u{1}\u{fffd}", "9 -8 7"] {
+                    let mut lines = lines.clone();
+                    lines.insert(place, garbage);
+                    let found = (case.ours)(&(lines.join("\n") + "\n"));
+                    assert_eq!(found, facts, "{}: {garbage:?} before line {place}", case.file);
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_agents_parsers_and_procfs_core_find_the_same_facts() {
         for case in CASES {

@@ -55,6 +55,9 @@ impl DeviceId {
     }
 }
 
+/// Start of [`Use::Holder`] of a device of a mounted btrfs; the UUID of the filesystem follows.
+pub const BTRFS_HOLDER: &str = "btrfs ";
+
 /// How the disk is attached.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

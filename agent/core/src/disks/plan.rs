@@ -289,6 +289,8 @@ pub enum RefusalKind {
     MaybeShared,
     /// Two devices have the same filesystem UUID.
     DuplicateUuid,
+    /// The filesystem has several devices.
+    SeveralDevices,
     /// Files are below the mount point, or another filesystem is mounted at or above it.
     MountPointTaken,
     /// The journal is unreadable, read-only, or on the disk itself.

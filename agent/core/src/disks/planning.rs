@@ -138,6 +138,7 @@ impl<'a> Run<'a> {
             if let Some(objection) = objection {
                 return Err(objection.refusal(case));
             }
+            case.one_device()?;
             case.free()?;
             if case.disk.encryption.is_some() {
                 self.encrypted(case, notes)

@@ -112,6 +112,8 @@ pub struct Content {
     pub writes: WriteMark,
     /// Size of the filesystem in bytes, if it is of a supported kind.
     pub filesystem_bytes: Option<u64>,
+    /// Number of devices of the filesystem, if it is a btrfs and its superblock was read.
+    pub devices: Option<u64>,
     /// For a filesystem whose `mkfs` the journal records as started and not finished: whether its
     /// checker finds no error. `None` if the checker did not run.
     pub complete: Option<bool>,

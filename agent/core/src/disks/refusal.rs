@@ -83,6 +83,7 @@ impl RefusalKind {
             Self::PartlyProven => "partly-proven",
             Self::MaybeShared => "maybe-shared",
             Self::DuplicateUuid => "duplicate-uuid",
+            Self::SeveralDevices => "several-devices",
             Self::MountPointTaken => "mount-point-taken",
             Self::NoJournal => "no-journal",
             Self::NoTool => "no-tool",

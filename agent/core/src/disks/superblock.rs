@@ -45,6 +45,8 @@ pub struct Superblock {
     pub label: Option<String>,
     /// Size of the filesystem in bytes; for btrfs its part on this device.
     pub filesystem_bytes: Option<u64>,
+    /// Number of devices of the filesystem; only for btrfs.
+    pub devices: Option<u64>,
     /// Creation time, seconds since 1970.
     pub made: Option<u64>,
     /// Number of read-write mounts since it was made or checked.
@@ -116,6 +118,7 @@ fn ext(head: &[u8]) -> Option<Superblock> {
         uuid: hex_uuid(sb.get(0x68..0x78)?),
         label: text(sb.get(0x78..0x88)?),
         filesystem_bytes: block.and_then(|block| blocks.checked_mul(block)),
+        devices: None,
         made: (made > 0).then_some(made),
         mount_count: Some(mount_count),
         last_mount: (last_mount > 0).then_some(last_mount),
@@ -181,6 +184,7 @@ fn btrfs(head: &[u8]) -> Option<Superblock> {
         uuid: hex_uuid(sb.get(32..48)?),
         label: text(sb.get(299..555)?),
         filesystem_bytes: Some(le(sb, 201 + 8, 8)),
+        devices: Some(le(sb, 136, 8)),
         used,
         ..Superblock::default()
     })

@@ -8,7 +8,8 @@ use super::{
     answers::Judged,
     choice::Choice,
     collision::Collision,
-    effective::{effective, stub_only},
+    effective::effective,
+    merge::limits,
     ours,
     render::{OurFile, header},
     resolv::{self, ResolvConf},
@@ -48,10 +49,34 @@ pub fn for_kubelet(
     collisions: &[Collision],
     judged: &[Judged],
 ) -> Option<OurFile> {
-    let there = seen.files.get(ours::FOR_KUBELET);
-    if !kubelet_reads(seen) || there.is_some_and(|text| !ours::is_ours(text)) {
+    if !kubelet_reads(seen) {
         return None;
     }
+    file_for_pods(seen, &for_pods(seen, choice, collisions, judged)?)
+}
+
+/// Returns the agent's file with these nameservers as far as pods reach them; `None` if it is up to
+/// date, or somebody else's.
+pub(super) fn file_for_pods(seen: &Seen, conf: &ResolvConf) -> Option<OurFile> {
+    let there = seen.files.get(ours::FOR_KUBELET);
+    if there.is_some_and(|text| !ours::is_ours(text)) {
+        return None;
+    }
+    let text = reachable(conf).text(&header());
+    (there != Some(&text)).then(|| OurFile {
+        path: ours::FOR_KUBELET.to_owned(),
+        text,
+        mode: 0o644,
+    })
+}
+
+/// Content of the agent's file; `None` if no nameserver is known that pods reach.
+pub(super) fn for_pods(
+    seen: &Seen,
+    choice: Option<&Choice>,
+    collisions: &[Collision],
+    judged: &[Judged],
+) -> Option<ResolvConf> {
     let now = effective(seen);
     let known = [choice.map(Choice::conf), seen.last_good.as_ref(), Some(&now)];
     let any: Vec<ResolvConf> = known.iter().flatten().map(|conf| reachable(conf)).collect();
@@ -67,24 +92,37 @@ pub fn for_kubelet(
         judged.iter().any(good)
     };
     let alone = || any.iter().find(|conf| !conf.nameservers.is_empty());
-    let conf = best.iter().find(answers).or(best.first()).or_else(alone)?;
-    let text = conf.text(&header());
-    (there != Some(&text)).then(|| OurFile {
-        path: ours::FOR_KUBELET.to_owned(),
-        text,
-        mode: 0o644,
-    })
+    best.iter().find(answers).or(best.first()).or_else(alone).cloned()
 }
 
 /// Removes nameservers that pods cannot reach: loopback addresses and interface scopes are
 /// different in a pod.
 pub(super) fn reachable(conf: &ResolvConf) -> ResolvConf {
     let mut conf = conf.clone();
-    let link_local = |one: &IpAddr| matches!(one, IpAddr::V6(one) if one.is_unicast_link_local());
-    conf.nameservers
-        .retain(|one| !one.is_loopback() && !link_local(one));
+    conf.nameservers.retain(is_reachable);
     conf.zones.clear();
     conf
+}
+
+fn is_reachable(nameserver: &IpAddr) -> bool {
+    let link_local = matches!(nameserver, IpAddr::V6(one) if one.is_unicast_link_local());
+    !nameserver.is_loopback() && !link_local
+}
+
+/// Whether kubelet gives nameservers to pods from a file, and pods reach all of them.
+fn usable(text: Option<&str>) -> bool {
+    let conf = text.map(resolv::parse).unwrap_or_default();
+    !conf.nameservers.is_empty() && unreachable(text).is_empty()
+}
+
+/// Nameservers that kubelet gives to pods from a file, and that pods cannot reach.
+fn unreachable(text: Option<&str>) -> Vec<String> {
+    let conf = text.map(resolv::parse).unwrap_or_default();
+    let given = conf.nameservers.iter().take(limits::NAMESERVERS);
+    given
+        .filter(|one| !is_reachable(one))
+        .map(|one| conf.shown(*one))
+        .collect()
 }
 
 /// Returns the agent's drop-in of kubelet's configuration, if kubelet reads drop-ins and would
@@ -103,18 +141,72 @@ pub(super) fn drop_in(seen: &Seen, conf: &ResolvConf) -> Option<OurFile> {
         });
     };
     let (_, instead) = wrong(seen, kubelet, kubelet.others.as_deref(), conf)?;
-    (instead != SUITABLE_FILE).then(|| OurFile {
+    (instead != SUITABLE_FILE).then(|| drop_in_file(path, &instead))
+}
+
+fn drop_in_file(path: String, resolv_conf: &str) -> OurFile {
+    OurFile {
         path,
         text: format!(
-            "{}apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nresolvConf: {instead}\n",
-            header()
+            "{}apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n{}",
+            header(),
+            resolv_conf_line(resolv_conf)
         ),
         mode: 0o644,
+    }
+}
+
+fn resolv_conf_line(file: &str) -> String {
+    format!("resolvConf: {file}\n")
+}
+
+/// Returns the agent's drop-in that names the agent's file, while a nameserver is known that pods
+/// cannot reach. It may be among the first three at any time, and each change of the drop-in needs
+/// a restart of kubelet. `None` if kubelet otherwise reads a file that is not the guest's.
+pub(super) fn kept_drop_in(seen: &Seen, conf: &ResolvConf) -> Option<OurFile> {
+    let kubelet = seen.kubelet.as_ref().filter(|kubelet| !kubelet.by_flag)?;
+    let path = ours::kubelet_drop_in(kubelet)?;
+    let text = seen.files.get(&path).filter(|text| ours::is_ours(text))?;
+    let guests = matches!(
+        kubelet.others.as_deref().unwrap_or(ours::RESOLV_CONF),
+        ours::RESOLV_CONF | UPSTREAMS | STUB
+    );
+    if !guests || !text.ends_with(&resolv_conf_line(ours::FOR_KUBELET)) {
+        return None;
+    }
+    let mut known = effective(seen);
+    known.append(conf);
+    if seen.owner == Owner::Resolved {
+        known.append(&resolv::parse(seen.upstreams.as_deref().unwrap_or_default()));
+    }
+    let given = seen.links.iter().flat_map(|link| &link.given);
+    given.for_each(|one| known.append(&one.conf));
+    let lost = known.nameservers.iter().any(|one| !is_reachable(one));
+    // kubelet starts no pod without the file.
+    let file = seen.files.contains_key(ours::FOR_KUBELET) || !reachable(conf).nameservers.is_empty();
+    (lost && file).then(|| drop_in_file(path, ours::FOR_KUBELET))
+}
+
+/// Whether the advice tells the admin to configure the agent's file, because the agent's drop-in
+/// cannot do so. The file must exist then.
+pub(super) fn is_named_by_hand(seen: &Seen, conf: &ResolvConf) -> bool {
+    seen.kubelet.as_ref().is_some_and(|kubelet| {
+        let by_drop_in = ours::kubelet_drop_in(kubelet)
+            .is_some_and(|path| !kubelet.by_flag && !is_overridden(seen, kubelet, &path));
+        let found = wrong(seen, kubelet, kubelet.resolv_conf.as_deref(), conf);
+        !by_drop_in && found.is_some_and(|(_, instead)| instead == ours::FOR_KUBELET)
     })
 }
 
+/// Whether a file of kubelet's configuration after the drop-in sets another `resolvConf`.
+fn is_overridden(seen: &Seen, kubelet: &Kubelet, path: &str) -> bool {
+    let line = resolv_conf_line(kubelet.resolv_conf.as_deref().unwrap_or_default());
+    let in_effect = |text: &String| ours::is_ours(text) && text.ends_with(&line);
+    seen.files.get(path).is_some_and(|text| !in_effect(text))
+}
+
 /// Returns the advice about kubelet's configuration.
-pub(super) fn advice(seen: &Seen, merged: &ResolvConf) -> Option<Advice> {
+pub(super) fn advice(seen: &Seen, chosen: &ResolvConf) -> Option<Advice> {
     let kubelet = seen.kubelet.as_ref()?;
     if kubelet.resolv_conf.as_deref() == Some(ours::FOR_KUBELET)
         && !seen.files.contains_key(ours::FOR_KUBELET)
@@ -122,7 +214,7 @@ pub(super) fn advice(seen: &Seen, merged: &ResolvConf) -> Option<Advice> {
         let config = kubelet.path.clone();
         return Some(Advice::KubeletFileMissing { config });
     }
-    let (because, instead) = wrong(seen, kubelet, kubelet.resolv_conf.as_deref(), merged)?;
+    let (because, instead) = wrong(seen, kubelet, kubelet.resolv_conf.as_deref(), chosen)?;
     Some(Advice::KubeletResolvConf {
         config: kubelet.path.clone(),
         reads: kubelet
@@ -145,7 +237,7 @@ fn how(seen: &Seen, kubelet: &Kubelet, instead: &str) -> String {
         );
     }
     match (ours::kubelet_drop_in(kubelet), &kubelet.config) {
-        (Some(path), _) if seen.files.contains_key(&path) => {
+        (Some(path), _) if is_overridden(seen, kubelet, &path) => {
             format!("{path} is overridden: remove resolvConf from the files after it, {restart}")
         }
         (Some(path), _) if instead != SUITABLE_FILE => {
@@ -158,42 +250,49 @@ fn how(seen: &Seen, kubelet: &Kubelet, instead: &str) -> String {
     }
 }
 
-/// Returns why pods cannot use a file, and a suitable one.
+/// Returns why pods cannot use a file, or not all of its nameservers, and a suitable one.
 fn wrong(
     seen: &Seen,
     kubelet: &Kubelet,
     reads: Option<&str>,
-    merged: &ResolvConf,
+    chosen: &ResolvConf,
 ) -> Option<(String, String)> {
     let reads = reads.unwrap_or(ours::RESOLV_CONF);
-    if reads == UPSTREAMS && seen.upstreams.is_none() {
-        let because = "which does not exist because systemd-resolved does not run".to_owned();
-        return Some((because, ours::RESOLV_CONF.to_owned()));
-    }
-    if matches!(reads, UPSTREAMS | ours::FOR_KUBELET | "") {
+    if matches!(reads, ours::FOR_KUBELET | "") {
         return None;
     }
+    let upstreams = seen.upstreams.as_deref();
     let text = match reads {
         ours::RESOLV_CONF => seen.resolv_conf.text.as_deref(),
+        UPSTREAMS => upstreams,
         _ => kubelet.text.as_deref(),
     };
     let missing = text.is_none() && reads != ours::RESOLV_CONF && reads != STUB;
-    let conf = text.map(resolv::parse).unwrap_or_default();
-    if !(missing || reads == STUB || stub_only(&conf)) {
+    let lost = unreachable(text);
+    if !missing && reads != STUB && lost.is_empty() {
         return None;
     }
-    let instead = if seen.owner == Owner::Resolved || seen.upstreams.is_some() {
+    let gone = missing && reads == UPSTREAMS;
+    let instead = if gone && usable(seen.resolv_conf.text.as_deref()) {
+        ours::RESOLV_CONF
+    } else if seen.owner == Owner::Resolved && usable(upstreams) {
         UPSTREAMS
-    } else if !reachable(merged).nameservers.is_empty() {
+    } else if !reachable(chosen).nameservers.is_empty() {
         ours::FOR_KUBELET
     } else {
         SUITABLE_FILE
     };
-    let shown = conf.shown_nameservers().join(", ");
-    let because = match shown.as_str() {
+    let because = match lost.join(", ") {
+        _ if gone => "which does not exist because systemd-resolved does not run".to_owned(),
         _ if missing => "which does not exist".to_owned(),
-        "" => "which points to systemd-resolved's stub, which pods cannot reach".to_owned(),
-        shown => format!("which contains {shown}, a loopback address of the guest that pods cannot reach"),
+        lost if lost.is_empty() => {
+            "which points to systemd-resolved's stub, which pods cannot reach".to_owned()
+        }
+        lost => {
+            format!(
+                "which contains {lost}: pods cannot reach loopback and link-local IPv6 addresses of the guest"
+            )
+        }
     };
     Some((because, instead.to_owned()))
 }

@@ -21,7 +21,7 @@ use super::{
     collision::{self, Collision},
     effective::{configured, effective},
     inherited::{inherited, kept},
-    kubelet::{for_kubelet, kubelet_reads},
+    kubelet::{file_for_pods, for_kubelet, for_pods, is_named_by_hand, kubelet_reads},
     merge::{Merged, Trimmed, Warning, merge},
     ours,
     render::{OurFile, Rendered, kubelets, render},
@@ -169,10 +169,18 @@ pub fn plan(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Plan {
     given.retain(|one| !matter.iter().any(|other| other.0 == one.0));
     plan.averted = collision::find(asked, seen, &given);
     plan.judged = judged.to_vec();
-    plan.advice = standing_advice(asked, seen, &merged.conf);
     plan.choice = plan.choose(asked, seen, &platform, &merged);
     let collisions = plan.collisions.clone();
+    // What the agent's file for kubelet can contain.
+    let chosen = plan.choice.as_ref().map(|choice| choice.conf().clone());
+    let pods = chosen
+        .or_else(|| for_pods(seen, None, &collisions, judged))
+        .unwrap_or_default();
+    plan.advice.splice(0..0, standing_advice(asked, seen, &pods));
     plan.for_kubelet(seen, &collisions, judged);
+    if !kubelet_reads(seen) && is_named_by_hand(seen, &pods) {
+        plan.kubelet = file_for_pods(seen, &pods).map(write_file);
+    }
     match plan.choice.clone() {
         Some(choice) => {
             let rendered = if satisfied(seen, &choice) {
@@ -187,6 +195,10 @@ pub fn plan(asked: &Asked, seen: &Seen, judged: &[Judged]) -> Plan {
     }
     plan.notes = plan.advice.iter().map(ToString::to_string).collect();
     plan
+}
+
+fn write_file(OurFile { path, text, mode }: OurFile) -> DnsStep {
+    DnsStep::WriteFile { path, text, mode }
 }
 
 /// With `manage: off`, only the file that kubelet reads stays.
@@ -339,7 +351,7 @@ impl Plan {
 
     fn for_kubelet(&mut self, seen: &Seen, collisions: &[Collision], judged: &[Judged]) {
         let file = for_kubelet(seen, self.choice.as_ref(), collisions, judged);
-        self.kubelet = file.map(|OurFile { path, text, mode }| DnsStep::WriteFile { path, text, mode });
+        self.kubelet = file.map(write_file);
     }
 
     /// Adds the steps that apply `rendered`, or the refusals that prevent them.

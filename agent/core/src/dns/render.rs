@@ -11,7 +11,7 @@ use super::{
     asked::Asked,
     choice::Choice,
     inherited,
-    kubelet::{drop_in, kubelet_reads, reachable},
+    kubelet::{drop_in, is_named_by_hand, kept_drop_in, kubelet_reads, reachable},
     names, ours,
     resolv::{self, ResolvConf},
     seen::{Link, Manager, Owner, Seen},
@@ -96,19 +96,26 @@ impl Rendered {
         {
             after.resolv_conf = original.clone();
         }
-        let drop_in = drop_in(&after, conf);
-        let named = drop_in
-            .as_ref()
-            .is_some_and(|file| file.text.contains(ours::FOR_KUBELET));
-        if (kubelet_reads(seen) || named) && self.resolv_conf.is_none() {
+        let changed = |file: &OurFile| seen.files.get(&file.path) != Some(&file.text);
+        if seen.owner == Owner::Resolved && self.files.iter().any(changed) {
+            // systemd-resolved will list the chosen nameservers.
+            let text = seen.upstreams.as_ref().map(|_| conf.text(""));
+            if after.resolv_conf.text == after.upstreams {
+                after.resolv_conf.text.clone_from(&text);
+            }
+            after.upstreams = text;
+        }
+        let drop_in = kept_drop_in(seen, conf).or_else(|| drop_in(&after, conf));
+        let named = is_named_by_hand(&after, conf)
+            || drop_in
+                .as_ref()
+                .is_some_and(|file| file.text.contains(ours::FOR_KUBELET));
+        let reads = named || kubelet_reads(seen);
+        if reads && self.resolv_conf.is_none() {
             self.for_kubelet(conf);
         }
         let has = self.files.iter().any(|file| file.path == ours::FOR_KUBELET);
-        if let Some(text) = seen
-            .files
-            .get(ours::FOR_KUBELET)
-            .filter(|_| kubelet_reads(seen) && !has)
-        {
+        if let Some(text) = seen.files.get(ours::FOR_KUBELET).filter(|_| reads && !has) {
             // No chosen nameserver is reachable from pods, but kubelet reads the file: keep its
             // content, which is better than no file.
             self.file(ours::FOR_KUBELET, text.clone());

@@ -13,9 +13,9 @@ use super::{
 use std::collections::BTreeSet;
 
 /// Advice that does not depend on the plan's steps.
-pub(super) fn standing_advice(asked: &Asked, seen: &Seen, merged: &ResolvConf) -> Vec<Advice> {
+pub(super) fn standing_advice(asked: &Asked, seen: &Seen, chosen: &ResolvConf) -> Vec<Advice> {
     let mut all = Vec::new();
-    all.extend(kubelet::advice(seen, merged));
+    all.extend(kubelet::advice(seen, chosen));
     all.extend(local_domain(asked, seen));
     all.extend(split_links(seen).map(|link| {
         Advice::SplitLink {

@@ -15,14 +15,16 @@ pub struct FreeBlocks<'text> {
     pub blocks: u64,
 }
 
-/// Parses the free lists of all zones.
+/// Parses the free lists of all zones. A line with a malformed count is one error.
 pub fn blocks(text: &str) -> impl Iterator<Item = Result<FreeBlocks<'_>, ParseError>> {
     let lines = text
         .lines()
         .enumerate()
         .filter(|(_, line)| !line.trim().is_empty());
     lines.flat_map(|(index, line)| {
-        let zone = zone(line);
+        let whole =
+            |(_, _, counts): &(&str, &str, &str)| words(counts).all(|word| word.parse::<u64>().is_ok());
+        let zone = zone(line).filter(whole);
         let bad = zone
             .is_none()
             .then(|| Err(ParseError::at(index, "Node N, zone NAME and counts", line)));
@@ -75,7 +77,9 @@ mod tests {
             "1 2",
         ] {
             assert!(blocks(text).next().unwrap().is_err(), "{text}");
+            assert_eq!(blocks(&format!("{text}\n{SAMPLE}")).flatten().count(), 4);
         }
+        assert_eq!(blocks("Node 0, zone DMA 1 x 3").count(), 1, "the whole line");
     }
 
     proptest! {

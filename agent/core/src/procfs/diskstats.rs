@@ -27,7 +27,7 @@ impl Disk<'_> {
     const MIN_COLUMNS: usize = 11;
 }
 
-/// Parses the devices. Lines with fewer columns than any supported kernel prints are skipped.
+/// Parses the devices. A line with fewer columns than any supported kernel prints is an error.
 pub fn disks(text: &str) -> impl Iterator<Item = Result<Disk<'_>, ParseError>> {
     text.lines()
         .enumerate()
@@ -54,7 +54,10 @@ fn disk(index: usize, line: &str) -> Result<Option<Disk<'_>>, ParseError> {
         *value = counter(Some(word), index, "a disk statistic")?;
         columns += 1;
     }
-    Ok((columns >= Disk::MIN_COLUMNS).then_some(Disk {
+    if columns < Disk::MIN_COLUMNS {
+        return Err(ParseError::at(index, "11 or more statistics of a disk", line));
+    }
+    Ok(Some(Disk {
         major,
         minor,
         name,
@@ -85,7 +88,9 @@ mod tests {
             assert_eq!(disk.columns, columns);
             assert_eq!(disk.values[10], 11);
         }
-        assert_eq!(disks(&line(4)).count(), 0, "a partition of an old kernel");
+        let cut = format!("{}\n{}", line(10), line(11));
+        let all: Vec<_> = disks(&cut).map(|disk| disk.is_ok()).collect();
+        assert_eq!(all, [false, true]);
     }
 
     #[test]

@@ -6,6 +6,9 @@
 
 use super::{ParseError, counter, words};
 
+/// Rows with one count, of all CPUs; arm64 has `Err`.
+const TOTALS: [&str; 3] = ["ERR", "MIS", "Err"];
+
 /// Maximum number of CPUs in a heading; the kernel's largest `NR_CPUS` is below it.
 const MAX_CPUS: usize = 16_384;
 
@@ -52,41 +55,55 @@ pub fn table(text: &str) -> Result<Table<'_>, ParseError> {
 }
 
 impl<'text> Table<'text> {
-    /// Calls `each` with every interrupt and its counts for [`Table::cpus`]. Lines with fewer
-    /// columns, such as `ERR`, are skipped. `counts` is a buffer that the caller can reuse.
-    ///
-    /// # Errors
-    ///
-    /// A count is malformed.
+    /// Calls `each` with every interrupt and its counts for [`Table::cpus`], and `bad` with
+    /// malformed lines, among them those with fewer or more counts than CPUs. Totals, such as
+    /// `ERR`, are skipped. `counts` is a buffer that the caller can reuse.
     pub fn rows(
         &self,
         counts: &mut Vec<u64>,
+        mut bad: impl FnMut(ParseError),
         mut each: impl FnMut(Interrupt<'text>, &[u64]),
-    ) -> Result<(), ParseError> {
+    ) {
         for (index, line) in self.rows.lines().enumerate() {
-            let Some((name, mut rest)) = line.split_once(':') else {
+            let Some((name, rest)) = line.split_once(':') else {
+                if !line.trim().is_empty() {
+                    bad(ParseError::at(index + 1, "NAME: and counts", line));
+                }
                 continue;
             };
-            counts.clear();
-            let mut short = false;
-            for _ in &self.cpus {
-                let (word, behind) = word(rest);
-                if word.is_empty() {
-                    short = true;
-                    break;
+            let name = name.trim();
+            match self.counts(index + 1, rest, counts) {
+                Err(_) if TOTALS.contains(&name) => {}
+                Ok(about) => {
+                    let interrupt = Interrupt { name, about };
+                    if interrupt.is_numbered() && about.is_empty() {
+                        // The kernel prints `None` for one without a chip.
+                        bad(ParseError::at(index + 1, "the chip of an interrupt", line));
+                    } else if word(about).0.parse::<u64>().is_ok() {
+                        bad(ParseError::at(index + 1, "no more counts than CPUs", line));
+                    } else {
+                        each(interrupt, counts);
+                    }
                 }
-                counts.push(counter(Some(word), index + 1, "a count for each CPU")?);
-                rest = behind;
-            }
-            if !short {
-                let interrupt = Interrupt {
-                    name: name.trim(),
-                    about: rest.trim(),
-                };
-                each(interrupt, counts);
+                Err(error) => bad(error),
             }
         }
-        Ok(())
+    }
+
+    /// Parses the counts of a line, and returns the rest of it.
+    fn counts(
+        &self,
+        index: usize,
+        mut rest: &'text str,
+        counts: &mut Vec<u64>,
+    ) -> Result<&'text str, ParseError> {
+        counts.clear();
+        for _ in &self.cpus {
+            let (word, behind) = word(rest);
+            counts.push(counter(Some(word), index, "a count for each CPU")?);
+            rest = behind;
+        }
+        Ok(rest.trim())
     }
 }
 
@@ -141,11 +158,10 @@ mod tests {
                           LOC:       9000       8000   Local timer interrupts\nERR:          0\nMIS:          0\n";
 
     fn all(text: &str) -> Result<Vec<(Interrupt<'_>, Vec<u64>)>, ParseError> {
-        let mut all = Vec::new();
-        table(text)?.rows(&mut Vec::new(), |interrupt, counts| {
-            all.push((interrupt, counts.to_vec()));
-        })?;
-        Ok(all)
+        let (mut all, mut bad) = (Vec::new(), None);
+        let each = |interrupt, counts: &[u64]| all.push((interrupt, counts.to_vec()));
+        table(text)?.rows(&mut Vec::new(), |error| bad = Some(error), each);
+        bad.map_or(Ok(all), Err)
     }
 
     #[test]
@@ -171,11 +187,11 @@ mod tests {
 
     #[test]
     fn single_cpu_and_columns_without_spaces() {
-        let text = "CPU7\nIPI0:12 Rescheduling interrupts\n  5:1\nERR:\n";
+        let text = "CPU7\nIPI0:12 Rescheduling interrupts\n  5:1 None\nERR:\n";
         let all = all(text).unwrap();
         assert_eq!(all.len(), 2);
         assert_eq!((all[0].0.name, all[0].1.as_slice()), ("IPI0", [12].as_slice()));
-        assert_eq!((all[1].0.about, all[1].0.handlers()), ("", ""));
+        assert_eq!((all[1].0.about, all[1].0.handlers()), ("None", ""));
     }
 
     #[test]
@@ -186,10 +202,22 @@ mod tests {
             ("CPU0 CPUx\n", 1),
             ("CPU1 CPU0\n1: 5 6\n", 1),
             ("CPU0 CPU0\n1: 5 6\n", 1),
-            ("CPU0\n1: 5\n2: x y\n", 3),
+            ("CPU0\n1: 5 None\n2: x y\n", 3),
+            ("CPU0\n1: 5 None\n2: 5\n", 3),
+            ("CPU0 CPU1\n1: 5 6 None\n2: 5\n", 3),
+            ("CPU0 CPU1\n1: 5 6 None\n2\n", 3),
+            ("CPU0\n1: 5 6 None\n", 2),
         ] {
             assert_eq!(all(text).unwrap_err().line, line, "{text:?}");
         }
+        // Totals have one count on any number of CPUs.
+        assert!(all("CPU0 CPU1\nERR: 5\nMIS: 6\nErr: 7\n").unwrap().is_empty());
+        // The lines behind it are found.
+        let broken = SAMPLE.replace("          1          2", "          x          2");
+        let mut names = Vec::new();
+        let table = table(&broken).unwrap();
+        table.rows(&mut Vec::new(), |_| {}, |interrupt, _| names.push(interrupt.name));
+        assert_eq!(names, ["0", "28", "30", "LOC"]);
     }
 
     proptest! {

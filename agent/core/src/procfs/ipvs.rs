@@ -53,7 +53,8 @@ pub struct Backend<'text> {
     pub inactive: u64,
 }
 
-/// Parses the real servers of all services.
+/// Parses the real servers of all services. Those below a malformed service, or one of another
+/// protocol, are errors: it is unknown whose they are.
 pub fn backends(text: &str) -> impl Iterator<Item = Result<Backend<'_>, ParseError>> {
     let mut service = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -69,7 +70,10 @@ pub fn backends(text: &str) -> impl Iterator<Item = Result<Backend<'_>, ParseErr
                     });
                     None
                 }
-                Err(error) => Some(Err(error)),
+                Err(error) => {
+                    service = None;
+                    Some(Err(error))
+                }
             },
             "FWM" => {
                 service = words.next().map(|mark| Service {
@@ -82,8 +86,11 @@ pub fn backends(text: &str) -> impl Iterator<Item = Result<Backend<'_>, ParseErr
             }
             "->" if line.contains("RemoteAddress") => None,
             "->" => Some(backend(service, words, index)),
-            // Headings.
-            _ => None,
+            "IP" | "Prot" => None,
+            other => {
+                service = None;
+                Some(Err(ParseError::at(index, "TCP, UDP, SCTP or FWM", other)))
+            }
         }
     })
 }
@@ -167,6 +174,14 @@ mod tests {
             "FWM 1\n -> C0A85216:0CEA Tunnel 1 2",
         ] {
             assert!(backends(text).any(|one| one.is_err()), "{text}");
+        }
+        // No server is counted for the service above its own.
+        for text in [
+            SERVICES.replace("TCP  [2620", "TCP  [x"),
+            SERVICES.replace("TCP  [2620", "AH  [2620"),
+        ] {
+            let all: Vec<_> = backends(&text).map(|one| one.ok().map(|one| one.port)).collect();
+            assert_eq!(all, [Some(3306), None, None, Some(3306)], "{text}");
         }
     }
 

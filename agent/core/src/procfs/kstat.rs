@@ -1,6 +1,6 @@
 //! ZFS' kstats below `/proc/spl/kstat/zfs` (OpenZFS: `module/os/linux/spl/spl-kstat.c`).
 
-use super::{ParseError, words};
+use super::{ParseError, integer, words};
 
 /// Parses the 64-bit numbers in a named kstat, e.g. `arcstats`, as name and value.
 pub fn named(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>> {
@@ -16,41 +16,46 @@ pub fn named(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>
             };
             let mut words = words(line);
             let (name, kind, data) = (words.next(), words.next(), words.next());
-            let (Some(name), Some(kind), Some(data)) = (name, kind, data) else {
-                continue;
-            };
+            let Some(name) = name else { continue };
             if !heading {
-                heading = (name, kind, data) == ("name", "type", "data");
+                heading = (name, kind, data) == ("name", Some("type"), Some("data"));
                 continue;
             }
-            // KSTAT_DATA_INT64 and KSTAT_DATA_UINT64; the others are texts and small numbers, which
-            // are not needed.
+            // KSTAT_DATA_INT64 and KSTAT_DATA_UINT64; the others are texts, which may be empty, and
+            // small numbers, which are not needed.
+            let data = data.unwrap_or_default();
             let value = match kind {
-                "3" => data.parse::<i64>().ok().map(|value| value as f64),
-                "4" => data.parse::<u64>().ok().map(|value| value as f64),
-                _ => continue,
+                Some("3") => data.parse::<i64>().ok().map(|value| value as f64),
+                Some("4") => data.parse::<u64>().ok().map(|value| value as f64),
+                Some(kind) if kind.parse::<u8>().is_ok() => continue,
+                _ => None,
             };
-            let value = value.ok_or_else(|| ParseError::at(index, "a statistic of 64 bits", data));
+            let value = value.ok_or_else(|| ParseError::at(index, "a statistic of 64 bits", line));
             return Some(value.map(|value| (name, value)));
         }
     })
 }
 
-/// Parses the counters of a pool's `io` as name and value.
-pub fn pool_io(text: &str) -> impl Iterator<Item = Result<(&str, u64), ParseError>> {
+/// Parses the statistics of a pool's `io` as name and value. Times are signed, and negative where
+/// they overflow (OpenZFS: `kstat_io_t`).
+pub fn pool_io(text: &str) -> impl Iterator<Item = Result<(&str, f64), ParseError>> {
     let mut lines = text.lines().enumerate();
     let names = lines
         .find(|(_, line)| line.starts_with("nread"))
         .map(|(_, line)| line);
     let (index, values) = lines.next().unwrap_or_default();
-    let mut values = words(values);
-    words(names.unwrap_or_default()).map(move |name| {
-        let value = values.next().unwrap_or_default();
-        let value = value
-            .parse()
-            .map_err(|_| ParseError::at(index, "a counter under each heading", value))?;
+    let lost = names.is_none() && !text.is_empty();
+    let names = words(names.unwrap_or_default());
+    // With more or fewer values than names, it is unknown which value belongs to which name.
+    let shifted = names.clone().count() != words(values).count();
+    let found = if lost { text } else { values };
+    let bad = (lost || shifted).then(|| Err(ParseError::at(index, "a number under each heading", found)));
+    let pairs = names.zip(words(values)).filter(move |_| !shifted);
+    bad.into_iter().chain(pairs.map(move |(name, word)| {
+        let value =
+            integer(word).ok_or_else(|| ParseError::at(index, "a number under each heading", word))?;
         Ok((name, value))
-    })
+    }))
 }
 
 /// Returns the name of the dataset of a kstat (`objset-0x…`), which is otherwise parsed with
@@ -72,7 +77,7 @@ mod tests {
         hits                            4    8772612\nmemory_available_bytes          3    -922337203685477580\n\
         name                            7    tank\n";
     const IO: &str = "12 3 0x00 1 80 79205351707403 395818011156865\n\
-        nread    nwritten reads    writes\n1884160  3206144  22       132\n";
+        nread    nwritten reads    wlentime\n1884160  3206144  22       -4516494086296980576\n";
 
     #[test]
     fn statistics_by_name() {
@@ -86,8 +91,11 @@ mod tests {
         );
         let error = named("nothing\n").collect::<Result<Vec<_>, _>>().unwrap_err();
         assert_eq!(error.expected, "the heading `name type data`");
-        let error = named("name type data\nhits 4 -1\n").collect::<Result<Vec<_>, _>>();
-        assert_eq!(error.unwrap_err().line, 2);
+        for line in ["hits 4 -1", "hits 4", "hits", "hits: x -y z"] {
+            let text = format!("name type data\nempty 7\n{line}\nmisses 4 2\n");
+            let all: Vec<_> = named(&text).map(|one| one.map_err(|error| error.line)).collect();
+            assert_eq!(all, [Err(3), Ok(("misses", 2.0))], "{line}");
+        }
     }
 
     #[test]
@@ -96,14 +104,23 @@ mod tests {
         assert_eq!(
             all,
             [
-                ("nread", 1_884_160),
-                ("nwritten", 3_206_144),
-                ("reads", 22),
-                ("writes", 132)
+                ("nread", 1_884_160.0),
+                ("nwritten", 3_206_144.0),
+                ("reads", 22.0),
+                ("wlentime", -4_516_494_086_296_980_576.0)
             ]
         );
+        let broken = IO.replace("3206144", "x");
+        let all: Vec<_> = pool_io(&broken).map(Result::ok).collect();
+        assert_eq!(
+            all[..3],
+            [Some(("nread", 1_884_160.0)), None, Some(("reads", 22.0))]
+        );
         assert_eq!(pool_io("").count(), 0);
-        assert!(pool_io("nread reads\n1\n").any(|counter| counter.is_err()));
+        for text in ["nread reads\n1\n", "nread\n1 2\n", "12 3\nnoise\n1 2\n"] {
+            let all: Vec<_> = pool_io(text).collect();
+            assert!(matches!(all[..], [Err(_)]), "{all:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use super::{ParseError, words};
 
 /// Activity of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Activity {
+pub enum Activity<'text> {
     /// Active.
     Active,
     /// Assembled, but not active.
@@ -15,8 +15,8 @@ pub enum Activity {
     Resyncing,
     /// Checking: compares the disks.
     Checking,
-    /// Another activity, such as a reshape, or failed.
-    Other,
+    /// Another activity, as the kernel prints it, such as `reshape` or `failed`.
+    Other(&'text str),
 }
 
 /// Array.
@@ -25,7 +25,7 @@ pub struct Array<'text> {
     /// Name, e.g. `md127`.
     pub name: &'text str,
     /// Activity.
-    pub activity: Activity,
+    pub activity: Activity<'text>,
     /// Number of required disks.
     pub required: u64,
     /// Number of active disks.
@@ -40,24 +40,35 @@ pub struct Array<'text> {
     pub synced: u64,
 }
 
-/// Parses the arrays.
+/// States besides `active` and `inactive`.
+const OTHER_STATES: [&str; 2] = ["broken", "failed"];
+
+/// Parses the arrays. An empty line ends an array; the kernel may indent it.
 pub fn arrays(text: &str) -> impl Iterator<Item = Result<Array<'_>, ParseError>> {
     let mut lines = text.lines().enumerate().peekable();
     std::iter::from_fn(move || {
         loop {
             let (index, line) = lines.next()?;
-            let indented = line.starts_with([' ', '\t']);
             let heading = ["Personalities", "unused devices", "read_ahead"]
                 .iter()
                 .any(|start| line.starts_with(start));
-            if indented || heading || line.trim().is_empty() {
+            if heading || line.trim().is_empty() {
                 continue;
             }
             let mut below = Vec::new();
-            while let Some(next) = lines.next_if(|(_, line)| line.starts_with([' ', '\t'])) {
+            let is_below = |line: &str| line.starts_with([' ', '\t']) && !line.trim().is_empty();
+            while let Some(next) = lines.next_if(|(_, line)| is_below(line)) {
                 below.push(next);
             }
-            return Some(array(index, line, &below));
+            let array = array(index, line, &below);
+            // What follows without an empty line may have been a line of the array.
+            let behind = lines.peek().filter(|(_, line)| !line.trim().is_empty());
+            return Some(match behind {
+                None => array,
+                Some((index, line)) => {
+                    array.and(Err(ParseError::at(*index, "an empty line below an array", line)))
+                }
+            });
         }
     })
 }
@@ -70,7 +81,7 @@ fn array<'text>(
     let expected = |expected, found| ParseError::at(index, expected, found);
     let (name, rest) = line
         .split_once(" : ")
-        .filter(|(name, _)| !name.trim().is_empty())
+        .filter(|(name, _)| !name.trim().is_empty() && !name.starts_with([' ', '\t']))
         .ok_or_else(|| expected("NAME : STATE", line))?;
     let state = words(rest)
         .next()
@@ -95,7 +106,8 @@ fn array<'text>(
         activity: match state {
             "active" => Activity::Active,
             "inactive" => Activity::Inactive,
-            _ => Activity::Other,
+            _ if OTHER_STATES.contains(&state) => Activity::Other(state),
+            _ => return Err(expected("a state of an array", state)),
         },
         required,
         active,
@@ -110,7 +122,7 @@ fn array<'text>(
         }
         let activity = [
             ("recovery", Activity::Recovering),
-            ("reshape", Activity::Other),
+            ("reshape", Activity::Other("reshape")),
             ("check", Activity::Checking),
             ("resync", Activity::Resyncing),
         ];
@@ -211,9 +223,26 @@ mod tests {
     }
 
     #[test]
+    fn other_activities_are_shown_as_printed() {
+        fn of(text: &str) -> Activity<'_> {
+            arrays(text).next().unwrap().unwrap().activity
+        }
+        let size = "5 blocks [2/2] [UU]";
+        assert_eq!(
+            of(&format!("md0 : failed raid1 a[0] b[1]\n  {size}\n")),
+            Activity::Other("failed")
+        );
+        let reshape = format!("md0 : active raid5 a[0] b[1]\n  {size}\n  [>.]  reshape =  1.0% (1/5)\n");
+        assert_eq!(of(&reshape), Activity::Other("reshape"));
+    }
+
+    #[test]
     fn malformed_lines_are_reported() {
         for (text, line) in [
             ("md0", 1),
+            ("md0 : check raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
+            ("md0 : raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
+            ("  md0 : active raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
             ("\u{c} : active raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
             ("md0 : active raid1 a[0]", 1),
             ("\nmd0 : active raid1 a[0]\n  many blocks [1/1] [U]", 3),
@@ -222,9 +251,16 @@ mod tests {
                 "md0 : active raid1 a[0]\n  5 blocks [1/1] [U]\n  resync = 1% (x/5)",
                 3,
             ),
+            (
+                "md0 : active raid1 a[0]\n  5 blocks [1/1] [U]\nnoise\n  resync = 1% (1/5)",
+                3,
+            ),
         ] {
             let error = arrays(text).collect::<Result<Vec<_>, _>>().unwrap_err();
             assert_eq!(error.line, line, "{text:?}");
+            // The arrays around it are found.
+            let around = format!("{SAMPLE}{text}\n{SAMPLE}");
+            assert_eq!(arrays(&around).flatten().count(), 14, "{text:?}");
         }
     }
 

@@ -73,6 +73,12 @@ fn counter(word: Option<&str>, index: usize, expected: &'static str) -> Result<u
     word.parse().map_err(|_| ParseError::at(index, expected, word))
 }
 
+/// Parses an integer that may be signed, or larger than a signed one of 64 bits.
+fn integer(word: &str) -> Option<f64> {
+    let unsigned = word.parse::<u64>().ok().map(|value| value as f64);
+    unsigned.or_else(|| word.parse::<i64>().ok().map(|value| value as f64))
+}
+
 /// Parses the next word as a hexadecimal number.
 fn hex(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, ParseError> {
     let word = word.unwrap_or_default();
@@ -87,6 +93,15 @@ fn hex(word: Option<&str>, index: usize, expected: &'static str) -> Result<u64, 
 #[cfg(test)]
 mod hostile {
     use proptest::prelude::*;
+
+    use super::ParseError;
+
+    /// Calls a parser that passes malformed lines on; returns its result and their numbers.
+    pub(super) fn with_bad<T>(parse: impl FnOnce(&mut dyn FnMut(ParseError)) -> T) -> (T, Vec<usize>) {
+        let mut lines = Vec::new();
+        let found = parse(&mut |error| lines.push(error.line));
+        (found, lines)
+    }
 
     /// Inputs that a parser must survive: noise, and `sample` truncated, with inserted noise or a
     /// removed range.

@@ -1,6 +1,8 @@
 //! `/proc/self/mountstats` (kernel: `fs/proc_namespace.c`, `fs/nfs/super.c`,
 //! `net/sunrpc/xprtsock.c`, `net/sunrpc/stats.c`): counters of NFS clients.
 
+use std::str::SplitAsciiWhitespace;
+
 use super::{ParseError, counter, words};
 
 /// NFS mount.
@@ -50,12 +52,8 @@ impl Transport<'_> {
     pub const VALUES: usize = 13;
 }
 
-/// Parses the NFS mounts.
-///
-/// # Errors
-///
-/// A line of an NFS mount is malformed.
-pub fn nfs_mounts(text: &str) -> Result<Vec<NfsMount<'_>>, ParseError> {
+/// Parses the NFS mounts. Passes malformed lines to `bad`, and leaves their mounts out.
+pub fn nfs_mounts(text: &str, mut bad: impl FnMut(ParseError)) -> Vec<NfsMount<'_>> {
     let mut found: Vec<NfsMount<'_>> = Vec::new();
     // Whether the line belongs to the last mount, and whether it is one of its operations.
     let (mut inside, mut operations, mut index) = (false, false, 0);
@@ -65,9 +63,19 @@ pub fn nfs_mounts(text: &str) -> Result<Vec<NfsMount<'_>>, ParseError> {
             operations = false;
             continue;
         };
-        if first == "device" || line.starts_with("no device ") {
+        // What belongs to a mount is indented, so any other line is that of a mount.
+        if !line.starts_with([' ', '\t']) {
             (inside, operations) = (false, false);
             index += 1;
+            let named = first == "device" || line.starts_with("no device ");
+            if !named || !line.contains(" mounted on ") || !line.contains(" with fstype ") {
+                bad(ParseError::at(
+                    at,
+                    "device D mounted on PATH with fstype TYPE",
+                    line,
+                ));
+                continue;
+            }
             let mut device = words;
             let parts: Vec<_> = device.by_ref().take(7).collect();
             if let [
@@ -97,27 +105,46 @@ pub fn nfs_mounts(text: &str) -> Result<Vec<NfsMount<'_>>, ParseError> {
         let Some(mount) = found.last_mut().filter(|_| inside) else {
             continue;
         };
-        if operations {
+        if !operations && first == "per-op" {
+            operations = true;
+        } else if let Err(error) = mount.add(at, operations, first, words) {
+            bad(error);
+            found.pop();
+            inside = false;
+        }
+    }
+    found
+}
+
+impl<'text> NfsMount<'text> {
+    /// Adds the line that begins with the word `first`.
+    fn add(
+        &mut self,
+        at: usize,
+        is_operation: bool,
+        first: &'text str,
+        mut words: SplitAsciiWhitespace<'text>,
+    ) -> Result<(), ParseError> {
+        if is_operation {
             let mut values = [0; NfsMount::OPERATION];
             for value in &mut values {
                 *value = counter(words.next(), at, "8 counters of an operation")?;
             }
-            mount.operations.push((first.trim_end_matches(':'), values));
-            continue;
+            self.operations.push((first.trim_end_matches(':'), values));
+            return Ok(());
         }
         match first {
-            "age:" => mount.age = Some(counter(words.next(), at, "an age in seconds")?),
-            "events:" => mount.events = numbers(words, at, NfsMount::EVENTS, "27 counters of events")?,
-            "bytes:" => mount.bytes = numbers(words, at, NfsMount::BYTES, "8 counters of bytes")?,
+            "age:" => self.age = Some(counter(words.next(), at, "an age in seconds")?),
+            "events:" => self.events = numbers(words, at, NfsMount::EVENTS, "27 counters of events")?,
+            "bytes:" => self.bytes = numbers(words, at, NfsMount::BYTES, "8 counters of bytes")?,
             "xprt:" => {
                 let protocol = words.next().unwrap_or_default();
-                mount.transports.push(transport(protocol, words, at)?);
+                self.transports.push(transport(protocol, words, at)?);
             }
-            "per-op" => operations = true,
             _ => {}
         }
+        Ok(())
     }
-    Ok(found)
 }
 
 fn numbers<'text>(
@@ -168,7 +195,10 @@ fn transport<'text>(
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::hostile, *};
+    use super::{
+        super::hostile::{self, with_bad},
+        *,
+    };
 
     const SAMPLE: &str = "device rootfs mounted on / with fstype rootfs\nno device mounted on /x with fstype tmpfs\n\n\
         device 192.168.1.1:/srv mounted on /mnt/a\\040b with fstype nfs4 statvers=1.1\n\
@@ -183,7 +213,7 @@ mod tests {
 
     #[test]
     fn nfs_mounts_and_their_counters() {
-        let all = nfs_mounts(SAMPLE).unwrap();
+        let all = nfs_mounts(SAMPLE, |_| panic!());
         let mount = &all[0];
         assert_eq!((all.len(), mount.index, mount.device), (1, 2, "192.168.1.1:/srv"));
         assert_eq!((mount.mount_point, mount.age), ("/mnt/a\\040b", Some(13968)));
@@ -204,30 +234,46 @@ mod tests {
             mount.operations[1],
             ("READ", [1298, 1298, 0, 207_680, 1_210_292_152, 6, 79_386, 79_407])
         );
-        assert!(nfs_mounts("").unwrap().is_empty());
+        assert!(nfs_mounts("", |_| panic!()).is_empty());
     }
 
     #[test]
     fn malformed_lines_are_reported() {
         let head = "device a:/ mounted on /m with fstype nfs statvers=1.1\n";
         for line in [
-            "age: x",
-            "events: 1 2",
-            "bytes: 1 2 3 4 5 6 7",
-            "xprt: tcp 1 2",
-            "xprt: pigeon 1",
-            "per-op statistics\nREAD: 1 2",
+            "\tage: x",
+            "\tevents: 1 2",
+            "\tbytes: 1 2 3 4 5 6 7",
+            "\txprt: tcp 1 2",
+            "\txprt: pigeon 1",
+            "\tper-op statistics\n\tREAD: 1 2",
         ] {
             let text = format!("{head}{line}\n");
-            let error = nfs_mounts(&text).unwrap_err();
-            assert_eq!(error.line, text.lines().count(), "{line}");
+            // Its mount is left out, and the others are found.
+            let (found, bad) = with_bad(|bad| nfs_mounts(&text, bad).len());
+            assert_eq!((found, bad), (0, vec![text.lines().count()]), "{line}");
+            let text = format!("{text}{SAMPLE}");
+            assert_eq!(nfs_mounts(&text, |_| {})[0].index, 3, "{line}");
+        }
+        // A malformed line of a mount: its counters are not those of the mount above it.
+        let last = "device b:/ mounted on /n with fstype nfs statvers=1.1\n\tage:\t5\n";
+        for line in [
+            "devicX b:/ mounted on /n with fstype nfs",
+            "device b:/ mounted",
+            "noise",
+        ] {
+            let text = format!("{head}\tage:\t1\n{line} statvers=1.1\n\tage:\t2\n{last}");
+            let (found, bad) = with_bad(|bad| nfs_mounts(&text, bad));
+            let ages: Vec<_> = found.iter().map(|mount| (mount.index, mount.age)).collect();
+            assert_eq!(ages, [(0, Some(1)), (2, Some(5))], "{line}");
+            assert_eq!(bad, [3], "{line}");
         }
     }
 
     proptest! {
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE)) {
-            drop(nfs_mounts(&text));
+            drop(nfs_mounts(&text, |_| {}));
         }
     }
 }

@@ -13,15 +13,14 @@ pub fn names(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Errors
 ///
-/// An item is an error if a counter is malformed, or if the line has fewer counters than names.
+/// An item is an error if a counter is malformed, or if the line has not one counter per name.
 pub fn rows(text: &str) -> impl Iterator<Item = Result<Vec<u64>, ParseError>> {
     let width = names(text).count();
     text.lines().enumerate().skip(1).map(move |(index, line)| {
         let row: Vec<u64> = words(line)
-            .take(width)
             .map(|word| hex(Some(word), index, "a hexadecimal counter"))
             .collect::<Result<_, _>>()?;
-        if row.len() < width {
+        if row.len() != width {
             return Err(ParseError::at(index, "a counter for each name", line));
         }
         Ok(row)
@@ -48,7 +47,8 @@ mod tests {
         assert_eq!(rows("").count(), 0);
         assert_eq!(rows("a b\n1").next().unwrap().unwrap_err().line, 2);
         assert_eq!(rows("a b\n1 2\n1 x").nth(1).unwrap().unwrap_err().line, 3);
-        assert_eq!(rows("a\n1 2").next().unwrap().unwrap(), [1]);
+        // Another line in the place of the names must not name the counters.
+        assert!(rows("a\n1 2").next().unwrap().is_err());
     }
 
     proptest! {

@@ -13,12 +13,8 @@ pub struct Pressure {
     pub full_us: Option<u64>,
 }
 
-/// Parses the file of one resource.
-///
-/// # Errors
-///
-/// A line is malformed.
-pub fn pressure(text: &str) -> Result<Pressure, ParseError> {
+/// Parses the file of one resource, and passes malformed lines to `bad`.
+pub fn pressure(text: &str, mut bad: impl FnMut(ParseError)) -> Pressure {
     let mut pressure = Pressure::default();
     for (index, line) in text.lines().enumerate() {
         let mut words = words(line);
@@ -28,39 +24,47 @@ pub fn pressure(text: &str) -> Result<Pressure, ParseError> {
             _ => continue,
         };
         let total = words.find_map(|word| word.strip_prefix("total="));
-        *slot = Some(counter(total, index, "total=MICROSECONDS")?);
+        *slot = counter(total, index, "total=MICROSECONDS").map_err(&mut bad).ok();
     }
-    Ok(pressure)
+    pressure
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::hostile, *};
+    use super::{
+        super::hostile::{self, with_bad},
+        *,
+    };
 
     const SAMPLE: &str = "some avg10=0.00 avg60=0.11 avg300=0.00 total=14036781\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5\n";
 
     #[test]
     fn lines_by_kernel_and_resource() {
-        let both = pressure(SAMPLE).unwrap();
+        let both = pressure(SAMPLE, |_| panic!());
         assert_eq!((both.some_us, both.full_us), (Some(14_036_781), Some(5)));
         assert_eq!(
-            pressure("full avg10=0 total=7").unwrap(),
+            pressure("full avg10=0 total=7", |_| panic!()),
             Pressure {
                 some_us: None,
                 full_us: Some(7)
             }
         );
-        assert_eq!(pressure("").unwrap(), Pressure::default());
-        assert!(pressure("some avg10=0.00").is_err());
-        assert_eq!(pressure("some total=1\nfull total=x").unwrap_err().line, 2);
+        assert_eq!(pressure("", |_| panic!()), Pressure::default());
+        for (text, line, left) in [
+            ("some avg10=0.00\nfull total=7", 1, (None, Some(7))),
+            ("some total=1\nfull total=x", 2, (Some(1), None)),
+        ] {
+            let (found, bad) = with_bad(|bad| pressure(text, bad));
+            assert_eq!(((found.some_us, found.full_us), bad), (left, vec![line]));
+        }
     }
 
     proptest! {
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE)) {
-            pressure(&text).ok();
+            pressure(&text, |_| {});
         }
     }
 }

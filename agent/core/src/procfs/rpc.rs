@@ -3,6 +3,9 @@
 
 use super::{ParseError, counter, words};
 
+/// Minimum numbers of counters on the lines of servers and clients; a server has two more `rpc`.
+const MIN_VALUES: [(&str, usize); 5] = [("rc", 3), ("io", 2), ("ra", 12), ("net", 4), ("rpc", 3)];
+
 /// Line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line<'text> {
@@ -27,7 +30,8 @@ pub fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, ParseError>> {
             .take(most)
             .map(|word| counter(Some(word), index, "a counter"))
             .collect::<Result<_, _>>()?;
-        if values.is_empty() {
+        let least = MIN_VALUES.iter().find(|(line, _)| *line == name);
+        if values.len() < least.map_or(1, |(_, counters)| *counters) {
             return Err(ParseError::at(index, "a name and counters", whole));
         }
         if name.starts_with("proc") {
@@ -55,7 +59,16 @@ mod tests {
         assert_eq!((all[0].name, &all[0].values[..]), ("net", &[70, 70, 69, 45][..]));
         assert_eq!((all[1].name, &all[1].values[..]), ("th", &[8, 0][..]));
         assert_eq!((all[3].name, &all[3].values[..]), ("proc2", &[16, 57, 74][..]));
-        for text in ["\n", "net\n", "net x\n", "proc3 2 1\n", "proc3 1 1 1\n"] {
+        for text in [
+            "net 70 70 69\n",
+            "rc 1 2\n",
+            "rpc 1 2\n",
+            "\n",
+            "net\n",
+            "net x\n",
+            "proc3 2 1\n",
+            "proc3 1 1 1\n",
+        ] {
             assert_eq!(lines(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
         }
     }

@@ -15,11 +15,18 @@ pub struct CpuSchedule {
     pub timeslices: u64,
 }
 
+/// Starts of the other lines: headings and domains.
+const OTHER_LINES: [&str; 3] = ["version", "timestamp", "domain"];
+
 /// Parses the CPUs, and skips the lines of domains and headings.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<CpuSchedule, ParseError>> {
-    text.lines()
-        .enumerate()
-        .filter_map(|(index, line)| line.strip_prefix("cpu").map(|rest| cpu(index, rest)))
+    let other = |line: &str| OTHER_LINES.iter().any(|start| line.starts_with(start));
+    let lines = text.lines().enumerate();
+    let lines = lines.filter(move |(_, line)| !line.trim().is_empty() && !other(line));
+    lines.map(|(index, line)| match line.strip_prefix("cpu") {
+        Some(rest) => cpu(index, rest),
+        None => Err(ParseError::at(index, "cpu and its number", line)),
+    })
 }
 
 fn cpu(index: usize, rest: &str) -> Result<CpuSchedule, ParseError> {
@@ -65,7 +72,12 @@ mod tests {
                 timeslices: 12
             }
         );
-        for text in ["cpu0 1 2 3", "cpux 0 0 0 0 0 0 1 2 3", "cpu1 0 0 0 0 0 0 1 x 3"] {
+        for text in [
+            "cpu0 1 2 3",
+            "cpX0 0 0 0 0 0 0 1 2 3",
+            "cpux 0 0 0 0 0 0 1 2 3",
+            "cpu1 0 0 0 0 0 0 1 x 3",
+        ] {
             assert_eq!(cpus(text).next().unwrap().unwrap_err().line, 1, "{text}");
         }
     }

@@ -2,7 +2,7 @@
 //! values per protocol; and `/proc/net/snmp6` (kernel: `net/ipv6/proc.c`): a name and a value per
 //! line.
 
-use super::{ParseError, words};
+use super::{ParseError, integer, words};
 
 /// Names and values of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,17 +15,19 @@ pub struct Table<'text> {
     pub values: &'text str,
 }
 
-/// Parses the tables of `netstat` and `snmp`.
+/// Parses the tables of `netstat` and `snmp`. A line that has no partner is an error on its own.
 pub fn tables(text: &str) -> impl Iterator<Item = Result<Table<'_>, ParseError>> {
-    let mut lines = text.lines().enumerate();
+    let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
+    let mut lines = lines.peekable();
     std::iter::from_fn(move || {
-        let (line, names) = lines.find(|(_, line)| !line.is_empty())?;
-        let values = lines.next().map(|(_, line)| line).unwrap_or_default();
-        let protocol = |line| first(line).filter(|word: &&str| word.ends_with(':'));
-        if protocol(names).is_none() || protocol(names) != protocol(values) {
-            return Some(Err(ParseError::at(line + 1, "values under names", values)));
+        let (line, names) = lines.next()?;
+        let protocol = first(names).filter(|word| word.ends_with(':'));
+        let same = |values: &str| protocol.is_some() && protocol == first(values);
+        if let Some((_, values)) = lines.next_if(|(_, values)| same(values)) {
+            return Some(Ok(Table { line, names, values }));
         }
-        Some(Ok(Table { line, names, values }))
+        let values = lines.peek().map(|(_, line)| *line).unwrap_or_default();
+        Some(Err(ParseError::at(line + 1, "values under names", values)))
     })
 }
 
@@ -53,6 +55,11 @@ impl<'text> Table<'text> {
         single.into_iter().chain(names).map(move |name| (protocol, name))
     }
 
+    /// Number of values.
+    pub fn columns(&self) -> usize {
+        words(self.values).count() - usize::from(self.values.contains(':'))
+    }
+
     /// Parses the value of each field, which may be negative (`Tcp: MaxConn -1`).
     pub fn numbers(&self) -> impl Iterator<Item = Result<f64, ParseError>> {
         let line = self.line + usize::from(self.names.contains(':'));
@@ -60,13 +67,7 @@ impl<'text> Table<'text> {
         if self.values.contains(':') {
             values.next();
         }
-        values.map(move |word| {
-            let bad = || ParseError::at(line, "a number", word);
-            match word.parse::<u64>() {
-                Ok(number) => Ok(number as f64),
-                Err(_) => word.parse::<i64>().map(|number| number as f64).map_err(|_| bad()),
-            }
-        })
+        values.map(move |word| integer(word).ok_or_else(|| ParseError::at(line, "a number", word)))
     }
 }
 
@@ -132,6 +133,15 @@ mod tests {
             ("A: B\nA: 1\nTcp: A\nTcp: x\n", 4),
         ] {
             assert_eq!(all(text).unwrap_err().line, line, "{text:?}");
+        }
+        // The other tables are found, wherever a line is too much.
+        for (text, found) in [
+            ("noise\nTcp: A\nTcp: 1\nIp: B\nIp: 2\n", 2),
+            ("Tcp: A\nnoise x\nTcp: 1\nIp: B\nIp: 2\n", 1),
+            ("Tcp: A\nTcp: 1\nTcp: 3\nIp: B\nIp: 2\n", 2),
+        ] {
+            assert_eq!(tables(text).flatten().count(), found, "{text:?}");
+            assert!(tables(text).flatten().all(|table| table.columns() == 1));
         }
     }
 

@@ -23,16 +23,18 @@ pub fn protocols(text: &str) -> impl Iterator<Item = Result<SocketProtocol<'_>, 
 }
 
 impl<'text> SocketProtocol<'text> {
-    /// Parses its keys, e.g. `inuse`, and their values.
+    /// Parses its keys, e.g. `inuse`, and their values. Ends with a malformed one: it is unknown
+    /// which of the words behind it are keys.
     pub fn pairs(&self) -> impl Iterator<Item = Result<(&'text str, i64), ParseError>> {
         let (line, mut words) = (self.line, words(self.rest));
         std::iter::from_fn(move || {
             let key = words.next()?;
             let word = words.next().unwrap_or_default();
-            let value = word
-                .parse()
-                .map_err(|_| ParseError::at(line, "a number of sockets or pages", word));
-            Some(value.map(|value| (key, value)))
+            let value = word.parse().map(|value| (key, value)).map_err(|_| {
+                words = super::words("");
+                ParseError::at(line, "a number of sockets or pages", word)
+            });
+            Some(value)
         })
     }
 }
@@ -69,6 +71,9 @@ mod tests {
         for text in ["TCP inuse 1", "TCP:\n", "TCP: inuse", "TCP: inuse x"] {
             assert_eq!(all(text).unwrap_err().line, 1, "{text:?}");
         }
+        let broken = protocols("TCP: inuse 1 orphan tw 3").next().unwrap().unwrap();
+        let pairs: Vec<_> = broken.pairs().map(Result::ok).collect();
+        assert_eq!(pairs, [Some(("inuse", 1)), None]);
     }
 
     proptest! {

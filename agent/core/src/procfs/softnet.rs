@@ -23,17 +23,23 @@ pub struct Softnet {
     pub backlog: u64,
 }
 
-/// Parses the CPUs.
+/// Parses the CPUs. On kernels before 5.14, lines behind a malformed one are errors: their CPU is
+/// unknown. All lines have the same number of columns; a shorter one was cut, and is not that of an
+/// older kernel.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<Softnet, ParseError>> {
-    text.lines().enumerate().map(|(index, line)| {
+    let mut broken = false;
+    let whole = |line: &&str| words(line).all(|word| hex(Some(word), 0, "").is_ok());
+    let widths = text.lines().filter(whole).map(|line| words(line).count());
+    let most = widths.max().unwrap_or_default();
+    let row = move |(index, line): (usize, &str), broken: bool| {
         let mut columns = [0; 13];
         let mut width = 0;
         for (column, word) in columns.iter_mut().zip(words(line)) {
             *column = hex(Some(word), index, "a hexadecimal counter")?;
             width += 1;
         }
-        if width < 9 {
-            return Err(ParseError::at(index, "9 columns or more", line));
+        if width < 9 || words(line).count() < most || (width < 13 && broken) {
+            return Err(ParseError::at(index, "all columns of a known CPU", line));
         }
         Ok(Softnet {
             cpu: if width >= 13 { columns[12] } else { index as u64 },
@@ -45,6 +51,11 @@ pub fn cpus(text: &str) -> impl Iterator<Item = Result<Softnet, ParseError>> {
             flow_limit: columns[10],
             backlog: if width >= 13 { columns[11] } else { 0 },
         })
+    };
+    text.lines().enumerate().map(move |line| {
+        let row = row(line, broken);
+        broken |= row.is_err();
+        row
     })
 }
 
@@ -77,6 +88,26 @@ mod tests {
             .unwrap()
             .unwrap();
         assert_eq!((old.cpu, old.processed, old.received_rps), (1, 4, 0));
+        // Only a newer kernel says which CPU a line is of.
+        let behind = |text: &str| {
+            cpus(&format!("noise\n{text}"))
+                .nth(1)
+                .unwrap()
+                .map(|row| row.cpu)
+                .ok()
+        };
+        assert_eq!((behind(SAMPLE), behind("1 2 3 0 0 0 0 0 0")), (Some(0), None));
+        // A cut line, first or last, is none of an older kernel.
+        let (first, second) = SAMPLE.split_once('\n').unwrap();
+        let cut = |line: &str| line.trim_end().rsplit_once(' ').unwrap().0.to_owned();
+        for (text, good) in [
+            (format!("{}\n{second}", &first[..60]), Some(3)),
+            (format!("{first}\n{}\n", cut(second)), Some(0)),
+            (format!("{}\n{second}", cut(first)), Some(3)),
+        ] {
+            let found: Vec<_> = cpus(&text).flatten().map(|row| row.cpu).collect();
+            assert_eq!((found.len(), found.first().copied()), (1, good), "{text}");
+        }
         for text in ["1 2 3\n", "1 2 3 4 5 6 7 8 x\n", "\n"] {
             assert_eq!(cpus(text).next().unwrap().unwrap_err().line, 1);
         }

@@ -97,25 +97,30 @@ pub struct Counters {
     pub blocked: Option<u64>,
 }
 
+/// Lines behind those of the CPUs.
+const OTHER_LINES: [&str; 6] = ["intr", "ctxt", "btime", "processes", "procs_", "softirq"];
+
 /// Parses the `cpuN` lines as `(N, times)`, without the total. Only online CPUs have a line.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<(u32, CpuTimes), ParseError>> {
     text.lines()
         .enumerate()
         // The CPU lines come first; stop before the `intr` line, which can be long.
-        .take_while(|(_, line)| line.starts_with("cpu"))
+        .take_while(|(_, line)| !OTHER_LINES.iter().any(|other| line.starts_with(other)))
         .filter_map(|(index, line)| cpu(index, line).transpose())
+}
+
+/// Returns the number of the CPU that a line is about, even if its times are malformed.
+pub fn cpu_number(line: &str) -> Option<u32> {
+    words(line).next()?.strip_prefix("cpu")?.parse().ok()
 }
 
 fn cpu(index: usize, line: &str) -> Result<Option<(u32, CpuTimes)>, ParseError> {
     let mut words = words(line);
     let name = words.next().unwrap_or_default();
-    let digits = name.strip_prefix("cpu").unwrap_or_default();
-    if digits.is_empty() {
+    if matches!(name, "cpu" | "") {
         return Ok(None);
     }
-    let id = digits
-        .parse()
-        .map_err(|_| ParseError::at(index, "cpu and its number", name))?;
+    let id = cpu_number(name).ok_or_else(|| ParseError::at(index, "cpu and its number", name))?;
     let mut columns = [0; CpuTimes::COLUMNS];
     let mut found = 0;
     for (column, word) in columns.iter_mut().zip(words) {
@@ -129,12 +134,8 @@ fn cpu(index: usize, line: &str) -> Result<Option<(u32, CpuTimes)>, ParseError> 
     Ok(Some((id, CpuTimes::from_columns(columns))))
 }
 
-/// Parses the counters below the CPU lines.
-///
-/// # Errors
-///
-/// A counter is malformed.
-pub fn counters(text: &str) -> Result<Counters, ParseError> {
+/// Parses the counters below the CPU lines, and passes malformed ones to `bad`.
+pub fn counters(text: &str, mut bad: impl FnMut(ParseError)) -> Counters {
     let mut counters = Counters::default();
     for (index, line) in text.lines().enumerate() {
         let mut words = words(line);
@@ -147,9 +148,9 @@ pub fn counters(text: &str) -> Result<Counters, ParseError> {
             Some("procs_blocked") => &mut counters.blocked,
             _ => continue,
         };
-        *slot = Some(counter(words.next(), index, "a counter")?);
+        *slot = counter(words.next(), index, "a counter").map_err(&mut bad).ok();
     }
-    Ok(counters)
+    counters
 }
 
 /// Number of soft interrupt vectors.
@@ -181,7 +182,10 @@ pub fn softirqs(text: &str) -> Result<Option<[u64; SOFTIRQS]>, ParseError> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{super::hostile, *};
+    use super::{
+        super::hostile::{self, with_bad},
+        *,
+    };
 
     const SAMPLE: &str = "cpu  10 1 5 900 3 0 1 2 0 0\ncpu0 6 1 3 450 2 0 1 1 4 5\ncpu3 4 0 2 450 1 0 0 1 0 0\n\
                           intr 77 9 0 0\nctxt 123\nbtime 1700000000\nprocesses 42\nprocs_running 2\nprocs_blocked 1\n\
@@ -206,11 +210,12 @@ mod tests {
 
     #[test]
     fn counters_are_found_or_absent() {
-        let found = counters(SAMPLE).unwrap();
+        let (found, bad) = with_bad(|bad| counters(SAMPLE, bad));
+        assert!(bad.is_empty());
         assert_eq!(found.interrupts, Some(77));
         assert_eq!(found.boot_time, Some(1_700_000_000));
         assert_eq!(found.blocked, Some(1));
-        assert_eq!(counters("").unwrap(), Counters::default());
+        assert_eq!(counters("", |_| panic!()), Counters::default());
     }
 
     #[test]
@@ -226,18 +231,26 @@ mod tests {
         let error = cpus("cpu  1 1 1 1\ncpu0 1 2\n").collect::<Result<Vec<_>, _>>();
         assert_eq!(error.unwrap_err().line, 2);
         assert!(cpus("cpux 1 2 3 4").next().unwrap().is_err());
+        // The CPUs behind it are found, and nothing behind the CPUs is an error.
+        let broken = SAMPLE.replace("cpu0 6", "noise\ncpu0 x");
+        let all: Vec<_> = cpus(&broken)
+            .map(|one| one.map(|cpu| cpu.0).map_err(|error| error.line))
+            .collect();
+        assert_eq!(all, [Err(2), Err(3), Ok(3)]);
         assert!(cpus("cpu0 1 2 -3 4").next().unwrap().is_err());
+        let (found, bad) = with_bad(|bad| counters("ctxt 1\nbtime\nprocesses 2", bad));
         assert_eq!(
-            counters("ctxt 1\nbtime").unwrap_err().to_string(),
-            "line 2: expected a counter, found \"\""
+            (found.context_switches, found.boot_time, found.forks),
+            (Some(1), None, Some(2))
         );
+        assert_eq!(bad, [2]);
     }
 
     proptest! {
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE)) {
             cpus(&text).count();
-            counters(&text).ok();
+            counters(&text, |_| {});
             softirqs(&text).ok();
         }
     }

@@ -13,7 +13,7 @@ use std::{
 
 use nix::{errno::Errno, libc};
 use virtfleet_agent_core::{
-    disks::{DevNumber, Device, Use},
+    disks::{DevNumber, Device, Use, device::BTRFS_HOLDER},
     procfs::mountinfo,
 };
 
@@ -208,7 +208,7 @@ fn btrfs_of(roots: &Roots, names: &[&str]) -> Vec<String> {
     };
     let filesystems = filesystems.into_iter().filter(has);
     filesystems
-        .map(|filesystem| format!("btrfs {filesystem}"))
+        .map(|filesystem| format!("{BTRFS_HOLDER}{filesystem}"))
         .collect()
 }
 

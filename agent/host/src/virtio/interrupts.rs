@@ -36,14 +36,18 @@ pub(super) fn of_devices(reader: &mut FileReader<'_>, cpus: &Cpus) -> BTreeMap<S
     found
 }
 
-/// Adds the data of all lines up to the first malformed one.
+/// Adds the data of all lines but malformed ones, and returns the first of those.
 fn read(
     text: &str,
     found: &mut BTreeMap<String, Vec<Vector>>,
 ) -> Result<(), virtfleet_agent_core::procfs::ParseError> {
     let table = interrupts::table(text)?;
     let mut taken = 0;
-    table.rows(&mut Vec::new(), |interrupt, counts| {
+    let mut bad = None;
+    let mut note = |error| {
+        bad.get_or_insert(error);
+    };
+    table.rows(&mut Vec::new(), &mut note, |interrupt, counts| {
         let Some(irq) = interrupt.name.parse().ok().filter(|_| interrupt.is_numbered()) else {
             return;
         };
@@ -63,7 +67,8 @@ fn read(
                 ..Vector::default()
             });
         }
-    })
+    });
+    bad.map_or(Ok(()), Err)
 }
 
 /// The allowed and the effective CPUs of an interrupt. Kernels without

@@ -9,7 +9,7 @@ use virtfleet_agent_host::{Roots, exists, is_directory, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::files;
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Cgroups that are exported with their children: pods with systemd's driver, pods with kubelet's
 /// own driver, and services.
@@ -122,6 +122,7 @@ impl Collector for Cgroups {
             return Err(CollectError::no_data("there is no unified hierarchy of cgroups"));
         }
         let mut rows = Vec::new();
+        let mut skipped = Skipped::default();
         let mut left_out = 0;
         for parent in PARENTS {
             let path = top.join(parent);
@@ -131,9 +132,9 @@ impl Collector for Cgroups {
             }
             left_out += children.len().saturating_sub(MAX_CHILDREN);
             children.truncate(MAX_CHILDREN);
-            rows.extend(self.row(path.clone(), parent.to_owned())?);
+            rows.extend(self.row(path.clone(), parent.to_owned(), &mut skipped));
             for child in children {
-                rows.extend(self.row(path.join(&child), format!("{parent}/{child}"))?);
+                rows.extend(self.row(path.join(&child), format!("{parent}/{child}"), &mut skipped));
             }
         }
         if rows.is_empty() {
@@ -145,64 +146,60 @@ impl Collector for Cgroups {
             "Cgroups that are not exported because there are too many.",
             left_out as f64,
         );
-        Ok(())
+        skipped.end()
     }
 }
 
 impl Cgroups {
     /// The values of the cgroup in the directory `path`. `None` if it is gone. Values that the
     /// kernel or its controllers do not provide are missing.
-    fn row(&mut self, mut path: PathBuf, name: String) -> Result<Option<Row>, CollectError> {
+    fn row(&mut self, mut path: PathBuf, name: String, skipped: &mut Skipped) -> Option<Row> {
         let mut row = Row {
             name,
             ..Row::default()
         };
         let mut there = false;
-        let mut read = |file: &str, take: &mut dyn FnMut(&Path, &str) -> Result<(), CollectError>| {
+        let mut read = |file: &str, take: &mut dyn FnMut(&Path, &str, &mut Skipped)| {
             path.push(file);
-            let result = match read_once(&path, &mut self.buffer, MAX_FILE_BYTES) {
+            match read_once(&path, &mut self.buffer, MAX_FILE_BYTES) {
                 Ok(bytes) => {
                     there = true;
-                    take(&path, &String::from_utf8_lossy(bytes))
+                    take(&path, &String::from_utf8_lossy(bytes), skipped);
                 }
                 // The controller is disabled, the cgroup is gone (ENODEV), or pressure is disabled
                 // (EOPNOTSUPP).
-                Err(virtfleet_agent_host::RereadError::Io { .. }) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
+                Err(virtfleet_agent_host::RereadError::Io { .. }) => {}
+                Err(error) => drop(skipped.take::<()>(Err(error))),
+            }
             path.pop();
-            result
         };
-        read("cpu.stat", &mut |path, text| {
-            for pair in pairs(text) {
-                match pair.map_err(CollectError::parse(path))? {
+        read("cpu.stat", &mut |path, text, skipped| {
+            for pair in skipped.valid(path, pairs(text)) {
+                match pair {
                     ("usage_usec", value) => row.cpu_us = Some(value),
                     ("throttled_usec", value) => row.throttled_us = Some(value),
                     _ => {}
                 }
             }
-            Ok(())
-        })?;
-        read("memory.events", &mut |path, text| {
-            for pair in pairs(text) {
-                match pair.map_err(CollectError::parse(path))? {
+        });
+        read("memory.events", &mut |path, text, skipped| {
+            for pair in skipped.valid(path, pairs(text)) {
+                match pair {
                     ("oom", value) => row.ooms = Some(value),
                     ("oom_kill", value) => row.oom_kills = Some(value),
                     _ => {}
                 }
             }
-            Ok(())
-        })?;
+        });
         for (file, slot) in [
             ("memory.current", &mut row.memory),
             ("memory.max", &mut row.memory_limit),
             ("memory.swap.current", &mut row.swap),
             ("pids.current", &mut row.tasks),
         ] {
-            read(file, &mut |path, text| {
-                *slot = limited(path, text)?;
-                Ok(())
-            })?;
+            read(file, &mut |path, text, skipped| {
+                *slot = skipped.take(limited(path, text)).flatten();
+            });
         }
         for (resource, slot) in RESOURCES.iter().zip(&mut row.pressure) {
             let file = match *resource {
@@ -211,13 +208,12 @@ impl Cgroups {
                 "io" => "io.pressure",
                 _ => "irq.pressure",
             };
-            read(file, &mut |path, text| {
-                let pressure = pressure(text).map_err(CollectError::parse(path))?;
+            read(file, &mut |path, text, skipped| {
+                let pressure = pressure(text, skipped.of(path));
                 *slot = (pressure.some_us, pressure.full_us);
-                Ok(())
-            })?;
+            });
         }
-        Ok(there.then_some(row))
+        there.then_some(row)
     }
 }
 

@@ -7,7 +7,7 @@ use virtfleet_agent_host::{
 };
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::number};
 
 /// Name, HELP and labels of a family.
 struct Family(&'static str, &'static str, &'static [&'static str]);
@@ -118,10 +118,10 @@ impl Collector for Edac {
             Err(error) if error.is_missing() => return Ok(()),
             done => done?,
         };
+        let mut skipped = Skipped::default();
         for controller in self.controllers.all() {
             for counter in &mut controller.kept {
-                counter.now = None;
-                counter.now = number(&mut counter.file, &mut self.buffer)?;
+                counter.now = number(&mut counter.file, &mut self.buffer, &mut skipped);
             }
         }
         for (index, Family(name, help, labels)) in FAMILIES.iter().enumerate() {
@@ -141,7 +141,7 @@ impl Collector for Edac {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 

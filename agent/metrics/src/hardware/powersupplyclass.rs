@@ -6,7 +6,7 @@ use virtfleet_agent_core::settings::{NameFilter, filters};
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::number};
 
 /// A file, its family, HELP, and the divisor of its number.
 struct Number(&'static str, &'static str, &'static str, f64);
@@ -126,10 +126,9 @@ impl Supply {
         self.numbers.is_empty() && self.texts.is_empty()
     }
 
-    fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
+    fn read(&mut self, buffer: &mut AttributeBuffer, skipped: &mut Skipped) {
         for (_, file, now) in &mut self.numbers {
-            *now = None;
-            *now = number(file, buffer)?;
+            *now = number(file, buffer, skipped);
         }
         for (_, file, now) in &mut self.texts {
             now.clear();
@@ -137,7 +136,6 @@ impl Supply {
                 now.push_str(&text);
             }
         }
-        Ok(())
     }
 }
 
@@ -164,9 +162,10 @@ impl Collector for PowerSupplies {
         };
         let filter = &mut self.filter;
         let mut supplies = Vec::new();
+        let mut skipped = Skipped::default();
         for supply in self.supplies.all() {
             if filter.takes(&supply.name) {
-                supply.kept.read(&mut self.buffer)?;
+                supply.kept.read(&mut self.buffer, &mut skipped);
                 supplies.push(&*supply);
             }
         }
@@ -191,6 +190,6 @@ impl Collector for PowerSupplies {
             labels.extend(texts.map(|(label, _, now)| (*label, now.as_str())));
             family.sample(&labels, 1.0);
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -10,7 +10,9 @@ use std::{
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number, metric_name::sanitized};
+use crate::{
+    CollectError, Collector, Context, RegistryError, Skipped, attributes::number, metric_name::sanitized,
+};
 
 struct Rapl {
     directory: PathBuf,
@@ -72,6 +74,7 @@ impl Collector for Rapl {
             Ok(true) => self.rebuild_families(),
             done => drop(done?),
         }
+        let mut skipped = Skipped::default();
         for family in &mut self.families {
             let mut samples = page.family(&family.name, &family.help, MetricType::Counter);
             for row in &mut family.rows {
@@ -80,7 +83,7 @@ impl Collector for Rapl {
                 {
                     return Err(CollectError::no_data("only root can read the energy counters"));
                 }
-                if let Some(energy) = number::<u64>(&mut row.energy, &mut self.buffer)? {
+                if let Some(energy) = number::<u64>(&mut row.energy, &mut self.buffer, &mut skipped) {
                     let labels = [
                         ("index", row.index.as_str()),
                         ("path", &row.path),
@@ -95,7 +98,7 @@ impl Collector for Rapl {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 

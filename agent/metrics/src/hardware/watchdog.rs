@@ -5,7 +5,7 @@ use std::{path::Path, time::Instant};
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer, attribute_names};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A file with one number, its family and HELP.
 struct Number(&'static str, &'static str, &'static str);
@@ -56,15 +56,15 @@ impl WatchdogDevice {
         self.numbers.iter().chain(&self.texts).all(Option::is_none)
     }
 
-    fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
+    fn read(&mut self, buffer: &mut AttributeBuffer, skipped: &mut Skipped) {
         for (value, file) in self.values.iter_mut().zip(&mut self.numbers) {
             *value = None;
             let Some(file) = file else { continue };
             // A driver may have no value, e.g. no timeleft while the watchdog is stopped.
             let Ok(text) = file.read(buffer) else { continue };
-            *value = Some(integer(&text).ok_or_else(|| {
+            *value = skipped.take(integer(&text).ok_or_else(|| {
                 CollectError::failed(format!("{} does not contain a number", file.path().display()))
-            })?);
+            }));
         }
         for (label, file) in self.labels.iter_mut().zip(&mut self.texts) {
             label.clear();
@@ -72,7 +72,6 @@ impl WatchdogDevice {
                 label.push_str(&text);
             }
         }
-        Ok(())
     }
 }
 
@@ -103,8 +102,9 @@ impl Collector for Watchdog {
             }
             done => done?,
         };
+        let mut skipped = Skipped::default();
         for dog in self.dogs.all() {
-            dog.kept.read(&mut self.buffer)?;
+            dog.kept.read(&mut self.buffer, &mut skipped);
         }
         for (index, Number(_, name, help)) in NUMBERS.iter().enumerate() {
             let mut family = page.family(name, help, MetricType::Gauge);
@@ -131,6 +131,6 @@ impl Collector for Watchdog {
             ];
             family.sample(&labels, 1.0);
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -6,7 +6,7 @@ use virtfleet_agent_core::procfs::buddyinfo::blocks;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 struct Buddyinfo(Reread);
 
@@ -24,8 +24,8 @@ impl Collector for Buddyinfo {
             MetricType::Gauge,
         );
         let mut written = HashSet::new();
-        for free in blocks(&text) {
-            let free = free.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for free in skipped.valid(&path, blocks(&text)) {
             if written.insert((free.node, free.zone, free.order)) {
                 let labels = [
                     ("node", free.node),
@@ -35,6 +35,6 @@ impl Collector for Buddyinfo {
                 family.sample(&labels, free.blocks as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

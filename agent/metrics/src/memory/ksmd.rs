@@ -4,7 +4,7 @@ use virtfleet_agent_core::procfs::single;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A file and its family.
 struct Field {
@@ -92,6 +92,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Ksmd {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut any = false;
+        let mut skipped = Skipped::default();
         for (field, file) in FIELDS.iter().zip(&mut self.0) {
             match file.refresh() {
                 // Kernels before 6.4 have no such file.
@@ -99,13 +100,16 @@ impl Collector for Ksmd {
                 read => read?,
             }
             let text = String::from_utf8_lossy(file.bytes());
-            let value = single::signed(&text).map_err(CollectError::parse(file.path()))?;
+            any = true;
+            let value = single::signed(&text).map_err(CollectError::parse(file.path()));
+            let Some(value) = skipped.take(value) else {
+                continue;
+            };
             page.family(field.name, field.help, field.kind)
                 .sample(&[], value as f64 / field.per);
-            any = true;
         }
         if any {
-            Ok(())
+            skipped.end()
         } else {
             Err(CollectError::no_data("the kernel has no KSM"))
         }

@@ -4,7 +4,7 @@ use virtfleet_agent_core::procfs::meminfo;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::Page;
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A field and its family.
 struct Field {
@@ -101,17 +101,19 @@ impl Collector for Meminfo {
         // The kernel prints in the table's order, so the next line is usually the next field of the
         // table.
         let mut next = 0;
+        let mut skipped = Skipped::default();
         for field in meminfo::fields(&text) {
-            let field = field.map_err(CollectError::parse(&path))?;
+            let Some(field) = skipped.take(field.map_err(CollectError::parse(&path))) else {
+                continue;
+            };
             let mut places = (next..FIELDS.len()).chain(0..next);
             if let Some(place) = places.find(|place| FIELDS[*place].key == field.name) {
                 // A value without its unit was truncated.
                 if field.in_bytes != FIELDS[place].name.ends_with("_bytes") {
-                    return Err(CollectError::failed(format!(
-                        "{}: {} does not have the expected unit",
-                        path.display(),
-                        field.name
-                    )));
+                    let (path, name) = (path.display(), field.name);
+                    let error = format!("{path}: {name} does not have the expected unit");
+                    skipped.take::<()>(Err(CollectError::failed(error)));
+                    continue;
                 }
                 self.values[place] = Some(field.value);
                 next = place + 1;
@@ -123,11 +125,12 @@ impl Collector for Meminfo {
             }
         }
         if self.values.iter().all(Option::is_none) {
+            skipped.end()?;
             return Err(CollectError::failed(format!(
                 "{} contains no known field",
                 path.display()
             )));
         }
-        Ok(())
+        skipped.end()
     }
 }

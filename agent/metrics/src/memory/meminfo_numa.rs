@@ -8,7 +8,7 @@ use virtfleet_agent_core::procfs::{meminfo, pairs::pairs};
 use virtfleet_agent_host::{RereadError, list, read_once};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum number of nodes: the kernel's largest `MAX_NUMNODES`.
 const MAX_NODES: usize = 1024;
@@ -47,13 +47,12 @@ impl Collector for MeminfoNuma {
         nodes.sort_unstable();
         nodes.dedup();
         let mut families = Families::default();
+        let mut skipped = Skipped::default();
         for node in nodes.into_iter().take(MAX_NODES) {
-            match self.read(node, &mut families) {
+            match self.read(node, &mut families, &mut skipped) {
                 // Memory can be unplugged.
-                Err(Failure::Read(error)) if error.is_missing() => {}
-                Err(Failure::Read(error)) => return Err(error.into()),
-                Err(Failure::Other(error)) => return Err(error),
-                Ok(()) => {}
+                Err(error) if error.is_missing() => {}
+                done => drop(skipped.take(done)),
             }
         }
         for (name, kind, samples) in &families.all {
@@ -64,21 +63,16 @@ impl Collector for MeminfoNuma {
                 family.sample(&[("node", node)], *value);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 
-enum Failure {
-    Read(RereadError),
-    Other(CollectError),
-}
-
 impl MeminfoNuma {
-    fn read(&mut self, node: u32, families: &mut Families) -> Result<(), Failure> {
+    fn read(&mut self, node: u32, families: &mut Families, skipped: &mut Skipped) -> Result<(), RereadError> {
         let dir = self.dir.join(format!("node{node}"));
         let label = node.to_string();
         let path = dir.join("meminfo");
-        let text = read_once(&path, &mut self.buffer, MAX_FILE_BYTES).map_err(Failure::Read)?;
+        let text = read_once(&path, &mut self.buffer, MAX_FILE_BYTES)?;
         let text = String::from_utf8_lossy(text);
         // `Node 0 MemTotal:  1024 kB`: without its first two words, the line has the format of
         // /proc/meminfo.
@@ -90,9 +84,9 @@ impl MeminfoNuma {
             plain.push('\n');
         }
         for field in meminfo::fields(&plain) {
-            let field = field
-                .map_err(CollectError::parse(&path))
-                .map_err(Failure::Other)?;
+            let Some(field) = skipped.take(field.map_err(CollectError::parse(&path))) else {
+                continue;
+            };
             // A value without its unit was truncated.
             if !field.in_bytes && !field.name.starts_with("HugePages_") {
                 let what = format!(
@@ -100,7 +94,8 @@ impl MeminfoNuma {
                     path.display(),
                     field.name
                 );
-                return Err(Failure::Other(CollectError::failed(what)));
+                skipped.take::<()>(Err(CollectError::failed(what)));
+                continue;
             }
             let name = match field.name.split_once('(') {
                 Some((name, rest)) => format!("node_memory_numa_{name}_{}", rest.trim_end_matches(')')),
@@ -109,9 +104,8 @@ impl MeminfoNuma {
             families.add(name, MetricType::Gauge, &label, field.value as f64);
         }
         let path = dir.join("numastat");
-        let text = read_once(&path, &mut self.buffer, MAX_FILE_BYTES).map_err(Failure::Read)?;
-        for pair in pairs(&String::from_utf8_lossy(text)) {
-            let (name, value) = pair.map_err(CollectError::parse(&path)).map_err(Failure::Other)?;
+        let text = read_once(&path, &mut self.buffer, MAX_FILE_BYTES)?;
+        for (name, value) in skipped.valid(&path, pairs(&String::from_utf8_lossy(text))) {
             let name = format!("node_memory_numa_{name}_total");
             families.add(name, MetricType::Counter, &label, value as f64);
         }

@@ -6,7 +6,7 @@ use virtfleet_agent_core::procfs::slabinfo::{Slab, slabs};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
 /// The columns in order: name and HELP.
@@ -60,8 +60,8 @@ impl Collector for Slabinfo {
         };
         let mut rows = Vec::new();
         let mut names = HashSet::new();
-        for slab in slabs(&text) {
-            let slab = slab.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for slab in skipped.valid(&path, slabs(&text)) {
             if self.filter.takes(slab.name) && names.insert(slab.name) {
                 rows.push(slab);
             }
@@ -72,6 +72,6 @@ impl Collector for Slabinfo {
                 family.sample(&[("slab", row.name)], row.values[index] as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -6,7 +6,7 @@ use virtfleet_agent_core::procfs::swaps::{Swap, swaps};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A column and its family.
 type Column = (&'static str, &'static str, fn(&Swap<'_>) -> f64);
@@ -35,8 +35,8 @@ impl Collector for SwapAreas {
         let text = self.0.text()?;
         let mut places = Vec::new();
         let mut files = HashSet::new();
-        for swap in swaps(&text) {
-            let swap = swap.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for swap in skipped.valid(&path, swaps(&text)) {
             if files.insert((swap.file, swap.kind)) {
                 places.push(swap);
             }
@@ -47,6 +47,6 @@ impl Collector for SwapAreas {
                 family.sample(&[("device", swap.file), ("swap_type", swap.kind)], of(swap));
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

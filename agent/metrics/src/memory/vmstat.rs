@@ -6,7 +6,7 @@ use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
 struct Vmstat {
@@ -42,8 +42,8 @@ impl Collector for Vmstat {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
         let mut written = HashSet::new();
-        for pair in pairs(&text) {
-            let (field, value) = pair.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for (field, value) in skipped.valid(&path, pairs(&text)) {
             let wanted = match &mut self.fields {
                 Some(fields) => fields.takes(field),
                 None => wanted_by_default(field),
@@ -63,12 +63,13 @@ impl Collector for Vmstat {
             written.insert(field);
         }
         if written.is_empty() {
+            skipped.end()?;
             return Err(CollectError::failed(format!(
                 "{} contains none of the selected fields",
                 path.display()
             )));
         }
-        Ok(())
+        skipped.end()
     }
 }
 

@@ -5,7 +5,7 @@ use virtfleet_agent_core::procfs::zoneinfo::lines;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A field and its family.
 struct Field {
@@ -85,7 +85,11 @@ impl Collector for Zoneinfo {
         let path = self.0.path().to_owned();
         let text = self.0.text()?;
         let mut zones: Vec<Zone<'_>> = Vec::new();
+        let mut skipped = Skipped::default();
         for line in lines(&text) {
+            let Some(line) = skipped.take(line.map_err(CollectError::parse(&path))) else {
+                continue;
+            };
             let known = |zone: &Zone<'_>| zone.node == line.node && zone.name == line.zone;
             let at = zones.iter().rposition(known).unwrap_or_else(|| {
                 zones.push(Zone {
@@ -99,9 +103,10 @@ impl Collector for Zoneinfo {
             let zone = &mut zones[at];
             if line.field == "protection:" {
                 let values = line.values().take(MAX_PROTECTIONS).collect::<Result<_, _>>();
-                zone.protection = values.map_err(CollectError::parse(&path))?;
+                let values = values.map_err(CollectError::parse(&path));
+                zone.protection = skipped.take(values).unwrap_or_default();
             } else if let Some(place) = FIELDS.iter().position(|field| field.key == line.field) {
-                zone.values[place] = Some(line.value().map_err(CollectError::parse(&path))?);
+                zone.values[place] = skipped.take(line.value().map_err(CollectError::parse(&path)));
             }
         }
         for (place, field) in FIELDS.iter().enumerate() {
@@ -122,6 +127,6 @@ impl Collector for Zoneinfo {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use virtfleet_agent_host::{RereadError, Roots, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum size of a file with names or one word in bytes.
 const MAX_FILE_BYTES: usize = 64 << 10;
@@ -58,14 +58,16 @@ impl Collector for Bonding {
             masters => masters?,
         };
         let mut rows: Vec<(String, u32, u32)> = Vec::new();
+        let mut skipped = Skipped::default();
         for master in masters {
             let directory = class.join(&master);
             let slaves = match self.words(&directory.join("bonding/slaves")) {
                 // The bond was removed meanwhile.
                 Err(error) if error.is_missing() => continue,
-                slaves => slaves?,
+                slaves => skipped.take(slaves),
             };
-            let (mut all, mut up) = (0, 0);
+            let Some(slaves) = slaves else { continue };
+            let (mut all, mut up, mut known) = (0, 0, true);
             for slave in slaves {
                 match self.is_up(&directory, &slave) {
                     Ok(is_up) => {
@@ -73,10 +75,10 @@ impl Collector for Bonding {
                         up += u32::from(is_up);
                     }
                     Err(error) if error.is_missing() => {}
-                    Err(error) => return Err(error.into()),
+                    is_up => known &= skipped.take(is_up).is_some(),
                 }
             }
-            if rows.iter().all(|(name, ..)| *name != master) {
+            if known && rows.iter().all(|(name, ..)| *name != master) {
                 rows.push((master, all, up));
             }
         }
@@ -92,6 +94,6 @@ impl Collector for Bonding {
         for (master, _, up) in &rows {
             family.sample(&[("master", master)], f64::from(*up));
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -4,7 +4,7 @@ use virtfleet_agent_core::procfs::per_cpu::{names, rows};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::held_number};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::held_number};
 
 /// A column of `/proc/net/stat/nf_conntrack`, its suffix, and its HELP. The family is
 /// `node_nf_conntrack_stat_COLUMN`.
@@ -66,42 +66,49 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
     }))
 }
 
-fn number(file: &mut Reread) -> Result<f64, CollectError> {
-    match file.refresh() {
-        Err(error) if error.is_missing() => Err(CollectError::no_data(
-            "netfilter's connection tracking is not active",
-        )),
-        result => {
-            result?;
-            held_number(file)
-        }
-    }
-}
-
 impl Collector for Conntrack {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        page.gauge(
-            "node_nf_conntrack_entries",
-            "Connections in netfilter's tracking table.",
-            number(&mut self.count)?,
-        );
-        page.gauge(
-            "node_nf_conntrack_entries_limit",
-            "Maximum number of connections in netfilter's tracking table.",
-            number(&mut self.limit)?,
-        );
+        let mut skipped = Skipped::default();
+        for (file, name, help) in [
+            (
+                &mut self.count,
+                "node_nf_conntrack_entries",
+                "Connections in netfilter's tracking table.",
+            ),
+            (
+                &mut self.limit,
+                "node_nf_conntrack_entries_limit",
+                "Maximum number of connections in netfilter's tracking table.",
+            ),
+        ] {
+            match file.refresh() {
+                Err(error) if error.is_missing() => {
+                    return Err(CollectError::no_data(
+                        "netfilter's connection tracking is not active",
+                    ));
+                }
+                result => result?,
+            }
+            if let Some(number) = skipped.take(held_number(file)) {
+                page.gauge(name, help, number);
+            }
+        }
         let path = self.stat.path().to_owned();
         let text = match self.stat.text() {
             // A kernel without CONFIG_NF_CONNTRACK_PROCFS has only the two values above.
-            Err(error) if error.is_missing() => return Ok(()),
+            Err(error) if error.is_missing() => return skipped.end(),
             text => text?,
         };
         // By name, because the first columns have changed their meaning over time.
         let columns = COLUMNS.map(|(column, ..)| names(&text).position(|name| name == column));
         let mut sums = [0_u64; COLUMNS.len()];
         let mut any = false;
-        for row in rows(&text) {
-            let row = row.map_err(CollectError::parse(&path))?;
+        // The sum of the other CPUs would be wrong.
+        let all = rows(&text).collect::<Result<Vec<_>, _>>();
+        let Some(all) = skipped.take(all.map_err(CollectError::parse(&path))) else {
+            return skipped.end();
+        };
+        for row in all {
             for (sum, column) in sums.iter_mut().zip(columns) {
                 let value = column.and_then(|column| row.get(column));
                 *sum = sum.wrapping_add(value.copied().unwrap_or_default());
@@ -114,6 +121,6 @@ impl Collector for Conntrack {
         for ((_, name, help), sum) in COLUMNS.iter().zip(sums) {
             page.family(name, help, MetricType::Gauge).sample(&[], sum as f64);
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -7,7 +7,7 @@ use virtfleet_agent_core::procfs::ipvs::{Backend, backends, totals};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::filters;
 
 /// The sums in the order of the file.
@@ -92,23 +92,27 @@ impl Collector for Ipvs {
             }
             text => text?,
         };
-        let totals = totals(&text).map_err(CollectError::parse(&path))?;
-        for ((name, help), total) in TOTALS.iter().zip(totals) {
+        let mut skipped = Skipped::default();
+        let totals = skipped.take(totals(&text).map_err(CollectError::parse(&path)));
+        for ((name, help), total) in TOTALS.iter().zip(totals.into_iter().flatten()) {
             page.family(name, help, MetricType::Counter)
                 .sample(&[], total as f64);
         }
         let path = self.services.path().to_owned();
         let text = self.services.text()?;
         let mut sums: BTreeMap<Vec<String>, Sum> = BTreeMap::new();
-        for backend in backends(&text) {
-            let backend = backend.map_err(CollectError::parse(&path))?;
+        let mut damaged = false;
+        let servers = backends(&text).inspect(|server| damaged |= server.is_err());
+        for backend in skipped.valid(&path, servers) {
             let texts = self.labels.iter().map(|(_, text)| text(&backend)).collect();
             let sum = sums.entry(texts).or_default();
             sum.weight = sum.weight.saturating_add(backend.weight);
             sum.active = sum.active.saturating_add(backend.active);
             sum.inactive = sum.inactive.saturating_add(backend.inactive);
         }
-        for (name, help, value) in &SERVERS {
+        // With fewer labels, a series may be the sum of several servers, and lack one.
+        let partial = damaged && self.labels.len() < LABELS.len();
+        for (name, help, value) in SERVERS.iter().filter(|_| !partial) {
             let mut family = page.family(name, help, MetricType::Gauge);
             for (texts, sum) in &sums {
                 let texts = texts.iter().map(String::as_str);
@@ -116,13 +120,45 @@ impl Collector for Ipvs {
                 family.sample(&labels, value(sum) as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use virtfleet_agent_host::Roots;
+    use virtfleet_wire::settings::MetricsSettings;
+
     use super::*;
+
+    #[test]
+    fn sums_without_a_server_are_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("net")).unwrap();
+        let write = |name: &str, text: &str| fs::write(dir.path().join("net").join(name), text).unwrap();
+        write("ip_vs_stats", "a\nb\n1 2 3 4 5\n");
+        let page = |labels: Option<&str>| {
+            let roots = Roots {
+                procfs: dir.path().into(),
+                ..Roots::default()
+            };
+            let mut settings = MetricsSettings::default();
+            settings.ipvs.backend_labels = labels.map(str::to_owned);
+            let mut collector = new(&Context::new(roots, settings)).unwrap();
+            let mut page = Page::new();
+            let whole = collector.collect(&mut page).is_ok();
+            (whole, page.to_text().matches("node_ipvs_backend_weight{").count())
+        };
+        let servers = "TCP  C0A80016:0CEA wlc\n  -> C0A85216:0CEA Tunnel 100 248 2\n";
+        for (last, whole, by_service) in [("100 248 2", true, 1), ("100", false, 0)] {
+            write("ip_vs", &format!("{servers}  -> C0A85217:0CEA Tunnel {last}\n"));
+            let one_each = if whole { 2 } else { 1 };
+            assert_eq!(page(None), (whole, one_each), "{last}");
+            assert_eq!(page(Some("local_port")), (whole, by_service), "{last}");
+        }
+    }
 
     #[test]
     fn the_settings_list_these_labels() {

@@ -7,7 +7,7 @@ use virtfleet_agent_core::procfs::per_cpu::{names, rows};
 use virtfleet_agent_host::{read_directory, read_once};
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum number of files; kernels have five.
 const MAX_FILES: usize = 64;
@@ -46,8 +46,11 @@ impl Lnstat {
             let new = is_metric_name(&family) && !families.iter().flatten().any(|known| *known == family);
             families.push(new.then_some(family));
         }
-        for (cpu, row) in rows(&text).enumerate() {
-            let row = row.map_err(CollectError::parse(&path))?;
+        // A line has no number of its CPU: without one of them, those of the others are unknown.
+        let rows: Vec<_> = rows(&text)
+            .collect::<Result<_, _>>()
+            .map_err(CollectError::parse(&path))?;
+        for (cpu, row) in rows.into_iter().enumerate() {
             for (family, value) in families.iter().zip(row) {
                 if let Some(family) = family {
                     all.push(Row {
@@ -77,8 +80,9 @@ impl Collector for Lnstat {
             .collect();
         files.sort_unstable();
         let mut all = Vec::new();
+        let mut skipped = Skipped::default();
         for file in files {
-            self.read(&file, &mut all)?;
+            skipped.take(self.read(&file, &mut all));
         }
         all.sort_by(|one, other| one.family.cmp(&other.family));
         for rows in all.chunk_by(|one, other| one.family == other.family) {
@@ -94,6 +98,6 @@ impl Collector for Lnstat {
                 );
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -13,7 +13,7 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::netdev_names::{COLUMNS, DETAILED, DETAILED_COLUMNS, Named};
 use super::query_error;
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
 /// Maximum size in bytes of a file with a number or an alias (at most 255 bytes).
@@ -53,27 +53,27 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for Netdev {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         // Netlink describes this process's network namespace, and so does only `/proc`.
+        let mut skipped = Skipped::default();
         if self.detailed && self.roots.procfs == Path::new("/proc") {
             self.details(page)?;
         } else {
-            self.columns(page)?;
+            self.columns(page, &mut skipped)?;
         }
         if self.addresses {
             write_addresses(self.network.as_ref(), &mut self.filter, page)?;
         }
-        Ok(())
+        skipped.end()
     }
 }
 
 impl Netdev {
     /// Counters of `/proc/net/dev`, and nohandler.
-    fn columns(&mut self, page: &mut Page) -> Result<(), CollectError> {
+    fn columns(&mut self, page: &mut Page, skipped: &mut Skipped) -> Result<(), CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
         let mut rows: Vec<NetDevice<'_>> = Vec::new();
         let mut names = HashSet::new();
-        for device in devices(&text) {
-            let device = device.map_err(CollectError::parse(&path))?;
+        for device in skipped.valid(&path, devices(&text)) {
             if self.filter.takes(device.name) && names.insert(device.name) {
                 rows.push(device);
             }

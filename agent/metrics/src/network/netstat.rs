@@ -5,17 +5,14 @@
 //! computed once. Afterwards the names are only compared, line by line, and the selection is
 //! computed again when the kernel has other names (a module was loaded).
 
-use std::collections::HashSet;
+use std::{collections::HashSet, path::Path};
 
 use regex_lite::Regex;
-use virtfleet_agent_core::procfs::{
-    ParseError,
-    snmp::{Table, lines6, tables},
-};
+use virtfleet_agent_core::procfs::snmp::{Table, lines6, tables};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::filters;
 
 struct Netstat {
@@ -89,14 +86,23 @@ impl FileSelection {
         Self(tables.iter().map(row).collect())
     }
 
-    fn write(&self, tables: &[Table<'_>], page: &mut Page) -> Result<(), Mismatch> {
+    fn write(&self, tables: &[Table<'_>], path: &Path, skipped: &mut Skipped, page: &mut Page) {
         for (row, table) in self.0.iter().zip(tables) {
+            if table.columns() != row.columns {
+                // It is unknown which value belongs to which name.
+                let error = format!(
+                    "{} has different numbers of names and values in line {}",
+                    path.display(),
+                    table.line + 2
+                );
+                skipped.take::<()>(Err(CollectError::failed(error)));
+                continue;
+            }
             let mut fields_to_export = row.fields_to_export.iter().peekable();
-            let mut columns = 0;
             for (column, value) in table.numbers().enumerate() {
-                let value = value.map_err(Mismatch::Parse)?;
                 if let Some(fields_to_export) =
                     fields_to_export.next_if(|fields_to_export| fields_to_export.column == column)
+                    && let Some(value) = skipped.take(value.map_err(CollectError::parse(path)))
                 {
                     page.family(
                         &fields_to_export.name,
@@ -105,19 +111,9 @@ impl FileSelection {
                     )
                     .sample(&[], value);
                 }
-                columns = column + 1;
-            }
-            if columns != row.columns {
-                return Err(Mismatch::Count(table.line));
             }
         }
-        Ok(())
     }
-}
-
-enum Mismatch {
-    Parse(ParseError),
-    Count(usize),
 }
 
 impl Collector for Netstat {
@@ -132,13 +128,11 @@ impl Collector for Netstat {
                 text => text?,
             }
         }];
-        let read = |index: usize| tables(&texts[index]).collect::<Result<Vec<_>, _>>();
-        let tables = [
-            read(0).map_err(CollectError::parse(&paths[0]))?,
-            read(1).map_err(CollectError::parse(&paths[1]))?,
-            lines6(&texts[2]).collect(),
-        ];
+        let mut skipped = Skipped::default();
+        let mut read = |index: usize| skipped.valid(&paths[index], tables(&texts[index])).collect();
+        let tables: [Vec<_>; 3] = [read(0), read(1), lines6(&texts[2]).collect()];
         if tables[..2].iter().all(Vec::is_empty) {
+            skipped.end()?;
             return Err(CollectError::failed(format!(
                 "{} and {} are empty",
                 paths[0].display(),
@@ -150,16 +144,9 @@ impl Collector for Netstat {
             *plans = std::array::from_fn(|index| FileSelection::new(&tables[index], fields, &mut taken));
         }
         for ((plan, tables), path) in plans.iter().zip(&tables).zip(&paths) {
-            plan.write(tables, page).map_err(|wrong| match wrong {
-                Mismatch::Parse(error) => CollectError::parse(path)(error),
-                Mismatch::Count(line) => CollectError::failed(format!(
-                    "{} has different numbers of names and values in line {}",
-                    path.display(),
-                    line + 2
-                )),
-            })?;
+            plan.write(tables, path, &mut skipped, page);
         }
-        Ok(())
+        skipped.end()
     }
 }
 

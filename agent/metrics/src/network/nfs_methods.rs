@@ -151,7 +151,8 @@ pub(super) struct Counts<'text>(Vec<Line<'text>>);
 
 impl<'text> Counts<'text> {
     /// # Errors
-    /// A line is malformed, or the file is empty.
+    /// A line is malformed, or the file is empty. The other lines are not used then: a line that is
+    /// missing counts as 0.
     pub(super) fn read(
         lines: impl Iterator<Item = Result<Line<'text>, ParseError>>,
         path: &Path,

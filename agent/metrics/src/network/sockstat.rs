@@ -7,7 +7,7 @@ use virtfleet_agent_core::procfs::sockstat::protocols;
 use virtfleet_agent_host::{Reread, page_size};
 use virtfleet_wire::exposition::{Page, is_metric_name};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// The keys that a protocol's line may have.
 const KEYS: [&str; 6] = ["inuse", "orphan", "tw", "alloc", "mem", "memory"];
@@ -38,6 +38,7 @@ impl Collector for Sockstat {
             name,
             help,
         } = self;
+        let mut skipped = Skipped::default();
         for (file, version) in files.iter_mut().zip([4, 6]) {
             let path = file.path().to_owned();
             let text = match file.text() {
@@ -47,7 +48,10 @@ impl Collector for Sockstat {
             };
             let mut seen = HashSet::new();
             for protocol in protocols(&text) {
-                let protocol = protocol.map_err(CollectError::parse(&path))?;
+                let protocol = protocol.map_err(CollectError::parse(&path));
+                let Some(protocol) = skipped.take(protocol) else {
+                    continue;
+                };
                 let mut write = |key: &str, value: f64| {
                     name.clear();
                     name.extend(["node_sockstat_", protocol.name, "_", key]);
@@ -62,8 +66,7 @@ impl Collector for Sockstat {
                 }
                 let mut values = [None; KEYS.len()];
                 let mut used = None;
-                for pair in protocol.pairs() {
-                    let (key, value) = pair.map_err(CollectError::parse(&path))?;
+                for (key, value) in skipped.valid(&path, protocol.pairs()) {
                     if let Some(index) = KEYS.iter().position(|known| *known == key) {
                         values[index] = Some(value as f64);
                     } else if key == "used" {
@@ -86,6 +89,6 @@ impl Collector for Sockstat {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -6,7 +6,7 @@ use virtfleet_agent_core::procfs::softnet::{Softnet as Row, cpus};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum length of a CPU's line: 15 numbers of 8 digits.
 const MAX_LINE_BYTES: usize = 512;
@@ -77,12 +77,12 @@ impl Collector for Softnet {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
         self.rows.clear();
-        for row in cpus(&text) {
-            self.rows.push(row.map_err(CollectError::parse(&path))?);
-        }
+        let mut skipped = Skipped::default();
+        self.rows.extend(skipped.valid(&path, cpus(&text)));
         self.rows.sort_by_key(|row| row.cpu);
         self.rows.dedup_by_key(|row| row.cpu);
         if self.rows.is_empty() {
+            skipped.end()?;
             return Err(CollectError::failed(format!("{} lists no CPU", path.display())));
         }
         for (name, help, kind, value) in &FAMILIES {
@@ -93,6 +93,6 @@ impl Collector for Softnet {
                 family.sample(&[("cpu", &self.cpu)], value(row) as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -4,7 +4,7 @@ use virtfleet_agent_core::procfs::sockets::queues;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum size of a file in bytes: a line of 128 bytes per socket. A guest can have more sockets
 /// than ports, with different addresses.
@@ -32,20 +32,24 @@ impl Collector for UdpQueues {
             MetricType::Gauge,
         );
         let mut any = false;
+        let mut skipped = Skipped::default();
         for (file, version) in self.files.iter_mut().zip(["v4", "v6"]) {
             let path = file.path().to_owned();
             match file.text() {
                 Err(error) if error.is_missing() => continue,
                 text => {
-                    let sum = queues(&text?).map_err(CollectError::parse(&path))?;
-                    family.sample(&[("queue", "tx"), ("ip", version)], sum.transmit as f64);
-                    family.sample(&[("queue", "rx"), ("ip", version)], sum.receive as f64);
+                    // The sum of the other sockets would be wrong.
+                    let sum = queues(&text?).map_err(CollectError::parse(&path));
+                    if let Some(sum) = skipped.take(sum) {
+                        family.sample(&[("queue", "tx"), ("ip", version)], sum.transmit as f64);
+                        family.sample(&[("queue", "rx"), ("ip", version)], sum.receive as f64);
+                    }
                 }
             }
             any = true;
         }
         if any {
-            Ok(())
+            skipped.end()
         } else {
             Err(CollectError::no_data("the kernel has no UDP"))
         }

@@ -4,7 +4,7 @@ use virtfleet_agent_core::procfs::pairs::pairs;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 macro_rules! counters {
     ($($field:literal, $name:literal, $help:literal;)*) => {
@@ -68,13 +68,14 @@ impl Collector for Xfrm {
             text => text?,
         };
         let mut values = [None; COUNTERS.len()];
-        for pair in pairs(&text) {
-            let (field, value) = pair.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for (field, value) in skipped.valid(&path, pairs(&text)) {
             if let Some(index) = COUNTERS.iter().position(|(known, ..)| *known == field) {
                 values[index] = Some(value);
             }
         }
         if values.iter().all(Option::is_none) {
+            skipped.end()?;
             return Err(CollectError::failed(format!(
                 "{} contains no known counter",
                 path.display()
@@ -86,6 +87,6 @@ impl Collector for Xfrm {
                     .sample(&[], value as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -6,7 +6,7 @@ use virtfleet_agent_core::procfs::cgroups::controllers;
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 struct Cgroups(Reread);
 
@@ -20,8 +20,8 @@ impl Collector for Cgroups {
         let text = self.0.text()?;
         let mut rows = Vec::new();
         let mut names = HashSet::new();
-        for controller in controllers(&text) {
-            let controller = controller.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for controller in skipped.valid(&path, controllers(&text)) {
             if names.insert(controller.name) {
                 rows.push(controller);
             }
@@ -42,6 +42,6 @@ impl Collector for Cgroups {
         for row in &rows {
             family.sample(&[("subsys_name", row.name)], row.enabled as f64);
         }
-        Ok(())
+        skipped.end()
     }
 }

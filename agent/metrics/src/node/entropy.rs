@@ -4,7 +4,7 @@
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::Page;
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number_in};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::number_in};
 
 struct Entropy {
     available: Reread,
@@ -21,16 +21,23 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Entropy {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        page.gauge(
-            "node_entropy_available_bits",
-            "Bits of available entropy.",
-            number_in(&mut self.available)?,
-        );
-        page.gauge(
-            "node_entropy_pool_size_bits",
-            "Bits of entropy pool.",
-            number_in(&mut self.pool)?,
-        );
-        Ok(())
+        let mut skipped = Skipped::default();
+        for (file, name, help) in [
+            (
+                &mut self.available,
+                "node_entropy_available_bits",
+                "Bits of available entropy.",
+            ),
+            (
+                &mut self.pool,
+                "node_entropy_pool_size_bits",
+                "Bits of entropy pool.",
+            ),
+        ] {
+            if let Some(bits) = skipped.take(number_in(file)) {
+                page.gauge(name, help, bits);
+            }
+        }
+        skipped.end()
     }
 }

@@ -6,7 +6,7 @@ use virtfleet_agent_core::settings::sysctl;
 use virtfleet_agent_host::read_once;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum size of a sysctl in bytes.
 const MAX_SYSCTL_BYTES: usize = 64 << 10;
@@ -58,9 +58,12 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Sysctls {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut skipped = Skipped::default();
         for sysctl in &self.numbers {
-            let text = String::from_utf8_lossy(read_once(&sysctl.file, &mut self.buffer, MAX_SYSCTL_BYTES)?);
-            sysctl.write(&text, page)?;
+            let read = read_once(&sysctl.file, &mut self.buffer, MAX_SYSCTL_BYTES);
+            if let Some(text) = skipped.take(read) {
+                skipped.take(sysctl.write(&String::from_utf8_lossy(text), page));
+            }
         }
         let mut family = page.family(
             "node_sysctl_info",
@@ -68,20 +71,20 @@ impl Collector for Sysctls {
             MetricType::Gauge,
         );
         for sysctl in &self.infos {
-            let text = String::from_utf8_lossy(read_once(&sysctl.file, &mut self.buffer, MAX_SYSCTL_BYTES)?);
+            let read = read_once(&sysctl.file, &mut self.buffer, MAX_SYSCTL_BYTES);
+            let Some(text) = skipped.take(read) else { continue };
+            let text = String::from_utf8_lossy(text);
             let mut words = text.split_ascii_whitespace().peekable();
             if words.peek().is_none() {
-                return Err(CollectError::failed(format!(
-                    "sysctl {} has no value",
-                    sysctl.name
-                )));
+                let none = format!("sysctl {} has no value", sysctl.name);
+                skipped.take::<()>(Err(CollectError::failed(none)));
             }
             for (index, word) in words.take(MAX_VALUES).enumerate() {
                 let index = index.to_string();
                 family.sample(&[("name", &sysctl.name), ("value", word), ("index", &index)], 1.0);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 

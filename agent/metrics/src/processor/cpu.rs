@@ -4,14 +4,15 @@
 //! Counters in `/proc/stat` sometimes decrease (steal, idle and iowait are estimates), which
 //! Prometheus would interpret as a reset. So each field keeps its maximum. If a CPU's idle time
 //! decreases by 3 seconds or more, the CPU was unplugged and plugged again, and all its fields
-//! restart. Offline CPUs are not on the page.
+//! restart. Offline CPUs are not on the page. A CPU whose line is malformed is not on the page
+//! either, and keeps its values.
 
 use virtfleet_agent_core::procfs::stat::{self, CpuTimes, TICKS_PER_SECOND};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::{cpu_info::CpuInfos, cpu_sysfs::CpuSysfs};
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Decrease of the idle time in ticks that indicates a new CPU.
 const NEW_CPU_IDLE_DECREASE: u64 = 300;
@@ -30,6 +31,8 @@ struct Cpu {
     sysfs: CpuSysfs,
     /// The values just read; a reused buffer.
     fresh: Vec<(u32, CpuTimes)>,
+    /// CPUs of the malformed lines; `None` if a number is malformed. A reused buffer.
+    damaged: Vec<Option<u32>>,
     /// The exported values by CPU number.
     known: Vec<ExportedCpu>,
 }
@@ -38,6 +41,8 @@ struct ExportedCpu {
     id: u32,
     label: String,
     times: CpuTimes,
+    /// Whether the last text has its line.
+    listed: bool,
 }
 
 pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError> {
@@ -48,31 +53,41 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         stat: Reread::new(context.roots.proc("stat")).single_record(),
         sysfs: CpuSysfs::new(context.roots.sys("devices/system/cpu")),
         fresh: Vec::new(),
+        damaged: Vec::new(),
         known: Vec::new(),
     }))
 }
 
 impl Collector for Cpu {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        let mut skipped = Skipped::default();
         if let Some(info) = &mut self.info {
-            info.write(page)?;
+            let written = info.write(page, &mut skipped);
+            skipped.take(written);
         }
         let path = self.stat.path().to_owned();
         let text = self.stat.text()?;
         self.fresh.clear();
-        for cpu in stat::cpus(&text) {
-            self.fresh.push(cpu.map_err(CollectError::parse(&path))?);
-        }
+        self.damaged.clear();
+        let lines = stat::cpus(&text).inspect(|line| {
+            if let Err(error) = line {
+                let line = text.lines().nth(error.line - 1);
+                self.damaged.push(line.and_then(stat::cpu_number));
+            }
+        });
+        self.fresh.extend(skipped.valid(&path, lines));
         if self.fresh.is_empty() {
+            skipped.end()?;
             return Err(CollectError::failed(format!("{} lists no CPU", path.display())));
         }
-        let changed = update(&mut self.known, &self.fresh);
+        let changed = update(&mut self.known, &self.fresh, &self.damaged);
+        let listed = || self.known.iter().filter(|cpu| cpu.listed);
         let mut family = page.family(
             "node_cpu_seconds_total",
             "Seconds the CPUs spent in each mode.",
             MetricType::Counter,
         );
-        for cpu in &self.known {
+        for cpu in listed() {
             for (mode, ticks) in MODES.iter().zip(cpu.times.columns()) {
                 let seconds = ticks as f64 / TICKS_PER_SECOND;
                 family.sample(&[("cpu", &cpu.label), ("mode", mode)], seconds);
@@ -83,21 +98,25 @@ impl Collector for Cpu {
             "Seconds the CPUs spent running virtual CPUs, by mode; included in node_cpu_seconds_total.",
             MetricType::Counter,
         );
-        for cpu in self.known.iter().filter(|_| self.guest) {
+        for cpu in listed().filter(|_| self.guest) {
             for (mode, ticks) in GUEST_MODES.iter().zip(&cpu.times.columns()[MODES.len()..]) {
                 let seconds = *ticks as f64 / TICKS_PER_SECOND;
                 family.sample(&[("cpu", &cpu.label), ("mode", mode)], seconds);
             }
         }
         self.sysfs.write(page, changed);
-        Ok(())
+        skipped.end()
     }
 }
 
-/// Updates `known`. Returns true if a CPU was added or removed.
-fn update(known: &mut Vec<ExportedCpu>, fresh: &[(u32, CpuTimes)]) -> bool {
+/// Updates `known`, and keeps the values of `damaged` CPUs, whose lines are malformed. Returns true
+/// if a CPU was added or removed.
+fn update(known: &mut Vec<ExportedCpu>, fresh: &[(u32, CpuTimes)], damaged: &[Option<u32>]) -> bool {
     let before = known.len();
-    known.retain(|cpu| fresh.iter().any(|(id, _)| *id == cpu.id));
+    known.retain_mut(|cpu| {
+        cpu.listed = fresh.iter().any(|(id, _)| *id == cpu.id);
+        cpu.listed || damaged.iter().any(|id| id.is_none_or(|id| id == cpu.id))
+    });
     let mut changed = known.len() != before;
     for (id, new) in fresh {
         match known.binary_search_by_key(id, |cpu| cpu.id) {
@@ -110,6 +129,7 @@ fn update(known: &mut Vec<ExportedCpu>, fresh: &[(u32, CpuTimes)]) -> bool {
                         id: *id,
                         label: id.to_string(),
                         times: *new,
+                        listed: true,
                     },
                 );
             }
@@ -139,6 +159,30 @@ mod tests {
             idle,
             steal,
             ..CpuTimes::default()
+        }
+    }
+
+    /// Updates without malformed lines.
+    fn update(known: &mut Vec<ExportedCpu>, fresh: &[(u32, CpuTimes)]) -> bool {
+        super::update(known, fresh, &[])
+    }
+
+    #[test]
+    fn a_cpu_with_a_malformed_line_keeps_its_values() {
+        for damaged in [Some(2), None] {
+            let mut known = Vec::new();
+            update(&mut known, &[(0, times(9, 9, 9)), (2, times(9, 9, 9))]);
+            assert!(!super::update(&mut known, &[(0, times(9, 9, 9))], &[damaged]));
+            assert_eq!(
+                known.iter().map(|cpu| cpu.listed).collect::<Vec<_>>(),
+                [true, false]
+            );
+            assert!(!update(&mut known, &[(0, times(9, 9, 9)), (2, times(9, 9, 8))]));
+            assert!(known[1].listed);
+            assert_eq!(known[1].times, times(9, 9, 9), "its counters do not decrease");
+            // Another one's malformed line keeps no CPU that is offline.
+            assert!(super::update(&mut known, &[(0, times(9, 9, 9))], &[Some(3)]));
+            assert_eq!(known.len(), 1);
         }
     }
 

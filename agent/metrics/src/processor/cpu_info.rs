@@ -7,7 +7,7 @@ use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::{cpufreq::exports_frequency, labels::CpuLabels};
-use crate::{CollectError, Context, RegistryError};
+use crate::{CollectError, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
 /// Maximum size in bytes: 16384 CPUs with 4 KiB each.
@@ -42,10 +42,10 @@ impl CpuInfos {
         }))
     }
 
-    pub(super) fn write(&mut self, page: &mut Page) -> Result<(), CollectError> {
+    pub(super) fn write(&mut self, page: &mut Page, skipped: &mut Skipped) -> Result<(), CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
-        let mut cpus = cpus(&text).map_err(CollectError::parse(&path))?;
+        let mut cpus: Vec<_> = skipped.valid(&path, cpus(&text).into_iter()).collect();
         cpus.sort_by_key(|cpu| cpu.processor);
         cpus.dedup_by_key(|cpu| cpu.processor);
         let mut family = page.family(

@@ -6,7 +6,7 @@ use virtfleet_agent_core::procfs::vulnerability;
 use virtfleet_agent_host::{list, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum number of files; the kernel has about twenty.
 const MAX_VULNERABILITIES: usize = 256;
@@ -32,17 +32,16 @@ impl Collector for Vulnerabilities {
             "State of a CPU vulnerability and its mitigation, always 1.",
             MetricType::Gauge,
         );
+        let mut skipped = Skipped::default();
         // The directory is missing if the kernel does not report vulnerabilities.
         for name in list(&self.dir)
             .unwrap_or_default()
             .into_iter()
             .take(MAX_VULNERABILITIES)
         {
-            let text = String::from_utf8_lossy(read_once(
-                &self.dir.join(&name),
-                &mut self.buffer,
-                MAX_FILE_BYTES,
-            )?);
+            let read = read_once(&self.dir.join(&name), &mut self.buffer, MAX_FILE_BYTES);
+            let Some(text) = skipped.take(read) else { continue };
+            let text = String::from_utf8_lossy(text);
             let (state, mitigation) = vulnerability::state(&text);
             let labels = [
                 ("codename", name.as_str()),
@@ -51,6 +50,6 @@ impl Collector for Vulnerabilities {
             ];
             family.sample(&labels, 1.0);
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -7,7 +7,7 @@ use virtfleet_agent_core::procfs::{cpulist, single};
 use virtfleet_agent_host::{Reread, exists, is_readable, read_once};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum size of a file in bytes: a page.
 const MAX_FILE_BYTES: usize = 4096;
@@ -90,10 +90,12 @@ impl Collector for Cpufreq {
         if self.listed != self.online.bytes() || loaded {
             self.list()?;
         }
+        let mut skipped = Skipped::default();
         for (file, name, help) in FREQUENCIES {
             let mut family = page.family(name, help, MetricType::Gauge);
             for (cpu, dir) in &self.cpus {
-                if let Some(kilohertz) = frequency(&dir.join(file), &mut self.buffer)? {
+                let read = frequency(&dir.join(file), &mut self.buffer);
+                if let Some(kilohertz) = skipped.take(read).flatten() {
                     family.sample(&[("cpu", cpu)], kilohertz as f64 * 1000.0);
                 }
             }
@@ -114,6 +116,8 @@ impl Collector for Cpufreq {
             let available = read_once(&file, &mut governors, MAX_FILE_BYTES).unwrap_or_default();
             let available = String::from_utf8_lossy(available);
             let mut names: Vec<_> = available.split_ascii_whitespace().collect();
+            // A governor that is not listed is shown too.
+            names.push(&current);
             names.sort_unstable();
             names.dedup();
             for name in names.into_iter().filter(|_| !current.is_empty()) {
@@ -121,7 +125,7 @@ impl Collector for Cpufreq {
                 family.sample(&[("cpu", cpu), ("governor", name)], is_current);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 

@@ -98,7 +98,11 @@ impl Interrupts {
         let (known, all) = (&mut self.known, &mut self.counts);
         all.clear();
         let (mut at, mut changed) = (0, false);
-        let read = table.rows(&mut self.line, |interrupt, counts| {
+        let mut bad = None;
+        let note = |error| {
+            bad.get_or_insert(error);
+        };
+        table.rows(&mut self.line, note, |interrupt, counts| {
             let same = known
                 .get(at)
                 .is_some_and(|known| known.name == interrupt.name && known.about == interrupt.about);
@@ -114,10 +118,11 @@ impl Interrupts {
             at += 1;
             all.extend_from_slice(counts);
         });
-        if read.is_err() {
+        if let Some(error) = bad {
+            // The sum of a device's other lines would be wrong.
             known.clear();
+            return Err(CollectError::parse(&path)(error));
         }
-        read.map_err(CollectError::parse(&path))?;
         changed |= known.len() != at;
         known.truncate(at);
         let cpus = table.cpus;

@@ -5,7 +5,7 @@ use virtfleet_agent_core::procfs::pressure::{Pressure, pressure};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::Page;
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A line of a resource's file and its family.
 struct Line {
@@ -76,6 +76,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 impl Collector for PressureStall {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let mut found = false;
+        let mut skipped = Skipped::default();
         for (file, lines) in &mut self.0 {
             let path = file.path().to_owned();
             let text = match file.text() {
@@ -88,16 +89,18 @@ impl Collector for PressureStall {
                 }
                 text => text?,
             };
-            let pressure = pressure(&text).map_err(CollectError::parse(&path))?;
+            let pressure = pressure(&text, skipped.of(&path));
             for line in *lines {
                 let microseconds = (line.of)(&pressure)
-                    .ok_or_else(|| CollectError::no_data(format!("{} lacks a line", path.display())))?;
-                page.counter(line.name, line.help, microseconds as f64 / 1e6);
+                    .ok_or_else(|| CollectError::failed(format!("{} lacks a line", path.display())));
+                if let Some(microseconds) = skipped.take(microseconds) {
+                    page.counter(line.name, line.help, microseconds as f64 / 1e6);
+                }
             }
             found = true;
         }
         if found {
-            return Ok(());
+            return skipped.end();
         }
         Err(CollectError::no_data(
             "this kernel has no pressure stall information",

@@ -5,7 +5,7 @@ use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::labels::CpuLabels;
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Maximum size in bytes; far more than any kernel prints.
 const MAX_SCHEDSTAT_BYTES: usize = 16 << 20;
@@ -56,9 +56,8 @@ impl Collector for Schedstat {
             text => text?,
         };
         self.cpus.clear();
-        for cpu in cpus(&text) {
-            self.cpus.push(cpu.map_err(CollectError::parse(&path))?);
-        }
+        let mut skipped = Skipped::default();
+        self.cpus.extend(skipped.valid(&path, cpus(&text)));
         self.cpus.sort_by_key(|cpu| cpu.cpu);
         self.cpus.dedup_by_key(|cpu| cpu.cpu);
         for (name, help, of) in COLUMNS {
@@ -67,6 +66,6 @@ impl Collector for Schedstat {
                 family.sample(&[("cpu", self.labels.get(cpu.cpu))], of(cpu));
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

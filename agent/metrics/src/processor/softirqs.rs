@@ -5,7 +5,7 @@ use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::labels::CpuLabels;
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// The kernel's kinds of soft interrupts (kernel: `include/linux/interrupt.h`).
 const KINDS: [&str; 10] = [
@@ -38,20 +38,20 @@ impl Collector for Softirqs {
         );
         let mut written = [false; KINDS.len()];
         let labels = &mut self.labels;
-        table
-            .rows(&mut self.line, |softirq, counts| {
-                let place = KINDS.iter().position(|kind| *kind == softirq.name);
-                let Some(place) = place.filter(|place| !written[*place]) else {
-                    return;
-                };
-                written[place] = true;
-                for (cpu, count) in table.cpus.iter().zip(counts) {
-                    family.sample(
-                        &[("cpu", labels.get(*cpu)), ("type", softirq.name)],
-                        *count as f64,
-                    );
-                }
-            })
-            .map_err(CollectError::parse(&path))
+        let mut skipped = Skipped::default();
+        table.rows(&mut self.line, skipped.of(&path), |softirq, counts| {
+            let place = KINDS.iter().position(|kind| *kind == softirq.name);
+            let Some(place) = place.filter(|place| !written[*place]) else {
+                return;
+            };
+            written[place] = true;
+            for (cpu, count) in table.cpus.iter().zip(counts) {
+                family.sample(
+                    &[("cpu", labels.get(*cpu)), ("type", softirq.name)],
+                    *count as f64,
+                );
+            }
+        });
+        skipped.end()
     }
 }

@@ -5,7 +5,7 @@ use virtfleet_agent_core::procfs::stat::{Counters, SOFTIRQS, counters, softirqs}
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// The kinds of soft interrupts in the order of the file.
 const VECTORS: [&str; SOFTIRQS] = [
@@ -38,8 +38,10 @@ impl Collector for Stat {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
-        let found = counters(&text).map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        let found = counters(&text, skipped.of(&path));
         if found == Counters::default() {
+            skipped.end()?;
             return Err(CollectError::failed(format!(
                 "{} contains no known counter",
                 path.display()
@@ -84,12 +86,12 @@ impl Collector for Stat {
             }
         }
         if self.softirq {
-            let counts = softirqs(&text).map_err(CollectError::parse(&path))?;
+            let counts = skipped.take(softirqs(&text).map_err(CollectError::parse(&path)));
             let mut family = page.family("node_softirqs_total", "Number of softirq calls.", counter);
-            for (vector, count) in VECTORS.iter().zip(counts.into_iter().flatten()) {
+            for (vector, count) in VECTORS.iter().zip(counts.flatten().into_iter().flatten()) {
                 family.sample(&[("vector", vector)], count as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

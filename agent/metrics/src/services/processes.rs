@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use virtfleet_agent_host::{Reread, TaskError, Tasks};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number_in};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::number_in};
 
 /// Number of tasks by the letter of their state.
 type States = [u32; 128];
@@ -47,19 +47,17 @@ struct Counted {
 
 impl Collector for Processes {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
+        // All of them or none: a sum without one would be wrong.
         let counted = self.count()?;
-        let most_threads = number_in(&mut self.thread_limit)?;
-        let most_processes = number_in(&mut self.process_limit)?;
+        let mut skipped = Skipped::default();
         page.gauge(
             "node_processes_threads",
             "Threads of all processes.",
             counted.threads as f64,
         );
-        page.gauge(
-            "node_processes_max_threads",
-            "Maximum number of threads.",
-            most_threads,
-        );
+        if let Some(most) = skipped.take(number_in(&mut self.thread_limit)) {
+            page.gauge("node_processes_max_threads", "Maximum number of threads.", most);
+        }
         write(
             page,
             ("node_processes_state", "Processes in each state."),
@@ -73,8 +71,10 @@ impl Collector for Processes {
             &counted.thread_states,
         );
         page.gauge("node_processes_pids", "Processes.", f64::from(counted.processes));
-        page.gauge("node_processes_max_processes", "Maximum PID.", most_processes);
-        Ok(())
+        if let Some(most) = skipped.take(number_in(&mut self.process_limit)) {
+            page.gauge("node_processes_max_processes", "Maximum PID.", most);
+        }
+        skipped.end()
     }
 }
 

@@ -382,7 +382,9 @@ impl Systemd {
         );
         for unit in taken {
             let kind = self.known.get(unit.name).map_or("", |known| &known.kind);
-            for state in STATES {
+            // A state that is not known here, such as `reloading`, is shown too.
+            let other = (!STATES.contains(&unit.active)).then_some(unit.active);
+            for state in STATES.into_iter().chain(other) {
                 let labels = [("name", unit.name), ("state", state), ("type", kind)];
                 family.sample(&labels, f64::from(u8::from(unit.active == state)));
             }

@@ -4,11 +4,11 @@
 use std::{collections::HashSet, path::Path};
 
 use virtfleet_agent_core::procfs::pairs::pairs;
-use virtfleet_agent_host::{Attribute, AttributeBuffer, Device, Devices, attribute_buffer};
+use virtfleet_agent_host::{Attribute, AttributeBuffer, Device, Devices, RereadError, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::btrfs_devices::{self, DeviceQueries};
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::number};
 
 /// Kinds of block groups: the directories below `allocation`.
 const KINDS: [&str; 3] = ["data", "metadata", "system"];
@@ -59,10 +59,8 @@ impl File {
             now: None,
         }
     }
-    fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
-        self.now = None;
-        self.now = number(&mut self.file, buffer)?;
-        Ok(())
+    fn read(&mut self, buffer: &mut AttributeBuffer, skipped: &mut Skipped) {
+        self.now = number(&mut self.file, buffer, skipped);
     }
 }
 
@@ -99,7 +97,7 @@ impl Filesystem {
         }
     }
 
-    fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
+    fn read(&mut self, buffer: &mut AttributeBuffer, skipped: &mut Skipped) {
         if let Ok(uuid) = self.metadata_uuid.read(buffer)
             && !uuid.is_empty()
             && self.uuid != *uuid
@@ -110,11 +108,10 @@ impl Filesystem {
         if let Ok(label) = self.label.read(buffer) {
             self.label_now.push_str(&label);
         }
-        self.reserve_now = None;
-        self.reserve_now = number(&mut self.reserve, buffer)?;
-        self.read_commits(buffer)?;
+        self.reserve_now = number(&mut self.reserve, buffer, skipped);
+        self.read_commits(buffer, skipped);
         for kind in &mut self.kinds {
-            kind.reserved.read(buffer)?;
+            kind.reserved.read(buffer, skipped);
             // The other entries are files. A kind may have no block group in a profile now.
             let refreshed = kind.layouts.refresh(
                 |name| ratio(name, 0).is_some(),
@@ -123,48 +120,42 @@ impl Filesystem {
                     total: File::new(path.join("total_bytes")),
                 },
             );
-            ignore_unmounted(refreshed)?;
+            ignore_unmounted(refreshed, skipped);
             for layout in kind.layouts.all() {
-                layout.kept.used.read(buffer)?;
-                layout.kept.total.read(buffer)?;
+                layout.kept.used.read(buffer, skipped);
+                layout.kept.total.read(buffer, skipped);
             }
         }
-        ignore_unmounted(
-            self.devices
-                .refresh(|_| true, |_, path| File::new(path.join("size"))),
-        )?;
+        let refreshed = self
+            .devices
+            .refresh(|_| true, |_, path| File::new(path.join("size")));
+        ignore_unmounted(refreshed, skipped);
         for device in self.devices.all() {
-            device.kept.read(buffer)?;
+            device.kept.read(buffer, skipped);
         }
-        Ok(())
     }
 
     /// Kernels before 6.0 have no such file.
-    fn read_commits(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
+    fn read_commits(&mut self, buffer: &mut AttributeBuffer, skipped: &mut Skipped) {
         self.commits_now = [None; COMMITS.len()];
         let path = self.commits.path().to_owned();
         let text = match self.commits.read(buffer) {
-            Err(error) if error.is_missing() => return Ok(()),
-            done => done?,
+            Err(error) if error.is_missing() => return,
+            done => skipped.take(done),
         };
-        for pair in pairs(&text) {
-            let (key, value) = pair.map_err(CollectError::parse(&path))?;
+        for (key, value) in skipped.valid(&path, pairs(&text.unwrap_or_default())) {
             if let Some(at) = COMMITS.iter().position(|commit| commit.0 == key) {
                 self.commits_now[at] = Some(value);
             }
         }
-        Ok(())
     }
 }
 
 /// A filesystem that was unmounted meanwhile is not an error.
-fn ignore_unmounted(refreshed: Result<bool, virtfleet_agent_host::RereadError>) -> Result<(), CollectError> {
+fn ignore_unmounted(refreshed: Result<bool, RereadError>, skipped: &mut Skipped) {
     match refreshed {
-        Err(error) if error.is_missing() => Ok(()),
-        done => {
-            done?;
-            Ok(())
-        }
+        Err(error) if error.is_missing() => {}
+        done => drop(skipped.take(done)),
     }
 }
 
@@ -203,8 +194,9 @@ impl Collector for Btrfs {
             done => done?,
         };
         let mut uuids = HashSet::new();
+        let mut skipped = Skipped::default();
         for filesystem in self.filesystems.all() {
-            filesystem.kept.read(&mut self.buffer)?;
+            filesystem.kept.read(&mut self.buffer, &mut skipped);
             // A mounted copy has the UUID of its original (kernel: `temp_fsid`) but its own
             // directory.
             if !uuids.insert(filesystem.kept.uuid.clone()) {
@@ -215,7 +207,7 @@ impl Collector for Btrfs {
             self.queries.query();
         }
         self.write(page);
-        Ok(())
+        skipped.end()
     }
 }
 

@@ -12,7 +12,7 @@ use virtfleet_agent_host::{Attribute, AttributeBuffer, Reread, Roots, Stamped, a
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use super::udev::Udev;
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
 /// A column of `/proc/diskstats`, its family, HELP, and the factor and divisor to the family's
@@ -94,8 +94,8 @@ impl Collector for Diskstats {
         let path = self.stats.path().to_owned();
         let text = self.stats.text()?;
         let mut seen = Vec::new();
-        for disk in disks(&text) {
-            let disk = disk.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for disk in skipped.valid(&path, disks(&text)) {
             if !self.filter.takes(disk.name) {
                 continue;
             }
@@ -128,7 +128,7 @@ impl Collector for Diskstats {
             })
             .collect();
         write(page, &rows);
-        Ok(())
+        skipped.end()
     }
 }
 

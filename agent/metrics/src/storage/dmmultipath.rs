@@ -5,7 +5,7 @@ use std::{borrow::Cow, path::Path};
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::number};
 
 /// Sector size in sysfs in bytes, independent of the disk.
 const SECTOR_BYTES: u64 = 512;
@@ -51,7 +51,7 @@ impl DeviceMapperDevice {
         }
     }
 
-    fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
+    fn read(&mut self, buffer: &mut AttributeBuffer, skipped: &mut Skipped) {
         self.now = None;
         // The UUID is set at creation and does not change, but appears shortly after the device.
         if self.uuid.is_empty()
@@ -60,17 +60,17 @@ impl DeviceMapperDevice {
             self.uuid = uuid.into_owned();
         }
         if !self.uuid.starts_with("mpath-") {
-            return Ok(());
+            return;
         }
         let Ok(name) = self.name_file.read(buffer) else {
-            return Ok(());
+            return;
         };
         self.name.clear();
         self.name.push_str(&name);
-        let suspended = number::<u64>(&mut self.suspended_file, buffer)?;
-        let sectors = number::<u64>(&mut self.size_file, buffer)?;
+        let suspended = number::<u64>(&mut self.suspended_file, buffer, skipped);
+        let sectors = number::<u64>(&mut self.size_file, buffer, skipped);
         let (Some(suspended), Some(sectors)) = (suspended, sectors) else {
-            return Ok(());
+            return;
         };
         let refreshed = self.paths.refresh(
             |_| true,
@@ -82,13 +82,12 @@ impl DeviceMapperDevice {
         );
         match refreshed {
             Err(error) if error.is_missing() => {}
-            done => drop(done?),
+            done => drop(skipped.take(done)),
         }
         for path in self.paths.all() {
             path.kept.state = path.kept.state_file.read(buffer).ok().map(Cow::into_owned);
         }
         self.now = Some((suspended == 1, sectors.saturating_mul(SECTOR_BYTES)));
-        Ok(())
     }
 
     /// Number of all paths and of working ones: running SCSI disks, live NVMe controllers.
@@ -123,8 +122,9 @@ impl Collector for Multipath {
             }
             done => done?,
         };
+        let mut skipped = Skipped::default();
         for device in self.devices.all() {
-            device.kept.read(&mut self.buffer)?;
+            device.kept.read(&mut self.buffer, &mut skipped);
         }
         let mut family = page.family(
             "node_dmmultipath_device_info",
@@ -205,6 +205,6 @@ impl Collector for Multipath {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

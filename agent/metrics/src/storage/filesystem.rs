@@ -17,7 +17,7 @@ use virtfleet_agent_host::{FsSpace, MountProbe, MountTarget, Roots, StatfsOutcom
 use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{
-    CollectError, Collector, Context, RegistryError,
+    CollectError, Collector, Context, RegistryError, Skipped,
     mounts::{MountInfo, Targets, shown as shown_at},
 };
 
@@ -29,6 +29,8 @@ struct Filesystem {
     probe: MountProbe,
     /// The mountinfo from which `mounts` and `targets` were computed.
     text: Vec<u8>,
+    /// The malformed lines of that mountinfo.
+    skipped: Skipped,
     mounts: Vec<ExportedMount>,
     targets: Vec<MountTarget>,
 }
@@ -58,6 +60,7 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
         probe: MountProbe::new(Arc::clone(&context.statfs), timeout),
         roots: context.roots.clone(),
         text: Vec::new(),
+        skipped: Skipped::default(),
         mounts: Vec::new(),
         targets: Vec::new(),
     }))
@@ -71,7 +74,7 @@ impl Collector for Filesystem {
             .probe(&self.targets)
             .map_err(|error| CollectError::because("cannot start a thread to probe mounts", error))?;
         write(page, &self.mounts, &outcomes);
-        Ok(())
+        self.skipped.end()
     }
 }
 
@@ -87,8 +90,8 @@ impl Filesystem {
         let mut shown: Vec<ExportedMount> = Vec::new();
         let mut targets = Targets::default();
         let mut by_labels = HashMap::new();
-        for mount in mounts(text) {
-            let mount = mount.map_err(CollectError::parse(path))?;
+        self.skipped = Skipped::default();
+        for mount in self.skipped.valid(path, mounts(text)) {
             let label = String::from_utf8_lossy(shown_at(&self.roots, &mount)).into_owned();
             let fs_type = String::from_utf8_lossy(mount.fs_type);
             if !self.mount_filter.takes(&label) || !self.type_filter.takes(&fs_type) {

@@ -6,10 +6,10 @@ use virtfleet_agent_core::procfs::mdstat::{Activity, Array, arrays};
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, Reread, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// The states of `node_md_state`.
-const STATES: [(&str, Activity); 5] = [
+const STATES: [(&str, Activity<'_>); 5] = [
     ("active", Activity::Active),
     ("inactive", Activity::Inactive),
     ("recovering", Activity::Recovering),
@@ -84,21 +84,21 @@ impl Collector for Mdadm {
         };
         let mut rows = Vec::new();
         let mut names = HashSet::new();
-        for array in arrays(&text) {
-            let array = array.map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        for array in skipped.valid(&path, arrays(&text)) {
             if names.insert(array.name) {
                 rows.push(array);
             }
         }
         write(page, &rows);
         if rows.is_empty() {
-            return Ok(());
+            return skipped.end();
         }
         match self
             .devices
             .refresh(|name| name.starts_with("md"), |_, path| Md::new(path))
         {
-            Err(error) if error.is_missing() => return Ok(()),
+            Err(error) if error.is_missing() => return skipped.end(),
             done => done?,
         };
         for device in self.devices.all() {
@@ -124,7 +124,7 @@ impl Collector for Mdadm {
                 family.sample(&[("device", &device.name)], degraded as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 
@@ -132,7 +132,12 @@ fn write(page: &mut Page, rows: &[Array<'_>]) {
     type Value = fn(&Array<'_>) -> u64;
     let mut family = page.family("node_md_state", "State of the array.", MetricType::Gauge);
     for row in rows {
-        for (state, activity) in STATES {
+        // A state that is not known here is shown too.
+        let other = match row.activity {
+            Activity::Other(state) => Some((state, row.activity)),
+            _ => None,
+        };
+        for (state, activity) in STATES.into_iter().chain(other) {
             let labels = [("device", row.name), ("state", state)];
             family.sample(&labels, f64::from(u8::from(row.activity == activity)));
         }

@@ -10,7 +10,7 @@ use virtfleet_agent_core::procfs::{
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A family and its HELP.
 type Family = (&'static str, &'static str);
@@ -110,13 +110,15 @@ impl Collector for Mountstats {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
         let path = self.stats.path().to_owned();
         let text = self.stats.text()?;
-        let all = nfs_mounts(&text).map_err(CollectError::parse(&path))?;
+        let mut skipped = Skipped::default();
+        let all = nfs_mounts(&text, skipped.of(&path));
         if all.is_empty() {
             // node_exporter reports nothing and success in this case.
-            return Ok(());
+            return skipped.end();
         }
         let path = self.info.path().to_owned();
-        // Both files list the same mounts in the same order.
+        // Both files list the same mounts in the same order, so a malformed line makes the
+        // addresses of all mounts unknown.
         let addresses: Vec<_> = mounts(self.info.read()?)
             .map(|mount| Ok(address(mount.map_err(CollectError::parse(&path))?.super_options)))
             .collect::<Result<_, CollectError>>()?;
@@ -148,7 +150,7 @@ impl Collector for Mountstats {
             }
         }
         write(page, &rows);
-        Ok(())
+        skipped.end()
     }
 }
 

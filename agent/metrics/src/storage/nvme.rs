@@ -5,7 +5,7 @@ use std::path::Path;
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// Files of a controller with their labels.
 const FILES: [(&str, &str); 5] = [
@@ -52,7 +52,7 @@ impl Controller {
         }
     }
 
-    fn read(&mut self, buffer: &mut AttributeBuffer) -> Result<(), CollectError> {
+    fn read(&mut self, buffer: &mut AttributeBuffer, skipped: &mut Skipped) {
         for (label, file) in self.labels.iter_mut().zip(&mut self.files) {
             label.clear();
             if let Ok(text) = file.read(buffer) {
@@ -74,8 +74,8 @@ impl Controller {
             },
         );
         match refreshed {
-            Err(error) if error.is_missing() => return Ok(()),
-            done => done?,
+            Err(error) if error.is_missing() => return,
+            done => skipped.take(done),
         };
         for namespace in self
             .namespaces
@@ -92,7 +92,6 @@ impl Controller {
                 .ana_state_now
                 .push_str(state.as_deref().unwrap_or("unknown"));
         }
-        Ok(())
     }
 }
 
@@ -122,8 +121,9 @@ impl Collector for Nvme {
             }
             done => done?,
         };
+        let mut skipped = Skipped::default();
         for controller in self.controllers.all() {
-            controller.kept.read(&mut self.buffer)?;
+            controller.kept.read(&mut self.buffer, &mut skipped);
         }
         let mut family = page.family(
             "node_nvme_info",
@@ -185,6 +185,6 @@ impl Collector for Nvme {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -6,7 +6,7 @@ use virtfleet_agent_core::settings::{NameFilter, filters};
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError, attributes::number};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped, attributes::number};
 
 /// A file below `stats`, its family, HELP, type and divisor.
 struct Statistic(&'static str, &'static str, &'static str, MetricType, f64);
@@ -71,12 +71,13 @@ impl Collector for Tapes {
             }
             done => done?,
         };
+        let mut skipped = Skipped::default();
         for drive in self.drives.all() {
             let Drive { files, now } = &mut drive.kept;
             *now = [None; STATISTICS.len()];
             if self.filter.takes(&drive.name) {
                 for (now, file) in now.iter_mut().zip(files) {
-                    *now = number(file, &mut self.buffer)?;
+                    *now = number(file, &mut self.buffer, &mut skipped);
                 }
             }
         }
@@ -88,6 +89,6 @@ impl Collector for Tapes {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -4,7 +4,7 @@ use virtfleet_agent_core::procfs::xfs::groups;
 use virtfleet_agent_host::{Attribute, AttributeBuffer, Devices, attribute_buffer};
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 /// A counter: its group, its index in the group, its family and HELP.
 struct Counter(&'static str, usize, &'static str, &'static str);
@@ -84,6 +84,7 @@ impl Collector for Xfs {
             Err(error) if error.is_missing() => return Ok(()),
             done => done?,
         };
+        let mut skipped = Skipped::default();
         for filesystem in self.filesystems.all() {
             let Filesystem { stats, values } = &mut filesystem.kept;
             *values = [None; COUNTERS.len()];
@@ -91,10 +92,9 @@ impl Collector for Xfs {
             let text = match stats.read(&mut self.buffer) {
                 // Unmounted meanwhile, or an entry that is not a filesystem, such as `debug`.
                 Err(error) if error.is_missing() => continue,
-                done => done?,
+                done => skipped.take(done),
             };
-            for group in groups(&text) {
-                let group = group.map_err(CollectError::parse(&path))?;
+            for group in skipped.valid(&path, groups(&text.unwrap_or_default())) {
                 for (value, counter) in values.iter_mut().zip(&COUNTERS) {
                     if counter.0 == group.name && value.is_none() {
                         *value = group.get(counter.1);
@@ -110,6 +110,6 @@ impl Collector for Xfs {
                 }
             }
         }
-        Ok(())
+        skipped.end()
     }
 }

@@ -12,7 +12,7 @@ use virtfleet_agent_host::{
 };
 use virtfleet_wire::exposition::{MetricType, Page, is_metric_name};
 
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 const FOLDER: &str = "spl/kstat/zfs";
 /// Maximum size of a kstat in bytes; ZFS kstats have at most some hundred lines.
@@ -105,15 +105,16 @@ impl Collector for Zfs {
             }
             done => done?,
         };
+        let mut skipped = Skipped::default();
         for ((start, what), file) in KSTATS.iter().zip(&mut self.files) {
             let path = file.path().to_owned();
             let text = match file.text() {
                 Err(error) if error.is_missing() => continue,
-                done => done?,
+                done => skipped.take(done),
             };
+            let Some(text) = text else { continue };
             let mut seen = HashSet::new();
-            for statistic in named(&text) {
-                let (name, value) = statistic.map_err(CollectError::parse(&path))?;
+            for (name, value) in skipped.valid(&path, named(&text)) {
                 if seen.insert(name) && compose(&mut self.name, start, name) {
                     self.help.clear();
                     self.help.extend(["ZFS' statistic ", what, ".", name, "."]);
@@ -122,8 +123,9 @@ impl Collector for Zfs {
                 }
             }
         }
-        self.pools(page)?;
-        self.datasets(page)
+        self.pools(page, &mut skipped);
+        self.datasets(page, &mut skipped);
+        skipped.end()
     }
 }
 
@@ -136,8 +138,8 @@ fn compose(whole: &mut String, start: &str, name: &str) -> bool {
 }
 
 impl Zfs {
-    fn pools(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let mut counters: BTreeMap<String, Vec<(&str, u64)>> = BTreeMap::new();
+    fn pools(&mut self, page: &mut Page, skipped: &mut Skipped) {
+        let mut counters: BTreeMap<String, Vec<(&str, f64)>> = BTreeMap::new();
         for pool in self.pools.all() {
             let Some(Pool {
                 state, state_now, io, ..
@@ -149,14 +151,14 @@ impl Zfs {
             *state_now = state
                 .read(&mut self.buffer)
                 .ok()
-                .map(|state| state.to_ascii_lowercase());
+                .map(|state| state.to_ascii_lowercase())
+                .filter(|state| !state.is_empty());
             let path = io.path().to_owned();
             let Ok(text) = io.read(&mut self.buffer) else {
                 continue;
             };
             let mut seen = HashSet::new();
-            for counter in pool_io(&text) {
-                let (name, value) = counter.map_err(CollectError::parse(&path))?;
+            for (name, value) in skipped.valid(&path, pool_io(&text)) {
                 if seen.insert(name) && compose(&mut self.name, "node_zfs_zpool_", name) {
                     let rows = counters.entry(self.name.clone()).or_default();
                     rows.push((&pool.name, value));
@@ -166,7 +168,7 @@ impl Zfs {
         for (name, rows) in &counters {
             let mut family = page.family(name, "An I/O counter of a pool.", MetricType::Untyped);
             for (pool, value) in rows {
-                family.sample(&[("zpool", pool)], *value as f64);
+                family.sample(&[("zpool", pool)], *value);
             }
         }
         drop(counters);
@@ -182,16 +184,17 @@ impl Zfs {
             else {
                 continue;
             };
-            for state in STATES {
+            // A state that is not known here is shown too.
+            let other = (!STATES.contains(&now.as_str())).then_some(now.as_str());
+            for state in STATES.into_iter().chain(other) {
                 let labels = [("zpool", pool.name.as_str()), ("state", state)];
                 family.sample(&labels, f64::from(u8::from(now == state)));
             }
         }
-        Ok(())
     }
 
     /// The file of a dataset that is destroyed meanwhile is gone.
-    fn datasets(&mut self, page: &mut Page) -> Result<(), CollectError> {
+    fn datasets(&mut self, page: &mut Page, skipped: &mut Skipped) {
         type Row<'pool> = (&'pool str, Arc<str>, f64);
         let mut counters: BTreeMap<String, Vec<Row<'_>>> = BTreeMap::new();
         for pool in self.pools.all() {
@@ -201,7 +204,7 @@ impl Zfs {
             let listed = datasets.refresh(|name| name.starts_with(DATASET), |_, path| path.to_owned());
             match listed {
                 Err(error) if error.is_missing() => continue,
-                done => done?,
+                done => skipped.take(done),
             };
             let mut names = HashSet::new();
             for path in datasets.held().iter().map(|dataset| &dataset.kept) {
@@ -217,8 +220,7 @@ impl Zfs {
                     continue;
                 }
                 let mut seen = HashSet::new();
-                for statistic in named(&text) {
-                    let (name, value) = statistic.map_err(CollectError::parse(path))?;
+                for (name, value) in skipped.valid(path, named(&text)) {
                     if seen.insert(name) && compose(&mut self.name, "node_zfs_zpool_dataset_", name) {
                         let rows = counters.entry(self.name.clone()).or_default();
                         rows.push((&pool.name, Arc::clone(&dataset), value));
@@ -232,6 +234,5 @@ impl Zfs {
                 family.sample(&[("zpool", pool), ("dataset", dataset)], *value);
             }
         }
-        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use virtfleet_agent_state::{CachedState, NIC_STATE};
 use virtfleet_wire::{exposition::Page, settings::NicSettings};
 
 use super::{devices, disks, nics, standing, watch::Watch};
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
 struct Virtio {
     watch: Watch,
@@ -30,7 +30,9 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Virtio {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let machine = self.watch.machine();
+        let mut skipped = Skipped::default();
+        let (machine, interrupts) = self.watch.machine();
+        let all_interrupts = skipped.take(interrupts).is_some();
         let (state, unread) = match self.state.get() {
             Ok(state) => (state, None),
             Err(error) => (None, Some(CollectError::from(error))),
@@ -45,7 +47,7 @@ impl Collector for Virtio {
         if let Some(state) = state {
             complete(machine, state);
         }
-        devices::write(page, machine);
+        devices::write(page, machine, all_interrupts);
         nics::write(page, machine);
         disks::write(page, &machine.disks);
         if let Some(state) = state {
@@ -61,7 +63,7 @@ impl Collector for Virtio {
             tracing::warn!(%error, "the metrics lack the status of queues");
         }
         self.logged_failure = why;
-        Ok(())
+        skipped.end()
     }
 }
 

@@ -50,7 +50,8 @@ fn features(kind: Kind) -> impl Iterator<Item = (u32, &'static str)> {
     own.iter().chain(queues).chain(COMMON_FEATURES).copied()
 }
 
-pub(super) fn write(page: &mut Page, machine: &Machine) {
+/// Writes the families. Without `all_interrupts` those that are made of interrupts are left out.
+pub(super) fn write(page: &mut Page, machine: &Machine, all_interrupts: bool) {
     let devices = &machine.devices[..machine.devices.len().min(MAX_EXPORTED)];
     let mut family = page.family(
         "virtfleet_virtio_device_info",
@@ -68,49 +69,24 @@ pub(super) fn write(page: &mut Page, machine: &Machine) {
         ];
         family.sample(&labels, 1.0);
     }
-    let mut gauge = |name: &str, help: &str, value: &dyn Fn(&Device) -> Option<f64>| {
-        let mut family = page.family(name, help, MetricType::Gauge);
-        for device in devices {
-            if let Some(value) = value(device) {
-                family.sample(&[("device", &device.name)], value);
-            }
-        }
-    };
     gauge(
+        page,
+        devices,
         "virtfleet_virtio_device_needs_reset",
         "Whether a virtio device had an error that requires a reset.",
         &|device| device.status.map(|_| flag(device.needs_reset())),
     );
     gauge(
+        page,
+        devices,
         "virtfleet_virtio_device_failed",
         "Whether the guest has given up on a virtio device (status bit FAILED).",
         &|device| device.status.map(|_| flag(device.failed())),
     );
-    gauge(
-        "virtfleet_virtio_vectors",
-        "Number of interrupts of a virtio device.",
-        &|device| Some(device.vectors.len() as f64),
-    );
-    gauge(
-        "virtfleet_virtio_vectors_shared",
-        "Whether the queues of a virtio device share an interrupt because it has too few or no vectors of its own.",
-        &|device| match device.sharing {
-            Sharing::Own => Some(0.0),
-            Sharing::Shared | Sharing::Intx => Some(1.0),
-            Sharing::Unknown => None,
-        },
-    );
-    gauge(
-        "virtfleet_virtio_interrupt_cpus",
-        "Number of CPUs that receive the interrupts of a virtio device's queues.",
-        &|device| {
-            Some(cpus(device))
-                .filter(|cpus| *cpus > 0)
-                .map(|cpus| cpus as f64)
-        },
-    );
     write_features(page, devices);
-    write_by_role(page, devices);
+    if all_interrupts {
+        write_interrupts(page, devices);
+    }
     write_vectors(page, machine);
 }
 
@@ -132,7 +108,52 @@ fn write_features(page: &mut Page, devices: &[Device]) {
     }
 }
 
-fn write_by_role(page: &mut Page, devices: &[Device]) {
+/// Writes a family with a value of each device that has one.
+fn gauge(
+    page: &mut Page,
+    devices: &[Device],
+    name: &str,
+    help: &str,
+    value: &dyn Fn(&Device) -> Option<f64>,
+) {
+    let mut family = page.family(name, help, MetricType::Gauge);
+    for device in devices {
+        if let Some(value) = value(device) {
+            family.sample(&[("device", &device.name)], value);
+        }
+    }
+}
+
+fn write_interrupts(page: &mut Page, devices: &[Device]) {
+    gauge(
+        page,
+        devices,
+        "virtfleet_virtio_vectors",
+        "Number of interrupts of a virtio device.",
+        &|device| Some(device.vectors.len() as f64),
+    );
+    gauge(
+        page,
+        devices,
+        "virtfleet_virtio_vectors_shared",
+        "Whether the queues of a virtio device share an interrupt because it has too few or no vectors of its own.",
+        &|device| match device.sharing {
+            Sharing::Own => Some(0.0),
+            Sharing::Shared | Sharing::Intx => Some(1.0),
+            Sharing::Unknown => None,
+        },
+    );
+    gauge(
+        page,
+        devices,
+        "virtfleet_virtio_interrupt_cpus",
+        "Number of CPUs that receive the interrupts of a virtio device's queues.",
+        &|device| {
+            Some(cpus(device))
+                .filter(|cpus| *cpus > 0)
+                .map(|cpus| cpus as f64)
+        },
+    );
     let mut family = page.family(
         "virtfleet_virtio_queues",
         "Queues of a virtio device by role.",
@@ -249,7 +270,7 @@ mod tests {
 
     fn text(machine: &Machine) -> String {
         let mut page = Page::new();
-        write(&mut page, machine);
+        write(&mut page, machine, true);
         page.to_text()
     }
 

@@ -1,6 +1,6 @@
 //! The virtio devices, cached between scrapes: counters, interrupts, channels and status bytes are
 //! read at each scrape because they change. The rest is read again after devices, disks, CPUs or
-//! channels have changed, and once a minute.
+//! channels have changed, once a minute, and while the interrupts are malformed.
 
 use std::{
     collections::HashMap,
@@ -20,6 +20,8 @@ use virtfleet_agent_host::{
     Attribute, AttributeBuffer, Devices, NicCalls, Reread, Roots, attribute_buffer,
     virtio::MAX_INTERRUPTS_BYTES,
 };
+
+use crate::CollectError;
 
 /// Maximum age of the cached data.
 const MAX_AGE: Duration = Duration::from_mins(1);
@@ -73,8 +75,9 @@ impl Watch {
         }
     }
 
-    /// The current state.
-    pub(super) fn machine(&mut self) -> &mut Machine {
+    /// The current state, and whether every interrupt is in it: an error names the file if it is
+    /// unreadable or has a malformed line.
+    pub(super) fn machine(&mut self) -> (&mut Machine, Result<(), CollectError>) {
         // All directories are refreshed, so that none reports an old change later.
         let mut changed = false;
         for place in &mut self.places {
@@ -90,7 +93,8 @@ impl Watch {
         if !fresh || self.refresh().is_err() {
             self.inspect(online);
         }
-        &mut self.machine
+        let interrupts = self.all_interrupts();
+        (&mut self.machine, interrupts)
     }
 
     fn inspect(&mut self, online: Vec<u8>) {
@@ -99,6 +103,10 @@ impl Watch {
             (self.observe)(&self.roots, &*self.calls, false),
         );
         keep_offline_counts(&before, &mut self.machine);
+        if self.all_interrupts().is_err() {
+            self.cached = None;
+            return;
+        }
         let devices = self.roots.sys(WATCHED_DIRECTORIES[0]);
         let mut vectors: HashMap<u32, Vec<(usize, usize)>> = HashMap::new();
         for (index, device) in self.machine.devices.iter().enumerate() {
@@ -119,6 +127,16 @@ impl Watch {
         });
     }
 
+    fn all_interrupts(&self) -> Result<(), CollectError> {
+        let path = self.interrupts.path().display().to_string();
+        let mut unread = self.machine.unread.iter();
+        unread
+            .find(|unread| unread.what == path)
+            .map_or(Ok(()), |unread| {
+                Err(CollectError::failed(format!("{path}: {}", unread.because)))
+            })
+    }
+
     /// Reads the values that change.
     fn refresh(&mut self) -> Result<(), Outdated> {
         let cached = self.cached.as_mut().ok_or(Outdated)?;
@@ -131,35 +149,39 @@ impl Watch {
             let table = table(&text).map_err(|_| Outdated)?;
             let devices = &mut self.machine.devices;
             let (mut rows, mut others) = (0, false);
-            let read = table.rows(&mut self.counts, |interrupt, counts| {
-                let places = interrupt
-                    .name
-                    .parse()
-                    .ok()
-                    .and_then(|irq| cached.vectors.get(&irq));
-                let Some(places) = places else { return };
-                rows += 1;
-                for (device, vector) in places {
-                    let vector = &mut devices[*device].vectors[*vector];
-                    // The number may have been reused.
-                    if !interrupt
-                        .handlers()
-                        .split(',')
-                        .any(|name| name.trim() == vector.name)
-                    {
-                        others = true;
-                        return;
+            let mut bad = false;
+            table.rows(
+                &mut self.counts,
+                |_| bad = true,
+                |interrupt, counts| {
+                    let places = interrupt
+                        .name
+                        .parse()
+                        .ok()
+                        .and_then(|irq| cached.vectors.get(&irq));
+                    let Some(places) = places else { return };
+                    rows += 1;
+                    for (device, vector) in places {
+                        let vector = &mut devices[*device].vectors[*vector];
+                        // The number may have been reused.
+                        if !interrupt
+                            .handlers()
+                            .split(',')
+                            .any(|name| name.trim() == vector.name)
+                        {
+                            others = true;
+                            return;
+                        }
+                        // Counts of offline CPUs, which have no column, are kept.
+                        let landed = &mut vector.landed;
+                        landed.retain(|one| table.cpus.binary_search(&one.0).is_err());
+                        let by_cpu = table.cpus.iter().copied().zip(counts.iter().copied());
+                        landed.extend(by_cpu.filter(|(_, count)| *count > 0));
+                        landed.sort_unstable();
                     }
-                    // Counts of offline CPUs, which have no column, are kept.
-                    let landed = &mut vector.landed;
-                    landed.retain(|one| table.cpus.binary_search(&one.0).is_err());
-                    let by_cpu = table.cpus.iter().copied().zip(counts.iter().copied());
-                    landed.extend(by_cpu.filter(|(_, count)| *count > 0));
-                    landed.sort_unstable();
-                }
-            });
-            read.map_err(|_| Outdated)?;
-            if others || rows != cached.vectors.len() {
+                },
+            );
+            if bad || others || rows != cached.vectors.len() {
                 return Err(Outdated);
             }
         }
@@ -349,11 +371,11 @@ mod tests {
         let calls: Arc<dyn NicCalls> = fake.clone();
         let mut watch = Watch::new(&roots, &calls, observe);
         let inspections = || fake.0.lock().unwrap().0;
-        assert_eq!(watch.machine().devices.len(), 1);
+        assert_eq!(watch.machine().0.devices.len(), 1);
         assert_eq!(inspections(), 1);
 
         set(2, 50);
-        let machine = watch.machine();
+        let (machine, _) = watch.machine();
         assert_eq!(machine.devices[0].status, Some(15));
         assert_eq!(machine.devices[0].vectors[0].landed, [(0, 5)]);
         let counters = machine.nics[0].queues[0].counters;
@@ -362,44 +384,44 @@ mod tests {
         assert_eq!(inspections(), 1);
 
         put("sys/bus/virtio/devices/virtio0/status", "0x0000004f\n");
-        assert_eq!(watch.machine().devices[0].status, Some(0x4f));
+        assert_eq!(watch.machine().0.devices[0].status, Some(0x4f));
         // The driver is busy: no change is detected.
         set(99, 50);
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), 1);
 
         set(3, 50);
-        assert_eq!(watch.machine().nics[0].channels.unwrap().current, 3);
+        assert_eq!(watch.machine().0.nics[0].channels.unwrap().current, 3);
         assert_eq!(inspections(), 2, "changed channels");
         set(0, 50);
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), 3, "a removed interface");
         set(3, 50);
-        watch.machine();
+        watch.machine().1.unwrap();
         put("sys/devices/system/cpu/online", "0-3\n");
         let before = inspections();
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), before + 1, "a new CPU");
         put("sys/block/vda/size", "8\n");
-        watch.machine();
+        watch.machine().1.unwrap();
         put("sys/block/vdb/size", "8\n");
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), before + 3, "new disks");
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), before + 3);
         if let Some(cached) = &mut watch.cached {
             cached.at -= MAX_AGE;
         }
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), before + 4, "a minute has passed");
         put("proc/interrupts", "what is this\n");
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), before + 5, "unreadable interrupts");
         put("proc/interrupts", "     CPU0\n 26: 5 PCI-MSI virtio0-input.0\n");
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), before + 6, "a removed interrupt");
         put("proc/interrupts", "     CPU0\n 25: 5 PCI-MSI virtio0-output.0\n");
-        watch.machine();
+        watch.machine().1.unwrap();
         assert_eq!(inspections(), before + 7, "a reused interrupt number");
     }
 

@@ -24,7 +24,7 @@ use virtfleet_wire::settings::DiskFilesystem;
 use super::{
     carriers, clone, environment,
     observed::PlanDisksError,
-    probes::{ProbeQueue, ProbeWait, add_own},
+    probes::{ProbeQueue, ProbeWait, add_devices, add_own},
     provisioner::DiskProvisioner,
     seed::SEED_DIRECTORY,
 };
@@ -200,7 +200,8 @@ pub(super) fn observe(
 
 /// The content of a disk that is in place: mounted or swapped to, as the declared kind. Its UUID
 /// comes from udev, or from the journal if it names this device in this boot. Without either, the
-/// disk is probed.
+/// disk is probed. Of a btrfs the superblock is read: only it has the number of devices that are
+/// not declared, not disks, or missing.
 fn in_place(
     provisioner: &DiskProvisioner<'_>,
     wanted: &Wanted,
@@ -235,11 +236,21 @@ fn in_place(
                 && entry.device.place() == device.id.place()
         })
         .map(|entry| &entry.uuid);
-    Some(Probe::HasData(Content {
+    let mut content = Content {
         kind: kind.to_owned(),
         uuid: Some(journaled.or(udev)?.clone()),
         ..Content::default()
-    }))
+    };
+    let read = add_devices(&provisioner.roots.root(device.node()), &mut content);
+    Some(read.map_or_else(
+        |reason| {
+            Probe::Unknown(Doubt {
+                reason,
+                passing: true,
+            })
+        },
+        |()| Probe::HasData(content),
+    ))
 }
 
 fn mappings(
@@ -286,7 +297,9 @@ fn mappings(
                     complete,
                     ..Content::default()
                 };
-                match add_own(provisioner.commands, &node, &journal.entries, &mut content) {
+                match add_own(provisioner.commands, &node, &journal.entries, &mut content)
+                    .and_then(|()| add_devices(&node, &mut content))
+                {
                     Ok(()) => Probe::HasData(content),
                     Err(reason) => Probe::Unknown(Doubt {
                         reason,
@@ -398,3 +411,6 @@ fn size(
 pub(super) fn key_words(key: Option<&Key>) -> String {
     key.map(ToString::to_string).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -253,8 +253,11 @@ fn probe_disk(disks: Disks<'_>, request: &ProbeRequest) -> Probe {
             blank.words()
         );
     }
+    let node = disks.roots.root(device.node());
     if let Probe::HasData(content) = &mut probe
-        && let Err(reason) = add_own(disks.commands, &disks.roots.root(device.node()), entries, content)
+        && let Err(reason) = add_own(disks.commands, &node, entries, content)
+            // Also where another filesystem is declared: to erase one device damages the others.
+            .and_then(|()| add_devices(&node, content))
     {
         return unknown(reason);
     }
@@ -269,7 +272,7 @@ fn probe_disk(disks: Disks<'_>, request: &ProbeRequest) -> Probe {
         && entry.progress == Progress::Intended
         && device.uses.is_empty()
     {
-        content.complete = complete(disks, wanted, &disks.roots.root(device.node()), entry, content);
+        content.complete = complete(disks, wanted, &node, entry, content);
         content.left = left(disks, wanted, device, entry, content);
     }
     probe
@@ -331,6 +334,19 @@ pub(super) fn add_own(
         .map_err(|error| format!("cannot read its superblock: {error}"))?;
     if let Some(own) = own {
         own.describe(content);
+    }
+    Ok(())
+}
+
+/// Adds the number of devices of a btrfs.
+///
+/// # Errors
+/// Its superblock cannot be read.
+pub(super) fn add_devices(node: &Path, content: &mut Content) -> Result<(), String> {
+    if content.kind == "btrfs" {
+        let superblock =
+            superblock::read(node).map_err(|error| format!("cannot read its superblock: {error}"))?;
+        content.devices = superblock.and_then(|superblock| superblock.devices);
     }
     Ok(())
 }

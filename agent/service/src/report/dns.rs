@@ -10,6 +10,7 @@ use virtfleet_agent_state::{DNS_STATE, DnsHistory, dns_history::NameserverHistor
 use virtfleet_wire::{
     finding::Finding,
     report::{Clock, Section, SectionStatus},
+    settings::DnsManage,
 };
 
 /// Section and findings of DNS.
@@ -18,16 +19,24 @@ pub(super) struct Dns {
     pub(super) findings: Vec<Finding>,
 }
 
-pub(super) fn read(roots: &Roots, boot_id: &str, now: &Clock, history: &DnsHistory) -> Dns {
+pub(super) fn read(
+    roots: &Roots,
+    boot_id: &str,
+    now: &Clock,
+    history: &DnsHistory,
+    manage: DnsManage,
+) -> Dns {
     let state = match DNS_STATE.read(roots, boot_id) {
         Ok(state) => state,
         Err(error) => {
-            let status = if error.is_absent() {
-                SectionStatus::Unknown
-            } else {
-                SectionStatus::Failed
+            let reason = format!("{DNS_STATE}: {error}");
+            let (status, state) = match (error.is_absent(), manage) {
+                // Without a reconcile run, the settings already say that there is nothing to do.
+                (true, DnsManage::Off) => (SectionStatus::Ok, DnsStatus::Off),
+                (true, _) => (SectionStatus::Unknown, DnsStatus::Unknown),
+                (false, _) => (SectionStatus::Failed, DnsStatus::Unknown),
             };
-            let items = vec![json!({"state": "unknown", "reason": format!("{DNS_STATE}: {error}")})];
+            let items = vec![json!({"state": state.word(), "reason": reason})];
             return Dns {
                 section: Section {
                     status,

@@ -97,8 +97,7 @@ fn regular(places: &[(i64, String)]) -> Option<Topology> {
 fn processor(text: &str) -> (Option<String>, Option<String>) {
     // What follows the first CPU may be cut.
     let first = text.split("\n\n").next().unwrap_or_default();
-    let parsed = cpuinfo::cpus(first).ok();
-    let Some(cpu) = parsed.as_ref().and_then(|cpus| cpus.first()) else {
+    let Some(Ok(cpu)) = cpuinfo::cpus(first).into_iter().next() else {
         return (None, None);
     };
     let flags = Some(cpu.flags).filter(|flags| !flags.is_empty());

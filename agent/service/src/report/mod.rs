@@ -28,7 +28,7 @@ use virtfleet_agent_state::{DnsHistory, identity::Observer, settings::LoadedSett
 use virtfleet_wire::{
     finding::{Finding, Subject},
     report::{AgentInfo, Clock, GuestReport, REPORT_API_VERSION, REPORT_KIND, Section, SectionStatus},
-    settings::NicSettings,
+    settings::{DnsManage, NicSettings},
 };
 pub use virtio::state as device_state;
 
@@ -47,6 +47,7 @@ pub struct Reporter {
     observer: Observer,
     settings: Section,
     declares_disks: bool,
+    dns_manage: DnsManage,
     nic: NicSettings,
     history: DnsHistory,
     enrolment: EnrolmentSource,
@@ -83,6 +84,7 @@ impl Reporter {
             observer: Observer::default(),
             settings: settings_section(settings),
             declares_disks: !settings.config.disks.is_empty(),
+            dns_manage: settings.config.dns.manage,
             nic: settings.config.nic.clone(),
             history: DnsHistory::default(),
             enrolment: EnrolmentSource::of_settings(&settings.config.server.tls),
@@ -141,7 +143,13 @@ impl Reporter {
         findings.extend(storage.findings);
         let (devices, references) = (identified(&self.roots), references(&self.roots));
         findings.extend(duplicates::findings(&devices, &references));
-        let names = dns::read(&self.roots, &observed.boot_id, &clock, &self.history);
+        let names = dns::read(
+            &self.roots,
+            &observed.boot_id,
+            &clock,
+            &self.history,
+            self.dns_manage,
+        );
         findings.extend(names.findings);
         // The agent runs without privileges: what devices offer was recorded by root's last
         // reconcile run.

@@ -222,6 +222,32 @@ fn runs_have_their_age_and_failed_steps_are_findings() {
 }
 
 #[test]
+fn dns_that_is_not_managed_is_off_without_a_run() {
+    let (_dir, roots) = machine();
+    let mut settings = settings::load(&roots, None);
+    let watch = ClockWatch::new(&roots);
+    for (manage, status, state) in [
+        (DnsManage::Off, SectionStatus::Ok, "off"),
+        (DnsManage::ReportOnly, SectionStatus::Unknown, "unknown"),
+        (DnsManage::Auto, SectionStatus::Unknown, "unknown"),
+    ] {
+        settings.config.dns.manage = manage;
+        let section = |text: Option<&str>| {
+            if let Some(text) = text {
+                write(&roots, "/run/virtfleet/state/dns.json", text);
+            }
+            let report = Reporter::new(roots.clone(), "1.2.3", &settings).report_at(at(100), &watch);
+            report.sections["dns"].clone()
+        };
+        let found = section(None);
+        assert_eq!((found.status, &found.items[0]["state"]), (status, &json!(state)));
+        // A file that cannot be used is reported in any case.
+        assert_eq!(section(Some("{")).status, SectionStatus::Failed);
+        fs::remove_file(roots.root("/run/virtfleet/state/dns.json")).unwrap();
+    }
+}
+
+#[test]
 fn a_clock_step_moves_dates_unless_it_corrects_a_pause() {
     let (_dir, roots) = machine();
     let settings = settings::load(&roots, None);

@@ -41,6 +41,6 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
             "DNSNotReported",
             "the agent does not know the state of DNS: no reconcile run has ended since the guest started",
         )
-        .next("in the guest: systemctl status virtfleet-dns"),
+        .next("in the guest: virtfleet-agent doctor"),
     }
 }

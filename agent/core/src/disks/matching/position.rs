@@ -146,7 +146,7 @@ impl<'a> Positions<'a> {
                 all.len(),
                 all.join("; ")
             ),
-            "one is a copy of the other: detach it, or give it another UUID (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
+            "if `btrfs filesystem show` lists both as devices of one filesystem, declare neither; else one is a copy of the other: detach it, or give it another UUID (`tune2fs -U`, `xfs_admin -U`, `btrfstune -u`)",
             vec![("disks", all.join("; "))],
         )
     }

@@ -56,6 +56,7 @@ impl<'a> Run<'a> {
                 // Without the filesystem's UUID the journal cannot record anything about it.
                 Some(there) => in_place(case, bind, there, used || uuid.is_none(), notes),
                 None if uuid.is_none() => Err(no_uuid(case, bind)),
+                None if case.several_devices().is_some() => Err(several_devices(case, bind, whole)),
                 None => Self::bind(case, bind, whole, used, notes),
             };
             match steps {
@@ -101,6 +102,22 @@ impl<'a> Run<'a> {
         });
         Ok(steps)
     }
+}
+
+/// The agent writes no unit for a filesystem on several devices, so it mounts no place of it.
+fn several_devices(case: &Case<'_>, bind: &Bind, whole: &str) -> Refusal {
+    case.refuse(
+        RefusalKind::SeveralDevices,
+        format!(
+            "nothing is mounted at {}: the agent mounts no directory of a filesystem (btrfs) on several devices",
+            bind.path
+        ),
+        format!(
+            "mount {whole}/{} there yourself (e.g. with the option `bind` in /etc/fstab): the agent keeps it there",
+            bind.directory
+        ),
+        vec![("path", bind.path.clone())],
+    )
 }
 
 fn no_uuid(case: &Case<'_>, bind: &Bind) -> Refusal {

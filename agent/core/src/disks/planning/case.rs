@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::super::{
-    device::{DevNumber, Device, DeviceId},
+    device::{BTRFS_HOLDER, DevNumber, Device, DeviceId, Use},
     journal::{Entry, Evidence, Journal, Progress},
     keys,
     plan::{FormatIntent, Place, Refusal, RefusalKind},
@@ -125,9 +125,60 @@ impl<'a> Case<'a> {
         if self.disk.filesystem == DiskFilesystem::Swap {
             return self.seen.swaps.contains(&number);
         }
-        // A subvolume that btrfs mounts by default counts as the whole filesystem.
-        self.mounted()
-            .is_some_and(|mount| mount.number == number && (mount.root == "/" || mount.filesystem == "btrfs"))
+        // A subvolume that btrfs mounts by default counts as the whole filesystem. The mount of a
+        // btrfs on several devices shows one of them.
+        self.mounted().is_some_and(|mount| {
+            let btrfs = mount.filesystem == "btrfs";
+            mount.number == number && (mount.root == "/" || btrfs)
+                || btrfs && self.siblings().any(|other| other.id.number == mount.number)
+        })
+    }
+
+    /// Other devices of the mounted btrfs that the disk is a device of.
+    fn siblings(&self) -> impl Iterator<Item = &'a Device> {
+        let of = |device: &'a Device| {
+            device.uses.iter().find_map(|used| match used {
+                Use::Holder(name) if name.starts_with(BTRFS_HOLDER) => Some(name),
+                _ => None,
+            })
+        };
+        let (this, own) = (self.device.id.number, of(self.device));
+        let others = self
+            .seen
+            .devices
+            .iter()
+            .filter(move |other| other.id.number != this);
+        others.filter(move |other| own.is_some() && of(other) == own)
+    }
+
+    /// Number of devices of the btrfs on the disk or in its open container, if it has several.
+    pub(super) fn several_devices(&self) -> Option<u64> {
+        let probe = self
+            .mapping()
+            .map_or_else(|| self.probe(), |mapping| &mapping.probe);
+        let written = match probe {
+            Probe::HasData(content) => content.devices,
+            Probe::Blank(_) | Probe::Unknown(_) => None,
+        };
+        let mounted = 1 + self.siblings().count() as u64;
+        Some(written.unwrap_or(1).max(mounted)).filter(|devices| *devices > 1)
+    }
+
+    /// Refuses one of several devices of a btrfs. Their UUID is equal by design: none is a copy.
+    pub(super) fn one_device(&self) -> Result<(), Refusal> {
+        let Some(devices) = self.several_devices() else {
+            return Ok(());
+        };
+        Err(self.refuse(
+            RefusalKind::SeveralDevices,
+            format!(
+                "{} is a device of one filesystem (btrfs) on {devices} devices; the agent mounts filesystems on one device",
+                self.device.node()
+            ),
+            "declare another disk, or mount the filesystem at this `mountPoint` yourself (e.g. in /etc/fstab): the agent keeps it there. \
+             Do not change the UUID of a device: that takes it out of the filesystem",
+            vec![("devices", devices.to_string())],
+        ))
     }
 
     /// Whether the disk was matched by size and order, or by a UUID that the probe must confirm.

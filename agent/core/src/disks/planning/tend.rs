@@ -45,8 +45,17 @@ impl<'a> Run<'a> {
             ));
         }
         let uuid = uuid(case);
+        let several = case.several_devices();
+        if let Some(devices) = several {
+            notes.push(format!(
+                "{} is a device of one filesystem on {devices} devices: it stays mounted and does not grow, and no unit for the next \
+                 boot is written",
+                case.device.node()
+            ));
+        }
         let binds = self.binds(case, uuid.as_deref(), History::New, notes);
         match uuid {
+            Some(uuid) if several.is_some() => steps.extend(unknown(case, &uuid)),
             Some(uuid) => {
                 case.check_unique_uuid(&uuid)?;
                 steps.extend(unknown(case, &uuid));
@@ -95,9 +104,9 @@ impl<'a> Run<'a> {
         let (Some(from), Some(path)) = (from, disk.mount_point.as_deref()) else {
             return Vec::new();
         };
-        if case.device.fault.is_some() {
-            // The partition table has changed: the kernel's end of the partition may be in another
-            // partition. A note reports it already.
+        // The partition table has changed: the kernel's end of the partition may be in another
+        // partition. Of several devices, the tool would grow the first one only. Notes report both.
+        if case.device.fault.is_some() || case.several_devices().is_some() {
             return Vec::new();
         }
         let to = case.bytes();

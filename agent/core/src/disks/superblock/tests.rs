@@ -37,6 +37,7 @@ fn fresh_ext4_is_unused() {
             uuid: Some(WORDS.into()),
             label: Some("data".into()),
             filesystem_bytes: Some(80 << 20),
+            devices: None,
             made: Some(1000),
             mount_count: Some(0),
             last_mount: None,
@@ -90,10 +91,14 @@ fn btrfs_with_a_later_generation_is_used() {
     put(&mut head, sb + 32, &UUID);
     put(&mut head, sb + 64, b"_BHRfS_M");
     put(&mut head, sb + 72, &6_u64.to_le_bytes());
+    put(&mut head, sb + 136, &2_u64.to_le_bytes());
     put(&mut head, sb + 209, &(160_u64 << 20).to_le_bytes());
     let parsed = Superblock::parse(&head).unwrap();
     assert_eq!((parsed.kind.as_str(), parsed.used), ("btrfs", None));
-    assert_eq!(parsed.filesystem_bytes, Some(160 << 20));
+    assert_eq!(
+        (parsed.filesystem_bytes, parsed.devices),
+        (Some(160 << 20), Some(2))
+    );
     for (at, value) in [(72, 17_u64), (96, 30_408_704), (563, 7)] {
         let mut used = head.clone();
         put(&mut used, sb + at, &value.to_le_bytes());

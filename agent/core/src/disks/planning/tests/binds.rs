@@ -1,12 +1,13 @@
 //! One disk for several places.
 
-use virtfleet_wire::settings::SeedFrom;
+use virtfleet_wire::settings::{DiskFilesystem, SeedFrom};
 
 use super::{world::World, *};
 use crate::disks::{
     binds::private_mount_point,
     device::{DevNumber, Device, Use},
     journal::{BindRecord, Entry, Progress},
+    probe::{Content, Probe},
     seen::{MountPoint, Mounted},
     units::{disk_of, places_of},
 };
@@ -71,7 +72,8 @@ fn boot(world: &mut World, disk: &Wanted) {
         world.seen.systemd && ours.any(|text| places_of(text).contains(&path) && disk_of(text).is_some())
     };
     let uuid = fs_uuid("data");
-    let made = matches!(&world.seen.probes["data"], crate::disks::Probe::HasData(content) if content.uuid.as_ref() == Some(&uuid));
+    let made =
+        matches!(&world.seen.probes["data"], Probe::HasData(content) if content.uuid.as_ref() == Some(&uuid));
     if !made || !units(world, &whole) {
         return;
     }
@@ -371,4 +373,46 @@ fn places_do_not_change_files_of_other_disks() {
     }
     let files: Vec<&String> = world.seen.files.keys().collect();
     assert_eq!(files.len(), 3, "{files:?}");
+}
+
+/// The agent writes no unit for such a filesystem, so it mounts no directory of it.
+#[test]
+fn missing_places_of_a_btrfs_on_several_devices_are_refused() {
+    let disk = Wanted {
+        filesystem: DiskFilesystem::Btrfs,
+        grow: true,
+        ..node()
+    };
+    let probe = |devices| {
+        Probe::HasData(Content {
+            devices: Some(devices),
+            ..content("btrfs", Some(&fs_uuid("data")))
+        })
+    };
+    let planned = |devices| {
+        let probes = vec![("data", probe(devices))];
+        let mut seen = seen(std::slice::from_ref(&disk), vec![vdb()], probes);
+        seen.mounts.push(Mounted {
+            mount_point: disk.mount_point.clone().unwrap(),
+            number: vdb().id.number,
+            root: "/".to_owned(),
+            filesystem: "btrfs".to_owned(),
+            options: vec!["rw".to_owned()],
+            filesystem_bytes: Some(GIB / 2),
+            owner: None,
+        });
+        one(&disk, &seen, &journal(vec![]))
+    };
+    let plan = planned(2);
+    assert_eq!(words(&plan), ["remember"]);
+    let refused: Vec<_> = plan
+        .refusals
+        .iter()
+        .map(|one| (one.kind, one.facts[0].1.as_str()))
+        .collect();
+    assert_eq!(refused, PLACES.map(|path| (RefusalKind::SeveralDevices, path)));
+    // On one device they are mounted, and the filesystem grows.
+    let plan = planned(1);
+    let has = |word: &str| words(&plan).contains(&word);
+    assert!(plan.refusals.is_empty() && has("bind") && has("grow"), "{plan:?}");
 }

@@ -1,16 +1,17 @@
 //! Conditions besides the content: approvals, extent of the proof, sharing, position, clones, and
 //! missing prerequisites.
 
-use virtfleet_wire::settings::ProofKind;
+use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 
 use super::{
     plain::{MAKE, NONE, TAKE, at, begun, bytes, disk, planned, vdb},
     *,
 };
 use crate::disks::{
-    device::{Device, Use},
+    device::{Device, MIN_DISK_BYTES, Use},
     journal::{Approval, Entry, Evidence, Progress},
     probe::{Content, Left, Probe},
+    seen::Mounted,
     wanted::Key,
 };
 
@@ -196,6 +197,75 @@ fn duplicate_uuid_refuses_both_disks() {
             ("b", data("ext4", Some(FOREIGN))),
         ],
     );
+    for disk in plan(&both, &[], &seen, &journal(vec![])).disks {
+        assert_eq!(refusal(&disk), Some(RefusalKind::DuplicateUuid));
+    }
+}
+
+/// The devices of one btrfs have one UUID by design.
+#[test]
+fn devices_of_one_btrfs_are_kept_or_refused_and_never_formatted() {
+    let btrfs = |disk| Wanted {
+        filesystem: DiskFilesystem::Btrfs,
+        ephemeral: true,
+        ..disk
+    };
+    let both = ["data", "b"].map(|name| btrfs(wanted(name)));
+    let devices = vec![vdb(), device(2, Some("s-b"))];
+    let begun = Content {
+        complete: Some(false),
+        left: Some(Left::Tool),
+        ..content("btrfs", Some(&fs_uuid("data")))
+    };
+    for content in [content("btrfs", Some(FOREIGN)), begun] {
+        let probe = Probe::HasData(Content {
+            devices: Some(2),
+            ..content
+        });
+        let probes = || ["data", "b"].map(|name| (name, probe.clone())).to_vec();
+        for declared in [&both[..1], &both[..]] {
+            let mut seen = seen(declared, devices.clone(), probes());
+            for plan in plan(declared, &[], &seen, &journal(at(Progress::Intended))).disks {
+                let refused = (&words(&plan)[..], refusal(&plan));
+                assert_eq!(refused, (&NONE[..], Some(RefusalKind::SeveralDevices)));
+                assert!(!plan.refusals[0].remedy.contains("btrfstune"), "{plan:?}");
+            }
+            // Mounted in the place of the first one; the kernel shows either device as its source.
+            for device in &mut seen.devices {
+                device.uses.push(Use::Holder(format!("btrfs {FOREIGN}")));
+            }
+            for source in 0..2 {
+                let mut seen = seen.clone();
+                seen.mounts.push(Mounted {
+                    mount_point: "/mnt/data".into(),
+                    number: seen.devices[source].id.number,
+                    root: "/".into(),
+                    filesystem: "btrfs".into(),
+                    options: vec!["rw".into()],
+                    filesystem_bytes: Some(MIN_DISK_BYTES),
+                    owner: None,
+                });
+                // The content of a disk in place is not read.
+                if let Some(Probe::HasData(content)) = seen.probes.get_mut("data") {
+                    content.devices = None;
+                }
+                let plans = plan(declared, &[], &seen, &journal(vec![])).disks;
+                assert_eq!(words(&plans[0]), ["remember"], "{:?}", plans[0]);
+                assert_eq!(refusal(&plans[0]), None);
+                assert!(plans[0].notes[0].contains("one filesystem on 2 devices"));
+                let other = plans.get(1).map(|plan| (words(plan), refusal(plan)));
+                let refused = (vec![], Some(RefusalKind::SeveralDevices));
+                assert!(other.is_none_or(|other| other == refused));
+            }
+        }
+    }
+    // A copy of a filesystem on one device is still a copy.
+    let probe = Probe::HasData(Content {
+        devices: Some(1),
+        ..content("btrfs", Some(FOREIGN))
+    });
+    let probes = ["data", "b"].map(|name| (name, probe.clone())).to_vec();
+    let seen = seen(&both, devices, probes);
     for disk in plan(&both, &[], &seen, &journal(vec![])).disks {
         assert_eq!(refusal(&disk), Some(RefusalKind::DuplicateUuid));
     }
