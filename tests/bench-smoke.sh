@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs each benchmark in its smallest form, so that one that does not work any more is noticed. Prints
-# a line for each: its name, its seconds, and whether it ended well. Fails if one did not. The figures
-# of this run mean nothing: it uses the debug programs, four at a time. `make bench-smoke` builds them.
+# Runs each benchmark in its smallest form, so that one that does not work any more is noticed.
+# Prints a line for each: its name, its seconds, and whether it ended well. Fails if one did not.
+# The figures of this run mean nothing: it uses the debug programs, four at a time.
+# `make bench-smoke` builds them.
 #
 # What this machine lacks (a peer, an API server, a guest) is skipped with the reason. No network.
 set -euo pipefail
@@ -35,6 +36,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/virtfleet-smoke-XXXXXX")
 at_exit() {
     local file
     trap '' INT TERM
+    touch "$work/stop" # no other one begins
     # timeout(1) passes the signal to the benchmark and all that it has started.
     for file in "$work"/*.pid; do [ ! -e "$file" ] || kill "$(cat "$file")" 2>/dev/null || true; done
     wait
@@ -74,11 +76,14 @@ run() { # TARGET NEED ARGUMENTS…
     shift 2
     if ! reason=$(has "$need" 2>&1 >/dev/null); then
         printf '%-14s    - s  skipped: %s\n' "$name" "${reason##*$'\n'}"
+        touch "$work/$name.done"
         return
     fi
+    [ ! -e "$work/stop" ] || return 0
     left=$((limit - SECONDS))
     timeout --kill-after=3 "$((left > 0 ? left : 1))" "$programs/$name" "$@" >"$work/$name.log" 2>&1 </dev/null &
     echo $! >"$work/$name.pid"
+    [ ! -e "$work/stop" ] || kill $!
     wait $! || status=$?
     rm "$work/$name.pid"
     case $status in
@@ -91,6 +96,7 @@ run() { # TARGET NEED ARGUMENTS…
         [ ! -s "$work/$name.log" ] || reason+=$'\n'$(tail -n 15 "$work/$name.log" | sed 's/^/    /')
     fi
     printf '%-14s %4d s  %s\n' "$name" $((SECONDS - began)) "$reason"
+    touch "$work/$name.done"
 }
 
 running=0
@@ -104,5 +110,12 @@ while read -r name need arguments; do
     running=$((running + 1))
 done <<<"$table"
 wait
+# A part that was killed has no line.
+while read -r name _; do
+    [ -z "$name" ] || [ -e "$work/$name.done" ] || {
+        printf '%-14s    - s  failed: ended without a result\n' "$name"
+        touch "$work/failed"
+    }
+done <<<"$table"
 printf 'in all %8d s, with the programs of %s\n' "$SECONDS" "$programs"
 [ ! -e "$work/failed" ]

@@ -105,7 +105,8 @@ fn tier2_a_btrfs_on_two_disks_is_kept_mounted_or_refused() {
     // Degraded: only the superblock shows that there is another device.
     stage
         .sh(&format!(
-            "btrfs device scan --forget {two} && mount -t btrfs -o degraded {one} /srv/one"
+            "btrfs device scan --forget {two} && mount -t btrfs -o degraded {one} /srv/one && \
+             test $(ls /sys/fs/btrfs/$(findmnt -no UUID /srv/one)/devices | wc -l) = 1"
         ))
         .unwrap();
     let outcome = stage.pass(&all[..1]).and_then(|_| stage.pass(&all[..1])).unwrap();

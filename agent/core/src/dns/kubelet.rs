@@ -279,6 +279,8 @@ fn wrong(
         UPSTREAMS
     } else if !reachable(chosen).nameservers.is_empty() {
         ours::FOR_KUBELET
+    } else if usable(upstreams) {
+        UPSTREAMS
     } else {
         SUITABLE_FILE
     };

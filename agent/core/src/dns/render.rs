@@ -62,6 +62,12 @@ pub fn render(asked: &Asked, seen: &Seen, choice: &Choice) -> Rendered {
     rendered
 }
 
+/// Whether a drop-in of the agent stops systemd-resolved from using the link's own nameservers.
+fn is_configured(seen: &Seen, link: &Link) -> bool {
+    let split = split_links(seen).any(|one| one.index == link.index);
+    link.manager == Manager::Networkd && !split
+}
+
 /// Returns only kubelet's files, for a guest that is as requested without the agent.
 pub(super) fn kubelets(seen: &Seen, choice: &Choice) -> Rendered {
     let mut rendered = Rendered::default();
@@ -98,8 +104,14 @@ impl Rendered {
         }
         let changed = |file: &OurFile| seen.files.get(&file.path) != Some(&file.text);
         if seen.owner == Owner::Resolved && self.files.iter().any(changed) {
-            // systemd-resolved will list the chosen nameservers.
-            let text = seen.upstreams.as_ref().map(|_| conf.text(""));
+            // systemd-resolved will list the chosen nameservers, and those of links that the agent
+            // does not configure.
+            let mut listed = conf.clone();
+            let others = seen.links.iter().filter(|link| !is_configured(seen, link));
+            for given in others.flat_map(|link| &link.given) {
+                listed.append(&given.conf);
+            }
+            let text = seen.upstreams.as_ref().map(|_| listed.text(""));
             if after.resolv_conf.text == after.upstreams {
                 after.resolv_conf.text.clone_from(&text);
             }
@@ -143,11 +155,7 @@ impl Rendered {
     /// Adds the files that stop systemd-resolved from using the links' own nameservers.
     fn links(&mut self, seen: &Seen) {
         let mut done = BTreeSet::new();
-        let by_networkd = |link: &&Link| {
-            let split = split_links(seen).any(|one| one.index == link.index);
-            link.manager == Manager::Networkd && !split
-        };
-        for link in seen.links.iter().filter(by_networkd) {
+        for link in seen.links.iter().filter(|link| is_configured(seen, link)) {
             let path = link.profile.as_deref().and_then(ours::networkd_drop_in);
             if let Some(path) = path.filter(|path| done.insert(path.clone())) {
                 self.file(&path, networkd(seen, link));

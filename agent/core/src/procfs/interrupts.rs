@@ -78,9 +78,9 @@ impl<'text> Table<'text> {
                     let interrupt = Interrupt { name, about };
                     if interrupt.is_numbered() && about.is_empty() {
                         // The kernel prints `None` for one without a chip.
-                        bad(ParseError::at(index + 1, "the chip of an interrupt", line));
+                        bad(ParseError::at(index + 1, "the chip of an interrupt", name));
                     } else if word(about).0.parse::<u64>().is_ok() {
-                        bad(ParseError::at(index + 1, "no more counts than CPUs", line));
+                        bad(ParseError::at(index + 1, "no more counts than CPUs", name));
                     } else {
                         each(interrupt, counts);
                     }

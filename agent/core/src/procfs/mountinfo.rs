@@ -90,7 +90,7 @@ fn number(word: &[u8]) -> Option<u32> {
 
 /// Decodes `\` with three octal digits, the kernel's escape for spaces, tabs, line feeds and
 /// backslashes.
-fn unescape(path: &[u8]) -> Cow<'_, [u8]> {
+pub fn unescape(path: &[u8]) -> Cow<'_, [u8]> {
     if !path.contains(&b'\\') {
         return Cow::Borrowed(path);
     }

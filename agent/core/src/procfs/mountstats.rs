@@ -55,6 +55,7 @@ impl Transport<'_> {
 /// Parses the NFS mounts. Passes malformed lines to `bad`, and leaves their mounts out.
 pub fn nfs_mounts(text: &str, mut bad: impl FnMut(ParseError)) -> Vec<NfsMount<'_>> {
     let mut found: Vec<NfsMount<'_>> = Vec::new();
+    let mut left_out = Vec::new();
     // Whether the line belongs to the last mount, and whether it is one of its operations.
     let (mut inside, mut operations, mut index) = (false, false, 0);
     for (at, line) in text.lines().enumerate() {
@@ -109,10 +110,12 @@ pub fn nfs_mounts(text: &str, mut bad: impl FnMut(ParseError)) -> Vec<NfsMount<'
             operations = true;
         } else if let Err(error) = mount.add(at, operations, first, words) {
             bad(error);
-            found.pop();
+            left_out.extend(found.pop().map(|mount| mount.device));
             inside = false;
         }
     }
+    // Mounts of one export have one series.
+    found.retain(|mount| !left_out.contains(&mount.device));
     found
 }
 
@@ -132,6 +135,16 @@ impl<'text> NfsMount<'text> {
             }
             self.operations.push((first.trim_end_matches(':'), values));
             return Ok(());
+        }
+        // A second one belongs to a mount whose line is malformed.
+        let again = match first {
+            "age:" => self.age.is_some(),
+            "events:" => !self.events.is_empty(),
+            "bytes:" => !self.bytes.is_empty(),
+            _ => false,
+        };
+        if again {
+            return Err(ParseError::at(at, "one line of each kind for a mount", first));
         }
         match first {
             "age:" => self.age = Some(counter(words.next(), at, "an age in seconds")?),
@@ -268,6 +281,14 @@ mod tests {
             assert_eq!(ages, [(0, Some(1)), (2, Some(5))], "{line}");
             assert_eq!(bad, [3], "{line}");
         }
+        // An indented one is known by what follows it.
+        let text = format!("{head}\tage:\t1\n {last}{SAMPLE}");
+        let (found, bad) = with_bad(|bad| nfs_mounts(&text, bad));
+        assert_eq!((found.len(), found[0].index, bad), (1, 3, vec![4]));
+        // Another mount of the export would go on with the series of the one that is left out.
+        let text = format!("{head}\tage:\tx\n{last}{head}\tage:\t1\n");
+        let found = nfs_mounts(&text, |_| {});
+        assert_eq!((found.len(), found[0].device), (1, "b:/"));
     }
 
     proptest! {

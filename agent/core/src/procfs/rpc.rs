@@ -3,8 +3,12 @@
 
 use super::{ParseError, counter, words};
 
-/// Minimum numbers of counters on the lines of servers and clients; a server has two more `rpc`.
-const MIN_VALUES: [(&str, usize); 5] = [("rc", 3), ("io", 2), ("ra", 12), ("net", 4), ("rpc", 3)];
+/// Minimum numbers of counters on the lines of servers and clients.
+const MIN_VALUES: [(&str, usize); 4] = [("rc", 3), ("io", 2), ("ra", 12), ("net", 4)];
+/// Number of counters on the line `rpc` of a client.
+pub const CLIENT_RPC: usize = 3;
+/// Number of counters on the line `rpc` of a server.
+pub const SERVER_RPC: usize = 5;
 
 /// Line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,14 +19,15 @@ pub struct Line<'text> {
     pub values: Vec<u64>,
 }
 
-/// Parses the lines. For `th`, only the first two numbers: the rest is an unused histogram.
+/// Parses the lines. The line `rpc` has so many counters, [`CLIENT_RPC`] or [`SERVER_RPC`]. For
+/// `th`, only the first two numbers: the rest is an unused histogram.
 ///
 /// # Errors
 ///
 /// An item is an error if a counter is malformed, or if a `proc*` line has a wrong number of
 /// counters.
-pub fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, ParseError>> {
-    text.lines().enumerate().map(|(index, whole)| {
+pub fn lines(text: &str, rpc: usize) -> impl Iterator<Item = Result<Line<'_>, ParseError>> {
+    text.lines().enumerate().map(move |(index, whole)| {
         let mut words = words(whole);
         let name = words.next().unwrap_or_default();
         let most = if name == "th" { 2 } else { usize::MAX };
@@ -30,8 +35,14 @@ pub fn lines(text: &str) -> impl Iterator<Item = Result<Line<'_>, ParseError>> {
             .take(most)
             .map(|word| counter(Some(word), index, "a counter"))
             .collect::<Result<_, _>>()?;
-        let least = MIN_VALUES.iter().find(|(line, _)| *line == name);
-        if values.len() < least.map_or(1, |(_, counters)| *counters) {
+        let least = match name {
+            "rpc" => rpc,
+            _ => MIN_VALUES
+                .iter()
+                .find(|(line, _)| *line == name)
+                .map_or(1, |(_, counters)| *counters),
+        };
+        if values.len() < least {
             return Err(ParseError::at(index, "a name and counters", whole));
         }
         if name.starts_with("proc") {
@@ -55,7 +66,7 @@ mod tests {
 
     #[test]
     fn names_and_counters() {
-        let all: Vec<_> = lines(SAMPLE).collect::<Result<_, _>>().unwrap();
+        let all: Vec<_> = lines(SAMPLE, CLIENT_RPC).collect::<Result<_, _>>().unwrap();
         assert_eq!((all[0].name, &all[0].values[..]), ("net", &[70, 70, 69, 45][..]));
         assert_eq!((all[1].name, &all[1].values[..]), ("th", &[8, 0][..]));
         assert_eq!((all[3].name, &all[3].values[..]), ("proc2", &[16, 57, 74][..]));
@@ -69,14 +80,25 @@ mod tests {
             "proc3 2 1\n",
             "proc3 1 1 1\n",
         ] {
-            assert_eq!(lines(text).next().unwrap().unwrap_err().line, 1, "{text:?}");
+            assert_eq!(
+                lines(text, CLIENT_RPC).next().unwrap().unwrap_err().line,
+                1,
+                "{text:?}"
+            );
+        }
+        for (text, whole) in [("rpc 9 2 0 1\n", false), ("rpc 9 2 0 1 1\n", true)] {
+            assert_eq!(
+                lines(text, SERVER_RPC).all(|line| line.is_ok()),
+                whole,
+                "{text:?}"
+            );
         }
     }
 
     proptest! {
         #[test]
         fn no_input_panics(text in hostile::text(SAMPLE)) {
-            let _ = lines(&text).count();
+            let _ = lines(&text, SERVER_RPC).count();
         }
     }
 }

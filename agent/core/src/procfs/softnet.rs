@@ -5,7 +5,7 @@ use super::{ParseError, hex, words};
 /// Counters of received packets on one CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Softnet {
-    /// CPU; on kernels before 5.14 the line number, from 0.
+    /// CPU; on kernels before 5.10 the line number, from 0.
     pub cpu: u64,
     /// Processed packets.
     pub processed: u64,
@@ -19,18 +19,22 @@ pub struct Softnet {
     pub received_rps: u64,
     /// Number of times that a flow reached its limit. Since 3.11.
     pub flow_limit: u64,
-    /// Queued packets. Since 5.14.
+    /// Queued packets. Since 5.10.
     pub backlog: u64,
 }
 
-/// Parses the CPUs. On kernels before 5.14, lines behind a malformed one are errors: their CPU is
+/// Parses the CPUs. On kernels before 5.10, lines behind a malformed one are errors: their CPU is
 /// unknown. All lines have the same number of columns; a shorter one was cut, and is not that of an
 /// older kernel.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<Softnet, ParseError>> {
     let mut broken = false;
     let whole = |line: &&str| words(line).all(|word| hex(Some(word), 0, "").is_ok());
     let widths = text.lines().filter(whole).map(|line| words(line).count());
-    let most = widths.max().unwrap_or_default();
+    let widths: Vec<_> = widths.filter(|width| *width >= 9).collect();
+    let narrowest = widths.iter().min().copied().unwrap_or_default();
+    // Two lines that lost the newline between them are twice as wide.
+    let most = widths.into_iter().filter(|width| *width < 2 * narrowest).max();
+    let most = most.unwrap_or_default();
     let row = move |(index, line): (usize, &str), broken: bool| {
         let mut columns = [0; 13];
         let mut width = 0;
@@ -38,8 +42,13 @@ pub fn cpus(text: &str) -> impl Iterator<Item = Result<Softnet, ParseError>> {
             *column = hex(Some(word), index, "a hexadecimal counter")?;
             width += 1;
         }
-        if width < 9 || words(line).count() < most || (width < 13 && broken) {
-            return Err(ParseError::at(index, "all columns of a known CPU", line));
+        if width < 9 || words(line).count() != most || (width < 13 && broken) {
+            let last = words(line).last().unwrap_or_default();
+            return Err(ParseError::at(
+                index,
+                "all columns of a known CPU at the end",
+                last,
+            ));
         }
         Ok(Softnet {
             cpu: if width >= 13 { columns[12] } else { index as u64 },
@@ -108,6 +117,15 @@ mod tests {
             let found: Vec<_> = cpus(&text).flatten().map(|row| row.cpu).collect();
             assert_eq!((found.len(), found.first().copied()), (1, good), "{text}");
         }
+        // Two lines without the newline between them.
+        let joined = format!(
+            "{first} {second}{}",
+            SAMPLE.replace("00000003 00000000 00000000", "00000004 00000000 00000000")
+        );
+        let found: Vec<_> = cpus(&joined)
+            .map(|row| row.map(|row| row.cpu).map_err(|error| error.line))
+            .collect();
+        assert_eq!(found, [Err(1), Ok(0), Ok(4)]);
         for text in ["1 2 3\n", "1 2 3 4 5 6 7 8 x\n", "\n"] {
             assert_eq!(cpus(text).next().unwrap().unwrap_err().line, 1);
         }

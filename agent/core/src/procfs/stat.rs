@@ -101,12 +101,22 @@ pub struct Counters {
 const OTHER_LINES: [&str; 6] = ["intr", "ctxt", "btime", "processes", "procs_", "softirq"];
 
 /// Parses the `cpuN` lines as `(N, times)`, without the total. Only online CPUs have a line.
+/// Their numbers ascend, so another one has lost a digit.
 pub fn cpus(text: &str) -> impl Iterator<Item = Result<(u32, CpuTimes), ParseError>> {
+    let mut last = None;
     text.lines()
         .enumerate()
         // The CPU lines come first; stop before the `intr` line, which can be long.
         .take_while(|(_, line)| !OTHER_LINES.iter().any(|other| line.starts_with(other)))
-        .filter_map(|(index, line)| cpu(index, line).transpose())
+        .filter_map(move |(index, line)| {
+            let cpu = cpu(index, line).transpose()?;
+            Some(cpu.and_then(|(id, times)| {
+                if last.replace(id).is_some_and(|last| last >= id) {
+                    return Err(ParseError::at(index, "a CPU's number above the one before", line));
+                }
+                Ok((id, times))
+            }))
+        })
 }
 
 /// Returns the number of the CPU that a line is about, even if its times are malformed.
@@ -238,6 +248,12 @@ mod tests {
             .collect();
         assert_eq!(all, [Err(2), Err(3), Ok(3)]);
         assert!(cpus("cpu0 1 2 -3 4").next().unwrap().is_err());
+        // The second one was cpu12.
+        let lost = "cpu0 1 1 1 1\ncpu1 1 1 1 1\ncpu1 9 9 9 9\ncpu13 1 1 1 1\n";
+        let all: Vec<_> = cpus(lost)
+            .map(|one| one.map(|cpu| cpu.0).map_err(|error| error.line))
+            .collect();
+        assert_eq!(all, [Ok(0), Ok(1), Err(3), Ok(13)]);
         let (found, bad) = with_bad(|bad| counters("ctxt 1\nbtime\nprocesses 2", bad));
         assert_eq!(
             (found.context_switches, found.boot_time, found.forks),

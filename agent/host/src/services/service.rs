@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::{CommandError, Commands, Tool};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
+/// A guest whose CPU is stolen takes many seconds to answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
 const PROPERTIES: &str = "--property=LoadState,ActiveState,Result,ExecMainStatus,StatusText";
 
 /// State of a service (`systemctl show`).

@@ -1,6 +1,6 @@
 //! `nfs`: requests of the NFS client, from `/proc/net/rpc/nfs`.
 
-use virtfleet_agent_core::procfs::rpc::lines;
+use virtfleet_agent_core::procfs::rpc::{CLIENT_RPC, lines};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -26,7 +26,7 @@ impl Collector for Nfs {
             }
             text => text?,
         };
-        let counts = Counts::read(lines(&text), &path)?;
+        let counts = Counts::read(lines(&text, CLIENT_RPC), &path)?;
         let mut family = page.family(
             "node_nfs_packets_total",
             "Packets of the NFS client by transport, sent and received.",

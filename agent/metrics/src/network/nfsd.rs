@@ -1,6 +1,6 @@
 //! `nfsd`: requests to the NFS server, from `/proc/net/rpc/nfsd`.
 
-use virtfleet_agent_core::procfs::rpc::lines;
+use virtfleet_agent_core::procfs::rpc::{SERVER_RPC, lines};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
@@ -107,7 +107,7 @@ impl Collector for Nfsd {
             }
             text => text?,
         };
-        let counts = Counts::read(lines(&text), &path)?;
+        let counts = Counts::read(lines(&text, SERVER_RPC), &path)?;
         for (name, help, kind, line, index) in SINGLE {
             page.family(name, help, kind).sample(&[], counts.of(line, index));
         }

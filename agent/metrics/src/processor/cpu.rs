@@ -69,10 +69,13 @@ impl Collector for Cpu {
         let text = self.stat.text()?;
         self.fresh.clear();
         self.damaged.clear();
+        // Errors are in the order of their lines.
+        let mut numbered = (1..).zip(text.lines());
         let lines = stat::cpus(&text).inspect(|line| {
             if let Err(error) = line {
-                let line = text.lines().nth(error.line - 1);
-                self.damaged.push(line.and_then(stat::cpu_number));
+                let found = numbered.find(|(number, _)| *number == error.line);
+                self.damaged
+                    .push(found.and_then(|(_, line)| stat::cpu_number(line)));
             }
         });
         self.fresh.extend(skipped.valid(&path, lines));

@@ -12,7 +12,7 @@ use super::{
     interrupt_groups::{Group, device, single},
     labels::CpuLabels,
 };
-use crate::{CollectError, Collector, Context, RegistryError};
+use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
 /// Maximum size in bytes; sufficient for 512 CPUs with 2000 interrupts.
@@ -58,7 +58,8 @@ pub(super) fn new(context: &Context) -> Result<Box<dyn Collector>, RegistryError
 
 impl Collector for Interrupts {
     fn collect(&mut self, page: &mut Page) -> Result<(), CollectError> {
-        let cpus = self.read()?;
+        let mut skipped = Skipped::default();
+        let cpus = self.read(&mut skipped)?;
         self.sums.clear();
         self.sums.resize(self.groups.len() * cpus.len(), 0);
         for (known, counts) in self.known.iter().zip(self.counts.chunks_exact(cpus.len())) {
@@ -85,22 +86,26 @@ impl Collector for Interrupts {
                 family.sample(&labels, *sum as f64);
             }
         }
-        Ok(())
+        skipped.end()
     }
 }
 
 impl Interrupts {
     /// Reads the counts, and the groups if the lines have changed. Returns the CPUs of the columns.
-    fn read(&mut self) -> Result<Vec<u32>, CollectError> {
+    fn read(&mut self, skipped: &mut Skipped) -> Result<Vec<u32>, CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
         let table = table(&text).map_err(CollectError::parse(&path))?;
         let (known, all) = (&mut self.known, &mut self.counts);
         all.clear();
         let (mut at, mut changed) = (0, false);
-        let mut bad = None;
+        let (mut bad, mut skip) = (None, skipped.of(&path));
         let note = |error| {
-            bad.get_or_insert(error);
+            if self.per_interrupt {
+                skip(error);
+            } else {
+                bad.get_or_insert(error);
+            }
         };
         table.rows(&mut self.line, note, |interrupt, counts| {
             let same = known

@@ -82,6 +82,8 @@ impl Collector for PressureStall {
             let text = match file.text() {
                 // No PSI (kernel before 4.20, or not built in); irq requires 6.1.
                 Err(error) if error.is_missing() => continue,
+                // Since 6.14, where the time of interrupts is not counted (kernel/sched/psi.c).
+                Err(error) if error.is_unsupported() && found => continue,
                 Err(error) if error.is_unsupported() => {
                     return Err(CollectError::no_data(
                         "pressure stall information is off; the kernel parameter psi=1 enables it",

@@ -114,7 +114,7 @@ impl Filesystem {
             kind.reserved.read(buffer, skipped);
             // The other entries are files. A kind may have no block group in a profile now.
             let refreshed = kind.layouts.refresh(
-                |name| ratio(name, 0).is_some(),
+                |name| ratio(name, 3).is_some(),
                 |_, path| Layout {
                     used: File::new(path.join("used_bytes")),
                     total: File::new(path.join("total_bytes")),
@@ -168,8 +168,9 @@ fn ratio(layout: &str, devices: usize) -> Option<f64> {
         "dup" | "raid1" | "raid10" => 2.0,
         "raid1c3" => 3.0,
         "raid1c4" => 4.0,
-        "raid5" => devices / (devices - 1.0),
-        "raid6" => devices / (devices - 2.0),
+        // A number of devices that is unknown has no ratio.
+        "raid5" if devices > 1.0 => devices / (devices - 1.0),
+        "raid6" if devices > 2.0 => devices / (devices - 2.0),
         _ => return None,
     })
 }

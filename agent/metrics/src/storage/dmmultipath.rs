@@ -82,7 +82,12 @@ impl DeviceMapperDevice {
         );
         match refreshed {
             Err(error) if error.is_missing() => {}
-            done => drop(skipped.take(done)),
+            // Without a list, there is no number of paths.
+            done => {
+                if skipped.take(done).is_none() {
+                    return;
+                }
+            }
         }
         for path in self.paths.all() {
             path.kept.state = path.kept.state_file.read(buffer).ok().map(Cow::into_owned);

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use virtfleet_agent_core::procfs::{
-    mountinfo::mounts,
+    mountinfo::{mounts, unescape},
     mountstats::{NfsMount, nfs_mounts},
 };
 use virtfleet_agent_host::Reread;
@@ -117,10 +117,14 @@ impl Collector for Mountstats {
             return skipped.end();
         }
         let path = self.info.path().to_owned();
-        // Both files list the same mounts in the same order, so a malformed line makes the
-        // addresses of all mounts unknown.
+        // Both files list the same mounts in the same order, so a malformed line of mountinfo makes
+        // the addresses of all mounts unknown.
         let addresses: Vec<_> = mounts(self.info.read()?)
-            .map(|mount| Ok(address(mount.map_err(CollectError::parse(&path))?.super_options)))
+            .map(|mount| {
+                let mount = mount.map_err(CollectError::parse(&path))?;
+                let mount_point = String::from_utf8_lossy(&mount.mount_point).into_owned();
+                Ok((mount_point, address(mount.super_options)))
+            })
             .collect::<Result<_, CollectError>>()?;
         let mut family = page.family(
             "node_mountstats_nfs_mountpoint_info",
@@ -130,7 +134,19 @@ impl Collector for Mountstats {
         let (mut places, mut servers) = (HashSet::new(), HashSet::new());
         let mut rows = Vec::new();
         for mount in &all {
-            let address = addresses.get(mount.index).map_or("", String::as_str);
+            let mount_point = unescape(mount.mount_point.as_bytes());
+            let mount_point = String::from_utf8_lossy(&mount_point);
+            // A malformed line of mountstats may be a mount more, or one less.
+            let known = addresses
+                .get(mount.index)
+                .filter(|(path, _)| *path == mount_point);
+            let known = known.ok_or_else(|| {
+                let (path, place) = (path.display(), mount.mount_point);
+                CollectError::failed(format!("{path} has another mount than {place} in its place"))
+            });
+            let Some((_, address)) = skipped.take(known) else {
+                continue;
+            };
             for transport in &mount.transports {
                 let labels = [
                     ("export", mount.device),

@@ -1,6 +1,6 @@
 //! The virtio devices, cached between scrapes: counters, interrupts, channels and status bytes are
 //! read at each scrape because they change. The rest is read again after devices, disks, CPUs or
-//! channels have changed, once a minute, and while the interrupts are malformed.
+//! channels have changed, once a minute, and once malformed interrupts are whole again.
 
 use std::{
     collections::HashMap,
@@ -51,6 +51,8 @@ struct Cached {
     online: Vec<u8>,
     /// Status byte of each device.
     status: Vec<Attribute>,
+    /// Whether the interrupts were not all known.
+    lacks_interrupts: bool,
     /// By interrupt number: index of the device and of its vector. An interrupt may be shared.
     vectors: HashMap<u32, Vec<(usize, usize)>>,
 }
@@ -103,10 +105,6 @@ impl Watch {
             (self.observe)(&self.roots, &*self.calls, false),
         );
         keep_offline_counts(&before, &mut self.machine);
-        if self.all_interrupts().is_err() {
-            self.cached = None;
-            return;
-        }
         let devices = self.roots.sys(WATCHED_DIRECTORIES[0]);
         let mut vectors: HashMap<u32, Vec<(usize, usize)>> = HashMap::new();
         for (index, device) in self.machine.devices.iter().enumerate() {
@@ -123,6 +121,7 @@ impl Watch {
                 .iter()
                 .map(|device| Attribute::new(devices.join(&device.name).join("status")))
                 .collect(),
+            lacks_interrupts: self.all_interrupts().is_err(),
             vectors,
         });
     }
@@ -144,7 +143,11 @@ impl Watch {
             let text = status.read(&mut self.buffer).ok();
             device.status = text.and_then(|text| byte(&text));
         }
-        if !cached.vectors.is_empty() {
+        if cached.lacks_interrupts {
+            if is_whole(&mut self.interrupts, &mut self.counts) {
+                return Err(Outdated);
+            }
+        } else if !cached.vectors.is_empty() {
             let text = self.interrupts.text().map_err(|_| Outdated)?;
             let table = table(&text).map_err(|_| Outdated)?;
             let devices = &mut self.machine.devices;
@@ -190,6 +193,15 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// Whether the file of interrupts has no malformed line.
+fn is_whole(file: &mut Reread, counts: &mut Vec<u64>) -> bool {
+    let Ok(text) = file.text() else { return false };
+    let Ok(table) = table(&text) else { return false };
+    let mut whole = true;
+    table.rows(counts, |_| whole = false, |_, _| ());
+    whole
 }
 
 /// Keeps the counts of CPUs that are offline now, if the kernel does not report them: a counter

@@ -43,9 +43,11 @@ impl Observed {
             // The settings are unusable, so their defaults were not requested. The file that pods
             // read stays; if it is missing, the plan writes the content that was last verified.
             let file = for_kubelet(&self.seen, None, &plan.collisions, &plan.judged);
-            plan.kubelet = file
-                .filter(|file| !self.seen.files.contains_key(&file.path))
-                .map(|OurFile { path, text, mode }| DnsStep::WriteFile { path, text, mode });
+            let verified = file.map(|OurFile { path, text, mode }| DnsStep::WriteFile { path, text, mode });
+            // Else it is the file that the advice names.
+            let step = verified.or(plan.kubelet.take());
+            let is_missing = |step: &DnsStep| !matches!(step, DnsStep::WriteFile { path, .. } if self.seen.files.contains_key(path));
+            plan.kubelet = step.filter(is_missing);
         }
         self
     }

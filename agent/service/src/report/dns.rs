@@ -31,7 +31,7 @@ pub(super) fn read(
         Err(error) => {
             let reason = format!("{DNS_STATE}: {error}");
             let (status, state) = match (error.is_absent(), manage) {
-                // Without a reconcile run, the settings already say that there is nothing to do.
+                // The settings say so without a reconcile run.
                 (true, DnsManage::Off) => (SectionStatus::Ok, DnsStatus::Off),
                 (true, _) => (SectionStatus::Unknown, DnsStatus::Unknown),
                 (false, _) => (SectionStatus::Failed, DnsStatus::Unknown),

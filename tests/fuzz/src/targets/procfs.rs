@@ -81,7 +81,7 @@ pub(super) fn disk(bytes: &[u8]) {
     drain(xfs::groups(text));
     drain(kstat::named(text));
     drain(kstat::pool_io(text));
-    drain(rpc::lines(text));
+    drain(rpc::lines(text, rpc::SERVER_RPC));
     udev::properties(text).count();
     os_release::assignments(text).count();
     os_release::version(text);

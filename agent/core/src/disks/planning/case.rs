@@ -151,12 +151,15 @@ impl<'a> Case<'a> {
         others.filter(move |other| own.is_some() && of(other) == own)
     }
 
+    /// What is on the disk, or in its open container.
+    pub(super) fn content_probe(&self) -> &Probe {
+        self.mapping()
+            .map_or_else(|| self.probe(), |mapping| &mapping.probe)
+    }
+
     /// Number of devices of the btrfs on the disk or in its open container, if it has several.
     pub(super) fn several_devices(&self) -> Option<u64> {
-        let probe = self
-            .mapping()
-            .map_or_else(|| self.probe(), |mapping| &mapping.probe);
-        let written = match probe {
+        let written = match self.content_probe() {
             Probe::HasData(content) => content.devices,
             Probe::Blank(_) | Probe::Unknown(_) => None,
         };
@@ -169,14 +172,20 @@ impl<'a> Case<'a> {
         let Some(devices) = self.several_devices() else {
             return Ok(());
         };
+        let disk = self.disk;
+        let could = disk.filesystem == DiskFilesystem::Btrfs && disk.encryption.is_none();
+        let kept = disk.mount_point.as_ref().filter(|_| could).map_or(String::new(), |path| {
+            format!(", or mount the filesystem at {path} yourself (e.g. in /etc/fstab): the agent keeps it there")
+        });
         Err(self.refuse(
             RefusalKind::SeveralDevices,
             format!(
                 "{} is a device of one filesystem (btrfs) on {devices} devices; the agent mounts filesystems on one device",
                 self.device.node()
             ),
-            "declare another disk, or mount the filesystem at this `mountPoint` yourself (e.g. in /etc/fstab): the agent keeps it there. \
-             Do not change the UUID of a device: that takes it out of the filesystem",
+            format!(
+                "declare another disk{kept}. Do not change the UUID of a device: that takes it out of the filesystem"
+            ),
             vec![("devices", devices.to_string())],
         ))
     }

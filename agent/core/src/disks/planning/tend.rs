@@ -48,10 +48,19 @@ impl<'a> Run<'a> {
         let several = case.several_devices();
         if let Some(devices) = several {
             notes.push(format!(
-                "{} is a device of one filesystem on {devices} devices: it stays mounted and does not grow, and no unit for the next \
-                 boot is written",
+                "{} is a device of one filesystem on {devices} devices: it stays mounted and does not grow, and its unit for the next \
+                 boot is not changed",
                 case.device.node()
             ));
+        }
+        if let (DiskFilesystem::Btrfs, Probe::Unknown(doubt)) = (disk.filesystem, case.content_probe()) {
+            // It may have several devices. The next run decides.
+            notes.push(format!(
+                "{}: {}; it stays as it is mounted, and nothing else is done now",
+                case.device.node(),
+                doubt.reason
+            ));
+            return Ok(steps);
         }
         let binds = self.binds(case, uuid.as_deref(), History::New, notes);
         match uuid {

@@ -216,6 +216,11 @@ fn file_of_resolved_is_given_only_if_pods_reach_its_nameservers() {
         seen.upstreams = Some(upstreams.to_owned());
         assert_eq!(named(&seen), ours::FOR_KUBELET, "{upstreams}");
     }
+    // Pods reach no nameserver of the guest's file.
+    let mut seen = file("nameserver 127.0.0.1\n", kubelet(None));
+    seen.upstreams = Some("nameserver 10.0.0.9\n".to_owned());
+    let found = wrong(&seen, &kubelet(None), None, &conf("127.0.0.1", "", ""));
+    assert_eq!(found.unwrap().1, UPSTREAMS);
     let mut seen = with(resolved("10.0.0.1", ""), kubelet(None));
     assert_eq!(named(&seen), UPSTREAMS);
     for upstreams in [None, Some("# none\n".to_owned())] {

@@ -6,6 +6,9 @@ use std::{
     io::{self, Seek as _, SeekFrom},
     os::unix::fs::{FileExt as _, OpenOptionsExt as _},
     path::Path,
+    sync::mpsc,
+    thread,
+    time::Duration,
 };
 
 use nix::libc;
@@ -13,6 +16,9 @@ use virtfleet_agent_core::disks::superblock::{HEAD_BYTES, Superblock};
 
 use super::super::{ioctl, reader::Aligned};
 
+/// How long a device may take: one whose storage is gone never answers, and the read cannot be
+/// interrupted.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
 /// Block size that is sufficient for direct reads of every device.
 const BLOCK_BYTES: u64 = 4096;
 /// Maximum number of bytes that are read at a time.
@@ -21,7 +27,8 @@ const MAX_BYTES: usize = 256 << 10;
 /// The superblock at the start of a device or partition. `None` if there is none of a known kind.
 ///
 /// # Errors
-/// The device cannot be opened or read. A device shorter than the superblock area is not an error.
+/// The device cannot be opened or read, or does not answer within a minute. A device shorter than
+/// the superblock area is not an error.
 pub fn read(device: &Path) -> io::Result<Option<Superblock>> {
     read_at(device, 0)
 }
@@ -31,7 +38,16 @@ pub fn read(device: &Path) -> io::Result<Option<Superblock>> {
 /// # Errors
 /// As [`read`].
 pub fn read_at(device: &Path, offset: u64) -> io::Result<Option<Superblock>> {
-    Ok(Superblock::parse(&bytes_at(device, offset, HEAD_BYTES)?))
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let path = device.to_owned();
+    // It ends with its read, also if the result is awaited no longer.
+    thread::Builder::new()
+        .name("superblock".to_owned())
+        .spawn(move || sender.send(bytes_at(&path, offset, HEAD_BYTES)))?;
+    let bytes = receiver
+        .recv_timeout(READ_TIMEOUT)
+        .map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "the device does not answer"))??;
+    Ok(Superblock::parse(&bytes))
 }
 
 /// Size of a device in bytes.

@@ -10,7 +10,7 @@ use super::{
 use crate::disks::{
     device::{Device, MIN_DISK_BYTES, Use},
     journal::{Approval, Entry, Evidence, Progress},
-    probe::{Content, Left, Probe},
+    probe::{Content, Doubt, Left, Probe},
     seen::Mounted,
     wanted::Key,
 };
@@ -253,6 +253,16 @@ fn devices_of_one_btrfs_are_kept_or_refused_and_never_formatted() {
                 assert_eq!(words(&plans[0]), ["remember"], "{:?}", plans[0]);
                 assert_eq!(refusal(&plans[0]), None);
                 assert!(plans[0].notes[0].contains("one filesystem on 2 devices"));
+                // A device that cannot be read is not taken for the only one.
+                let mut unread = seen.clone();
+                unread.devices.iter_mut().for_each(|device| device.uses.clear());
+                let doubt = Doubt {
+                    reason: "no answer".into(),
+                    passing: true,
+                };
+                unread.probes.insert("data".into(), Probe::Unknown(doubt));
+                let first = plan(declared, &[], &unread, &journal(vec![])).disks.remove(0);
+                assert!(first.steps.is_empty(), "{first:?}");
                 let other = plans.get(1).map(|plan| (words(plan), refusal(plan)));
                 let refused = (vec![], Some(RefusalKind::SeveralDevices));
                 assert!(other.is_none_or(|other| other == refused));

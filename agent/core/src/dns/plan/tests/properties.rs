@@ -181,9 +181,8 @@ proptest! {
     fn plan_is_empty_after_it_was_applied(asked in any_asked(), seen in any_seen(), answers in any_answers()) {
         let first = plan(&asked, &seen, &answers);
         let mut done = after(&seen, &first);
-        if matches!(seen.owner, Owner::NetworkManager | Owner::Resolved) && seen.kubelet.is_some() {
-            // kubelet is configured after NetworkManager has loaded the agent's configuration, and
-            // after systemd-resolved shows nameservers of links that the agent does not configure.
+        if seen.owner == Owner::NetworkManager && seen.kubelet.is_some() {
+            // kubelet is configured after NetworkManager has loaded the agent's configuration.
             done = after(&done, &plan(&asked, &done, &answers));
         }
         let again = plan(&asked, &done, &answers);
