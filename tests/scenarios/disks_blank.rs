@@ -31,7 +31,7 @@ use virtfleet_wire::settings::{DiskFilesystem, ProofKind};
 const TIER: u8 = 2;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-const UUID: &str = "6ba7b811-9dad-51d1-80b4-00c04fd430c8";
+/// A UUID that no filesystem has.
 const OTHER: &str = "7ba7b811-9dad-51d1-80b4-00c04fd430c8";
 const ALL: [DiskFilesystem; 4] = [
     DiskFilesystem::Ext4,
@@ -151,15 +151,16 @@ fn tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again() {
         "tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again",
         || {
             let folder = scratch::marked()?;
+            let uuid: &str = &loops::uuid();
             let roots = Roots::default();
             let size = 400 * MIB;
             for filesystem in ALL {
                 let word = filesystem.word();
                 let device = Loop::blank(folder.path(), word, size)?;
-                let intent = format(&device, filesystem, UUID).context(word)?;
+                let intent = format(&device, filesystem, uuid).context(word)?;
                 let found = content(&device)?;
                 ensure!(
-                    found.kind == word && found.uuid.as_deref() == Some(UUID) && found.also.is_empty(),
+                    found.kind == word && found.uuid.as_deref() == Some(uuid) && found.also.is_empty(),
                     "{found:?}"
                 );
                 ensure!(
@@ -193,11 +194,12 @@ fn tier2_what_is_formatted_is_what_was_meant_and_is_never_formatted_again() {
 fn tier2_an_intent_for_something_else_is_refused() {
     run("tier2_an_intent_for_something_else_is_refused", || {
         let folder = scratch::marked()?;
+        let uuid: &str = &loops::uuid();
         let roots = Roots::default();
         let device = Loop::blank(folder.path(), "disk", 70 * MIB)?;
         let seen = device.device()?;
         let blank = blankness(&seen, ProofKind::Sampled)?;
-        let right = intent(&seen, DiskFilesystem::Ext4, &blank, UUID);
+        let right = intent(&seen, DiskFilesystem::Ext4, &blank, uuid);
         let wrong = |change: &dyn Fn(&mut FormatIntent)| {
             let mut intent = right.clone();
             change(&mut intent);
@@ -243,7 +245,7 @@ fn tier2_an_intent_for_something_else_is_refused() {
         device.write(6 * MIB, &[0])?;
         let disk = disks(&roots).claim(&intent)?;
         disks(&roots).format(disk, &intent)?;
-        ensure!(content(&device)?.uuid.as_deref() == Some(UUID));
+        ensure!(content(&device)?.uuid.as_deref() == Some(uuid));
         Ok(())
     })
     .unwrap();
@@ -253,11 +255,12 @@ fn tier2_an_intent_for_something_else_is_refused() {
 fn tier2_a_device_in_use_is_never_blank() {
     run("tier2_a_device_in_use_is_never_blank", || {
         let folder = scratch::marked()?;
+        let uuid: &str = &loops::uuid();
         let roots = Roots::default();
         let device = Loop::blank(folder.path(), "disk", 70 * MIB)?;
         let seen = device.device()?;
         let blank = blankness(&seen, ProofKind::Sampled)?;
-        let intent = intent(&seen, DiskFilesystem::Ext4, &blank, UUID);
+        let intent = intent(&seen, DiskFilesystem::Ext4, &blank, uuid);
         let held = OpenOptions::new()
             .read(true)
             .custom_flags(libc::O_EXCL)
@@ -320,12 +323,13 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
         "tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is",
         || {
             let folder = scratch::marked()?;
+            let uuid: &str = &loops::uuid();
             let roots = Roots::default();
             let disks = disks(&roots);
             for filesystem in [DiskFilesystem::Ext4, DiskFilesystem::Xfs, DiskFilesystem::Btrfs] {
                 let word = filesystem.word();
                 let device = Loop::blank(folder.path(), word, 400 * MIB)?;
-                let intent = format(&device, filesystem, UUID)?;
+                let intent = format(&device, filesystem, uuid)?;
                 let entry = entry(&intent)?;
                 // Whole.
                 let refused = disks.claim_unfinished(&intent, &entry);
@@ -339,9 +343,9 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
                 cripple(device.node(), filesystem)?;
                 // Not begun by us; or mounted since.
                 for (progress, planned, journaled) in [
-                    (Progress::Used, UUID, UUID),
-                    (Progress::Formatted, UUID, UUID),
-                    (Progress::Intended, UUID, OTHER),
+                    (Progress::Used, uuid, uuid),
+                    (Progress::Formatted, uuid, uuid),
+                    (Progress::Intended, uuid, OTHER),
                     (Progress::Intended, OTHER, OTHER),
                 ] {
                     let (mut intent, mut entry) = (intent.clone(), entry.clone());
@@ -373,13 +377,13 @@ fn tier2_what_our_own_mkfs_left_is_cleared_and_nothing_else_is() {
                 };
                 let disk = disks.claim(&intent)?;
                 disks.format(disk, &intent)?;
-                ensure!(content(&device)?.uuid.as_deref() == Some(UUID));
+                ensure!(content(&device)?.uuid.as_deref() == Some(uuid));
             }
             // Bytes without a signature are not ours, whatever the journal says of boot and device.
             let device = Loop::blank(folder.path(), "disk", 70 * MIB)?;
             let seen = device.device()?;
             let blank = blankness(&seen, ProofKind::Sampled)?;
-            let intent = intent(&seen, DiskFilesystem::Ext4, &blank, UUID);
+            let intent = intent(&seen, DiskFilesystem::Ext4, &blank, uuid);
             device.write(20 * MIB, &[7; 4096])?;
             let begun = entry(&intent)?;
             let refused = disks.claim_unfinished(&intent, &begun);

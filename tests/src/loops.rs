@@ -158,6 +158,12 @@ pub fn disks(roots: &Roots) -> Disks<'_> {
     }
 }
 
+/// A UUID for a filesystem. Another one each time: `mkfs.btrfs` refuses the UUID of any other block
+/// device of the machine, also that of a test that runs at the same time.
+pub fn uuid() -> String {
+    format!("6ba7b811-9dad-51d1-80b4-{:012x}", fastrand::u64(..) >> 16)
+}
+
 /// The intent to create that filesystem on the device, with this blankness as the evidence.
 pub fn intent(device: &Device, filesystem: DiskFilesystem, blank: &Blankness, uuid: &str) -> FormatIntent {
     let (_, arguments) = mkfs::arguments(&wanted(filesystem), uuid);

@@ -48,7 +48,7 @@ pub fn needs(suite: Suite) -> Result<()> {
 /// is skipped as described at [`skip::need`]. Late in a long run it is
 /// [deferred](skip::too_late).
 ///
-/// If the body fails and a guest's QEMU aborted by [its own fault](Guest::emulator_fault), the body
+/// If the body fails and a guest had a [fault of the emulator](Guest::emulator_fault), the body
 /// runs once more, in another scene: such a failure says nothing about the program under test.
 ///
 /// # Panics
@@ -69,7 +69,7 @@ pub fn play(test: &str, body: impl Fn(&Scene) -> Result<()>) {
         panic!("{}", failure.message);
     };
     say(&format!(
-        "{test} failed and runs once more, because QEMU aborted by its own fault ({fault}): {}",
+        "{test} failed and runs once more, because of a fault of the emulator ({fault}): {}",
         failure.message
     ));
     if let Err(failure) = attempt(test, &body) {
@@ -81,7 +81,7 @@ pub fn play(test: &str, body: impl Fn(&Scene) -> Result<()>) {
 struct Failure {
     /// The error, and the folder with the guests' logs.
     message: String,
-    /// What the QEMU of a guest printed when it aborted by its own fault.
+    /// The line that tells of a fault of the emulator.
     emulator_fault: Option<String>,
 }
 
