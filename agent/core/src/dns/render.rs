@@ -62,10 +62,11 @@ pub fn render(asked: &Asked, seen: &Seen, choice: &Choice) -> Rendered {
     rendered
 }
 
-/// Whether a drop-in of the agent stops systemd-resolved from using the link's own nameservers.
+/// Whether a drop-in of the agent stops systemd-resolved from using the link's own nameservers: not
+/// where the link's `.network` file is not known.
 fn is_configured(seen: &Seen, link: &Link) -> bool {
     let split = split_links(seen).any(|one| one.index == link.index);
-    link.manager == Manager::Networkd && !split
+    drop_in_of_link(link).is_some() && !split
 }
 
 /// Returns only kubelet's files, for a guest that is as requested without the agent.
