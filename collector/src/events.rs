@@ -373,7 +373,7 @@ fn tenant_events(
                     found.push(NewEvent::normal(about, "UserClusterReady", note));
                 }
             }
-            TenantState::Pending | TenantState::Connecting => {}
+            TenantState::Pending(_) | TenantState::Connecting => {}
         }
         present.push(name);
     }

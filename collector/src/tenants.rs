@@ -19,11 +19,10 @@ use virtfleet_wire::ids::ClusterName;
 use crate::{bounded::bounded, mla::settings::MlaCondition};
 
 /// State of the connection to a user cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TenantState {
-    /// It has no kubeconfig; the text says why.
-    #[default]
-    Pending,
+    /// It has no kubeconfig; the text says why, and what to do.
+    Pending(String),
     /// Its Nodes are being read for the first time with this kubeconfig.
     Connecting,
     /// Its Nodes are watched.
@@ -32,6 +31,12 @@ pub enum TenantState {
     Unreachable(String),
     /// It exceeds a limit; the text says which.
     Failed(String),
+}
+
+impl Default for TenantState {
+    fn default() -> Self {
+        Self::Pending("its kubeconfig has not been looked up yet".to_owned())
+    }
 }
 
 /// Maximum characters of the explanation of a state.
@@ -57,6 +62,8 @@ pub struct TenantEntry {
     pub suspend: bool,
     /// A note for the admin, shown in every state.
     pub note: Option<String>,
+    /// That its credentials have expired or soon will, shown in every state.
+    pub expiry: Option<String>,
     /// Whether `spec.mla` is used; none without it.
     pub mla: Option<MlaCondition>,
 }
@@ -65,10 +72,7 @@ impl TenantEntry {
     /// State and explanation for display. The API and the `UserCluster`'s status use only this.
     pub fn status(&self) -> (ClusterState, String) {
         let (state, message) = match &self.state {
-            TenantState::Pending => (
-                ClusterState::Pending,
-                "there is no kubeconfig yet; set spec.kubeconfig and create the Secret",
-            ),
+            TenantState::Pending(why) => (ClusterState::Pending, why.as_str()),
             TenantState::Connecting => (ClusterState::Connecting, "its Nodes are being read"),
             TenantState::Unreachable(why) => (ClusterState::Unreachable, why.as_str()),
             TenantState::Failed(why) => (ClusterState::Failed, why.as_str()),
@@ -78,11 +82,9 @@ impl TenantEntry {
             ),
             TenantState::Ready => (ClusterState::Ready, "its Nodes are watched"),
         };
-        let message = match &self.note {
-            Some(note) => format!("{note}; {message}"),
-            None => message.to_owned(),
-        };
-        (state, bounded(&message, MAX_EXPLANATION_CHARS))
+        let notes = [&self.note, &self.expiry].into_iter().flatten();
+        let parts: Vec<&str> = notes.map(String::as_str).chain([message]).collect();
+        (state, bounded(&parts.join("; "), MAX_EXPLANATION_CHARS))
     }
 }
 
@@ -170,13 +172,14 @@ impl Tenants {
             .collect()
     }
 
-    /// Status of each user cluster; without explanation for ready ones.
+    /// Status of each user cluster; ready ones have an explanation only if there is a note.
     pub fn statuses(&self) -> BTreeMap<ClusterName, ClusterStatus> {
         let status = |tenant: &TenantEntry| {
             let (state, message) = tenant.status();
+            let is_noted = tenant.note.is_some() || tenant.expiry.is_some();
             ClusterStatus {
                 state,
-                message: (state != ClusterState::Ready || tenant.note.is_some()).then_some(message),
+                message: (state != ClusterState::Ready || is_noted).then_some(message),
             }
         };
         let all = self.read();

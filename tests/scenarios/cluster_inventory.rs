@@ -353,6 +353,21 @@ fn what_may_not_be_listed_is_named_and_namespaces_are_enough_tier3() {
         .unwrap();
 }
 
+/// The Secret of `prod` is missing, and the token of `dead` says that it has expired.
+fn kubeconfigs_that_are_missing_or_expired_are_named(collector: &Collector) {
+    wait::eventually(WAIT_TIMEOUT, "the cluster says what to do", || {
+        let message = collector.cluster("prod")?["message"].to_string();
+        let expected = "Secret secrets/prod does not exist; virtfleetctl cluster add prod";
+        ensure!(message.contains(expected), "{message}");
+        Ok(())
+    })
+    .unwrap();
+    let message = collector
+        .until_finding("user-cluster-credential-expiring", "dead")
+        .unwrap();
+    assert!(message.contains("expired at 1970-01-01T00:00:01Z"), "{message}");
+}
+
 #[test]
 fn user_clusters_come_go_and_die_alone_tier3() {
     let test = "user_clusters_come_go_and_die_alone_tier3";
@@ -368,9 +383,11 @@ fn user_clusters_come_go_and_die_alone_tier3() {
     tenant.namespace("system").unwrap();
     node_of(&tenant, "node-1");
     let (_hole, url) = black_hole();
+    // Its token says that it has expired ({"exp":1}).
     let dead = tenant
         .kubeconfig(tenant.admin_user())
-        .replace(&tenant.url(), &url);
+        .replace(&tenant.url(), &url)
+        .replace("token: ", "token: h.eyJleHAiOjF9.s #");
     infra.apply(&user_cluster("dead", "dead")).unwrap();
     infra.apply(&secret("dead", &dead)).unwrap();
     let vmi = running("vm-1", "host-1").label("kubermatic.k8c.io/cluster-id", "prod");
@@ -385,6 +402,7 @@ fn user_clusters_come_go_and_die_alone_tier3() {
     collector.until_finding("user-cluster-pending", "prod").unwrap();
     collector.until_vm("vms/vm-1", "cluster", &json!("prod")).unwrap();
     assert_eq!(until_state(&collector, "prod", "Pending")["known"], json!(true));
+    kubeconfigs_that_are_missing_or_expired_are_named(&collector);
     let first = tenant.service_account("system", "collector").unwrap();
     let nodes = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"] }]);
     let begun = Instant::now();

@@ -76,6 +76,14 @@ fn without_a_certificate_only_enrolment_is_answered() {
     assert_eq!(mode(&stage.key_file()), 0o600);
     let report = stage.report();
     assert_eq!(report["sections"]["enrolment"]["items"][0]["state"], "waiting");
+    let doctor = stage.doctor();
+    assert!(
+        doctor.contains("a collector at 127.0.0.1 tried to enrol this agent"),
+        "{doctor}"
+    );
+    stage.enrol(IDENTITY);
+    let doctor = stage.doctor();
+    assert!(!doctor.contains("tried to enrol"), "{doctor}");
     agent.terminate(SOON).unwrap();
 }
 

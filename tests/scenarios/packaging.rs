@@ -4,7 +4,6 @@
 use std::{
     fs,
     net::SocketAddr,
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -192,81 +191,14 @@ fn the_packaged_api_answers_clients_with_credentials_and_probes_without() {
         .unwrap_err();
 }
 
-/// A kubectl of the test: it writes down what it is asked, and gives a server, a CA and a token.
-const KUBECTL: &str = r#"#!/bin/sh
-echo "$*" >>"$CALLS"
-case "$*" in
-*'.cluster.server'*) printf 'https://203.0.113.7:6443' ;;
-*'.cluster.certificate-authority-data'*) printf 'Y2E=' ;;
-*'create token'*) printf 'hunter2' ;;
-*'create secret generic'*) cat >"$CALLS.kubeconfig" && echo 'kind: Secret' ;;
-*apply*) cat >"$CALLS.applied" ;;
-esac
-"#;
-
+/// Whoever applies one makes no UserCluster that stays without kubeconfig.
 #[test]
-fn the_script_makes_a_kubeconfig_and_never_prints_its_token() {
-    let folder = tempfile::tempdir().unwrap();
-    let kubectl = folder.path().join("kubectl");
-    fs::write(&kubectl, KUBECTL).unwrap();
-    fs::set_permissions(&kubectl, fs::Permissions::from_mode(0o755)).unwrap();
-    let script = shipped("packaging/collector/kubernetes/user-cluster/kubeconfig.sh");
-    let run = |more: &[&str]| {
-        let calls = folder.path().join("calls");
-        fs::write(&calls, "").unwrap();
-        let output = Launch::new("/bin/sh")
-            .arg(&script)
-            .args(more)
-            .env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()))
-            .env("CALLS", &calls)
-            .output(Duration::from_secs(30))
-            .unwrap();
-        (output, fs::read_to_string(&calls).unwrap())
-    };
-    let needed = ["--name", "blue", "--user-cluster", "user", "--infra", "infra"];
-    let (output, calls) = run(&needed);
-    assert!(output.status.success(), "{output:?}");
-    assert!(calls.contains("create secret generic kubeconfig-blue --namespace virtfleet-kubeconfigs"));
-    assert!(calls.contains(
-        "--kubeconfig user --namespace virtfleet create token virtfleet-collector --duration=720h"
-    ));
-    assert!(
-        calls.contains("--kubeconfig infra apply") && !calls.contains("delete"),
-        "{calls}"
-    );
-    // No command line holds the token, nor does what is printed.
-    assert!(!format!("{calls}{output:?}").contains("hunter2"));
-    let made = fs::read_to_string(folder.path().join("calls.kubeconfig")).unwrap();
-    let made = parse_yaml(&made).unwrap()[0].to_json();
-    assert_eq!(
-        made["clusters"][0]["cluster"]["server"],
-        "https://203.0.113.7:6443"
-    );
-    assert_eq!(
-        made["clusters"][0]["cluster"]["certificate-authority-data"],
-        "Y2E="
-    );
-    assert_eq!(made["users"][0]["user"]["token"], "hunter2");
-
-    let more = [
-        "--server",
-        "https://blue.example.org",
-        "--duration",
-        "1h",
-        "--revoke",
-    ];
-    let (output, calls) = run(&[&needed[..], &more].concat());
-    assert!(output.status.success(), "{output:?}");
-    assert!(
-        calls.contains("delete serviceaccount virtfleet-collector"),
-        "{calls}"
-    );
-    assert!(calls.contains("create serviceaccount virtfleet-collector") && calls.contains("--duration=1h"));
-    let made = fs::read_to_string(folder.path().join("calls.kubeconfig")).unwrap();
-    assert!(made.contains("server: https://blue.example.org"), "{made}");
-
-    for wrong in [&needed[..4], &["--name"], &["--server", "http://x"]] {
-        assert!(!run(wrong).0.status.success(), "{wrong:?}");
+fn an_example_of_a_platform_is_one_user_cluster() {
+    for name in ["kkp", "kkp-namespaced", "gardener"] {
+        let file = format!("packaging/collector/kubernetes/examples/usercluster-{name}.yaml");
+        let objects = parse_yaml(&fs::read_to_string(shipped(&file)).unwrap()).unwrap();
+        let kinds: Vec<_> = objects.iter().map(|one| one.to_json()["kind"].clone()).collect();
+        assert_eq!(kinds, ["UserCluster"], "{file}");
     }
 }
 

@@ -91,7 +91,7 @@ fn texts_of(failure: &Failure) -> ClassTexts {
             findings::AGENT_TLS,
             "AgentTls",
             "in the guest: virtfleet-agent doctor, then journalctl -u virtfleet-agent; compare the issuer and the validity of \
-             its certificate with scrape.tls.ca in the collector's settings",
+             its certificate with virtfleetctl ca status, or with scrape.tls.ca if the collector's settings have it",
         ),
         FailureClass::WrongVm => (
             findings::AGENT_WRONG_VM,

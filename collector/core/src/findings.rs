@@ -86,6 +86,8 @@ pub const USER_CLUSTER_UNREACHABLE: &str = "user-cluster-unreachable";
 pub const USER_CLUSTER_FAILED: &str = "user-cluster-failed";
 /// The settings of a stream of metrics cannot be used; the last valid ones are.
 pub const MLA_NOT_CONFIGURED: &str = "mla-not-configured";
+/// The credentials in a user cluster's kubeconfig have expired or soon will.
+pub const USER_CLUSTER_CREDENTIAL_EXPIRING: &str = "user-cluster-credential-expiring";
 /// A user cluster's VMs are in a namespace that is not watched.
 pub const USER_CLUSTER_UNWATCHED: &str = "user-cluster-unwatched";
 /// An agent should answer and fails: its VM has no address.

@@ -1,5 +1,5 @@
 //! Claims of a JSON Web Token (RFC 7519), not verified. They only decide which review is requested
-//! first, and for how long its result is remembered.
+//! first, for how long its result is remembered, and when a warning says that a token expires.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::Value;
@@ -11,6 +11,8 @@ pub(crate) struct UnverifiedClaims {
     pub(crate) audiences: Vec<String>,
     /// `exp`, in seconds since 1970.
     pub(crate) expires: Option<u64>,
+    /// `iat`, in seconds since 1970.
+    pub(crate) issued: Option<u64>,
     /// `sub`.
     pub(crate) subject: Option<String>,
 }
@@ -32,6 +34,7 @@ impl UnverifiedClaims {
                 one => text(one).into_iter().collect(),
             },
             expires: claims["exp"].as_u64(),
+            issued: claims["iat"].as_u64(),
             subject: text(&claims["sub"]),
         })
     }

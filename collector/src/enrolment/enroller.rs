@@ -209,7 +209,7 @@ impl Enroller {
             retry_in,
         };
         if !self.write_access.leads() {
-            return ended(rejected, None);
+            return ended(of_standby(rejected), None);
         }
         if !self.issuer.fleet.synced() {
             return ended(rejected, Some(NOT_READY_PAUSE));
@@ -392,6 +392,18 @@ impl Enroller {
     }
 }
 
+/// The failure that a collector shows that does not lead: it cannot know why the leader issues
+/// nothing.
+fn of_standby(rejected: Failure) -> Failure {
+    if rejected.class != FailureClass::Tls {
+        return rejected;
+    }
+    rejected.reworded(format_args!(
+        "{}; an agent that waits for its first certificate gets it from the leader, which this collector is not",
+        rejected.message()
+    ))
+}
+
 /// The failure that is shown: that of the enrolment, unless it says less than the rejected
 /// certificate.
 fn shown(rejected: Failure, failure: &EnrolmentFailure) -> Failure {
@@ -406,4 +418,18 @@ fn shown(rejected: Failure, failure: &EnrolmentFailure) -> Failure {
         _ => false,
     };
     if says_less { rejected } else { failure.as_failure() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standby_names_the_leader_only_where_enrolment_may_be_the_cause() {
+        let tls = of_standby(Failure::new(FailureClass::Tls, "UnknownIssuer"));
+        assert!(tls.message().contains("UnknownIssuer; an agent"), "{tls:?}");
+        assert!(tls.message().contains("from the leader"), "{tls:?}");
+        let revoked = Failure::of_enrolment(EnrolmentReason::Revoked, "revoked");
+        assert_eq!(of_standby(revoked).enrolment, Some(EnrolmentReason::Revoked));
+    }
 }

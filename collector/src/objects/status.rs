@@ -199,6 +199,12 @@ mod tests {
             ),
             (MLA_CONFIGURED, ConditionStatus::False)
         );
+        tenant.expiry = Some("its token expires".to_owned());
+        let expires = user_cluster(&ready, &tenant, None, None, "t5");
+        assert_eq!(
+            (expires.phase, expires.message.as_str()),
+            (ClusterPhase::Ready, "its token expires; its Nodes are watched")
+        );
         tenant.suspend = true;
         assert_eq!(
             user_cluster(&ready, &tenant, None, None, "t5").phase,

@@ -4,7 +4,10 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use kube::config::{AuthInfo, Kubeconfig};
 use serde_json::json;
+use virtfleet_runtime::tls::Validity;
 use virtfleet_wire::layered::to_yaml;
+
+use crate::access::token_claims::UnverifiedClaims;
 
 /// The API server of a user cluster, as the collector reaches it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,12 +58,34 @@ impl UserServer {
 pub(crate) fn token_of(kubeconfig: &Kubeconfig) -> String {
     let users = kubeconfig.auth_infos.iter();
     let user = users.into_iter().find_map(|one| one.auth_info.as_ref());
-    let token = |user: &AuthInfo| {
-        serde_json::to_value(user).ok()?["token"]
-            .as_str()
-            .map(str::to_owned)
-    };
     user.and_then(token).unwrap_or_default()
+}
+
+fn token(user: &AuthInfo) -> Option<String> {
+    serde_json::to_value(user).ok()?["token"]
+        .as_str()
+        .map(str::to_owned)
+}
+
+/// The period in which the credentials of a kubeconfig's current context are valid, by what they
+/// say themselves; none if they do not.
+pub(crate) fn validity(kubeconfig: &[u8]) -> Option<Validity> {
+    let parsed = Kubeconfig::from_yaml(std::str::from_utf8(kubeconfig).ok()?).ok()?;
+    let context = parsed.current_context.as_deref()?;
+    let context = parsed.contexts.iter().find(|one| one.name == context)?;
+    let user = context.context.as_ref()?.user.as_deref()?;
+    let user = parsed.auth_infos.iter().find(|one| one.name == user)?;
+    let user = user.auth_info.as_ref()?;
+    if let Some(token) = token(user).filter(|token| !token.is_empty()) {
+        let claims = UnverifiedClaims::of(&token);
+        let not_after = claims.expires?;
+        return Some(Validity {
+            not_before: claims.issued.unwrap_or(not_after),
+            not_after,
+        });
+    }
+    let certificate = STANDARD.decode(user.client_certificate_data.as_ref()?).ok()?;
+    Validity::of_first(&certificate).ok()
 }
 
 /// Where a kubeconfig has the authority of the API server.
@@ -150,6 +175,8 @@ impl KubeconfigFacts {
 
 #[cfg(test)]
 mod tests {
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
     use super::*;
 
     fn facts(cluster: &str, user: &str, context: Option<&str>) -> Result<KubeconfigFacts, String> {
@@ -193,6 +220,38 @@ mod tests {
             let error = facts("{server: 'https://a:1'}", "{}", context).unwrap_err();
             assert!(error.contains(word), "{error}");
         }
+    }
+
+    #[test]
+    fn the_validity_is_that_of_the_token_or_the_certificate_of_the_current_context() {
+        let of = |user: &str, context: &str| {
+            let text = format!(
+                "apiVersion: v1\nkind: Config\ncurrent-context: {context}\n\
+                 contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+                 users: [{{name: other, user: {{token: t}}}}, {{name: u, user: {user}}}]\n"
+            );
+            validity(text.as_bytes())
+        };
+        let token = |claims: &str| format!("{{token: h.{}.s}}", URL_SAFE_NO_PAD.encode(claims));
+        let period = |not_before, not_after| {
+            Some(Validity {
+                not_before,
+                not_after,
+            })
+        };
+        assert_eq!(of(&token(r#"{"iat":5,"exp":7}"#), "c"), period(5, 7));
+        assert_eq!(of(&token(r#"{"exp":7}"#), "c"), period(7, 7));
+        assert_eq!(of(&token(r#"{"exp":7}"#), "d"), None, "no such context");
+        for user in ["{token: t}", "{}", "{client-certificate-data: '!'}"] {
+            assert_eq!(of(user, "c"), None, "{user}");
+        }
+        let mut made = rcgen::CertificateParams::default();
+        made.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        made.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let made = made.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+        let user = format!("{{client-certificate-data: {}}}", STANDARD.encode(made.pem()));
+        assert_eq!(of(&user, "c"), period(1_577_836_800, 1_893_456_000));
+        assert_eq!(validity(b"{"), None);
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod writer;
 
 pub(crate) use self::{
     error::ObjectError,
-    kubeconfig::{Authority, KubeconfigFacts, UserServer, token_of},
+    kubeconfig::{Authority, KubeconfigFacts, UserServer, token_of, validity},
     objects::{
         ClusterRights, admission_policies, live_rights, needs_pods, unneeded_objects, user_cluster_objects,
     },

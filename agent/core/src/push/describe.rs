@@ -1,6 +1,6 @@
 //! Which way is used, and why, as a sentence.
 
-use super::record::{PushState, WayRecord};
+use super::record::{LastPull, PushState, WayRecord};
 use crate::enrolment::findings::duration;
 
 /// Age from which a direct pull no longer counts as the way in use, in seconds. It exceeds every
@@ -51,6 +51,16 @@ pub fn way_in_use(record: &WayRecord, now: u64) -> WayInUse {
     }
 }
 
+impl WayRecord {
+    /// The last request to enrol this agent, if nothing came of it. A collector that still wants to
+    /// enrol it asks again within [`MAX_PULL_AGE`].
+    pub fn unanswered(&self, now: u64) -> Option<&LastPull> {
+        let is_pulled = matches!(way_in_use(self, now), WayInUse::Direct | WayInUse::Push);
+        let is_recent = |asked: &&LastPull| now.saturating_sub(asked.at) < MAX_PULL_AGE;
+        self.asked.as_ref().filter(is_recent).filter(|_| !is_pulled)
+    }
+}
+
 /// Whether the collector pulled over the connection that was opened at `since`.
 fn pulled_since(record: &WayRecord, since: u64) -> bool {
     record.pushed.as_ref().is_some_and(|pull| pull.at >= since)
@@ -58,6 +68,18 @@ fn pulled_since(record: &WayRecord, since: u64) -> bool {
 
 /// The way in use at `now` and the reason, as a sentence without its full stop.
 pub fn describe(record: &WayRecord, now: u64) -> String {
+    let text = describe_way(record, now);
+    match record.unanswered(now) {
+        Some(asked) => format!(
+            "{text}; a collector at {} tried to enrol this agent {} ago, and issued no certificate",
+            asked.peer,
+            duration(now.saturating_sub(asked.at))
+        ),
+        None => text,
+    }
+}
+
+fn describe_way(record: &WayRecord, now: u64) -> String {
     let ago = |at: u64| duration(now.saturating_sub(at));
     let collector = record.collector.as_deref().unwrap_or_default();
     let last_failure = || {
@@ -114,7 +136,7 @@ pub fn describe(record: &WayRecord, now: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::push::record::{LastPull, PushFailure, PushFailureReason};
+    use crate::push::record::{PushFailure, PushFailureReason};
 
     const NOW: u64 = 100_000;
 
@@ -136,6 +158,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::too_many_lines, reason = "one table")]
     fn every_state_has_its_way_and_its_sentence() {
         let failure = Some(PushFailure::new(
             NOW - 5,
@@ -221,6 +244,34 @@ mod tests {
                 },
                 WayInUse::NotPulled,
                 "no collector has pulled for 15 min, and push.collector is not set",
+            ),
+            (
+                WayRecord {
+                    collector: None,
+                    asked: Some(pull(9)),
+                    ..record(PushState::Idle)
+                },
+                WayInUse::NotPulled,
+                "no collector has pulled since the agent started 16 min ago, and push.collector is not set; a collector \
+                 at 10.0.0.7 tried to enrol this agent 9 s ago, and issued no certificate",
+            ),
+            (
+                WayRecord {
+                    collector: None,
+                    asked: Some(pull(900)),
+                    ..record(PushState::Idle)
+                },
+                WayInUse::NotPulled,
+                "no collector has pulled since the agent started 16 min ago, and push.collector is not set",
+            ),
+            (
+                WayRecord {
+                    direct: Some(pull(12)),
+                    asked: Some(pull(9)),
+                    ..record(PushState::Idle)
+                },
+                WayInUse::Direct,
+                "a collector at 10.0.0.7 pulls directly, last 12 s ago",
             ),
         ] {
             assert_eq!(way_in_use(&record, NOW), way, "{record:?}");

@@ -28,6 +28,9 @@ pub struct WayRecord {
     /// The last pull over a connection that this agent opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pushed: Option<LastPull>,
+    /// The last request to enrol this agent, until a collector issues a certificate or pulls.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub asked: Option<LastPull>,
     /// The connection to the collector.
     pub push: PushState,
     /// The last failure, until a collector pulls.
@@ -38,7 +41,7 @@ pub struct WayRecord {
     pub token_problem: Option<String>,
 }
 
-/// A pull.
+/// A pull, or another request of a collector.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastPull {

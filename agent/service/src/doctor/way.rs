@@ -9,6 +9,9 @@ use virtfleet_agent_core::push::{
 use super::{CheckResult, Seen};
 
 const WHAT: &str = "collector";
+/// The collector knows why it issued nothing.
+const ASK_COLLECTOR: &str = "on the infra cluster: virtfleetctl token list; virtfleetctl findings; \
+    the collector's log";
 
 pub(super) fn way(seen: &Seen) -> Vec<CheckResult> {
     match &seen.way {
@@ -31,6 +34,7 @@ pub(super) fn way(seen: &Seen) -> Vec<CheckResult> {
 fn of(record: &WayRecord, expects_collectors: bool, now: u64) -> Vec<CheckResult> {
     let detail = describe(record, now);
     let mut lines = vec![match (way_in_use(record, now), &record.collector) {
+        _ if record.unanswered(now).is_some() => CheckResult::warn(WHAT, detail, ASK_COLLECTOR),
         (WayInUse::Direct | WayInUse::Push | WayInUse::Waiting, _) => CheckResult::ok(WHAT, detail),
         (WayInUse::Trying | WayInUse::NotPulled, Some(collector)) => {
             let reason = record.failure.as_ref().map(|failure| failure.reason);
@@ -75,11 +79,7 @@ fn next_command(collector: &str, reason: Option<PushFailureReason>) -> String {
              16 03 01; nothing: no collector is ready; else another service); then compare \
              server.tls.clientCA with virtfleetctl ca status"
         ),
-        Some(PushFailureReason::Unused) => {
-            "on the infra cluster: virtfleetctl token list; virtfleetctl findings; \
-                                            the collector's log"
-                .to_owned()
-        }
+        Some(PushFailureReason::Unused) => ASK_COLLECTOR.to_owned(),
         None => format!(
             "timeout 5 bash -c '</dev/tcp/{host}/{port}' && echo reachable; on the infra cluster: virtfleetctl vm"
         ),
@@ -128,6 +128,19 @@ mod tests {
                 CheckStatus::Ok,
                 "a collector at 10.0.0.7 pulls directly, last 9 s ago → ".to_owned()
             )]
+        );
+        let refused = lines(|record, now| {
+            record.asked = Some(LastPull {
+                at: now - 9,
+                peer: "10.0.0.7".to_owned(),
+            });
+        });
+        assert!(
+            refused[0].1.ends_with(&format!(
+                "a collector at 10.0.0.7 tried to enrol this agent 9 s ago, and issued no certificate → {ASK_COLLECTOR}"
+            )),
+            "{}",
+            refused[0].1
         );
         let none = lines(|_, _| ());
         assert_eq!(none[0].0, CheckStatus::Warn);

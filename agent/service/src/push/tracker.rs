@@ -108,10 +108,7 @@ impl WayTracker {
         if way == PullWay::Push {
             tracked.used = Some(ConnectionUse::Pulled);
         }
-        let pull = LastPull {
-            at: now(),
-            peer: peer.to_canonical().to_string(),
-        };
+        let pull = request_of(peer);
         let last = match way {
             PullWay::Direct => &mut tracked.record.direct,
             PullWay::Push => &mut tracked.record.pushed,
@@ -133,6 +130,19 @@ impl WayTracker {
         match way {
             PullWay::Direct => drop(self.0.direct.send_replace(Some(Instant::now()))),
             PullWay::Push => drop(self.lock().used.get_or_insert(ConnectionUse::Enrolled)),
+        }
+        let mut tracked = self.lock();
+        if tracked.record.asked.take().is_some() {
+            self.store(&mut tracked);
+        }
+    }
+
+    /// A collector at `peer` began to enrol this agent.
+    pub fn asked(&self, peer: IpAddr) {
+        let mut tracked = self.lock();
+        let is_first = tracked.record.asked.replace(request_of(peer)).is_none();
+        if is_first || now().saturating_sub(tracked.stored_at) >= STORE_INTERVAL {
+            self.store(&mut tracked);
         }
     }
 
@@ -213,6 +223,14 @@ impl WayTracker {
 
     fn lock(&self) -> MutexGuard<'_, Tracked> {
         self.0.tracked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request of a collector at `peer`, now.
+fn request_of(peer: IpAddr) -> LastPull {
+    LastPull {
+        at: now(),
+        peer: peer.to_canonical().to_string(),
     }
 }
 

@@ -13,7 +13,10 @@ use std::{
 use bytes::Bytes;
 use hyper::{Method, Request, StatusCode, body::Incoming, header, service::Service};
 use virtfleet_runtime::{http::RequestPeer, tls::is_collector};
-use virtfleet_wire::{enrolment::CERTIFICATE_PATH, exposition};
+use virtfleet_wire::{
+    enrolment::{CERTIFICATE_PATH, CLAIM_PATH, REQUEST_PATH},
+    exposition,
+};
 
 use super::{
     Worker,
@@ -34,6 +37,28 @@ const INDEX: &str = "virtfleet-agent\n\n\
 
 const NOT_ENROLLED: &str = "this agent has no certificate yet: it waits for a collector to enrol it, and answers \
     nothing else\n";
+
+/// A request of a collector that is noted.
+#[derive(Debug, Clone, Copy)]
+enum Contact {
+    /// It pulls.
+    Pull,
+    /// It begins to enrol the agent.
+    Ask,
+    /// It issues the certificate.
+    Issue,
+}
+
+impl Contact {
+    fn of(path: &str) -> Option<Self> {
+        match path {
+            "/v1/report" => Some(Self::Pull),
+            REQUEST_PATH | CLAIM_PATH => Some(Self::Ask),
+            CERTIFICATE_PATH => Some(Self::Issue),
+            _ => None,
+        }
+    }
+}
 
 /// The agent's HTTP service.
 #[derive(Debug, Clone)]
@@ -89,28 +114,26 @@ impl Routes {
             && enrolment.is_some_and(|enrolment| !enrolment.is_enrolled())
     }
 
-    /// Notes that a collector reached this agent: for a report, or to enrol it.
-    fn note(&self, peer: Option<&RequestPeer>, answer: &Answer, is_report: bool) {
+    /// Notes that a collector reached this agent.
+    fn note(&self, peer: Option<&RequestPeer>, answer: &Answer, contact: Contact) {
         let is_of_collector = |peer: &&RequestPeer| peer.names.as_deref().is_some_and(is_collector);
         if let (Some(tracker), Some(peer)) = (&self.tracker, peer.filter(is_of_collector))
             && answer.status().is_success()
         {
-            if is_report {
-                tracker.pulled(self.way, peer.address.ip());
-            } else {
-                tracker.contacted(self.way);
+            match contact {
+                Contact::Pull => tracker.pulled(self.way, peer.address.ip()),
+                Contact::Ask => tracker.asked(peer.address.ip()),
+                Contact::Issue => tracker.contacted(self.way),
             }
         }
     }
 
     async fn answer(self, request: Request<Incoming>) -> Answer {
         let peer = request.extensions().get::<Arc<RequestPeer>>().cloned();
-        let path = request.uri().path();
-        let is_report = path == "/v1/report";
-        let is_certificate = path == CERTIFICATE_PATH;
+        let contact = Contact::of(request.uri().path());
         let answer = self.answer_to(request).await;
-        if is_report || is_certificate {
-            self.note(peer.as_deref(), &answer, is_report);
+        if let Some(contact) = contact {
+            self.note(peer.as_deref(), &answer, contact);
         }
         answer
     }

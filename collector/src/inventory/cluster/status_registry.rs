@@ -63,8 +63,8 @@ struct RegistryState {
     statuses: BTreeMap<WatchId, WatchStatus>,
     /// Findings about user clusters.
     clusters: BTreeMap<ClusterName, Finding>,
-    /// Findings about user clusters in namespaces that are not watched.
-    unwatched: BTreeMap<ClusterName, Finding>,
+    /// Further findings about user clusters, by their ids.
+    notes: BTreeMap<(ClusterName, &'static str), Finding>,
     synced: bool,
 }
 
@@ -170,7 +170,7 @@ impl StatusRegistry {
         state.statuses.remove(id);
         if let Some(cluster) = &id.cluster {
             state.clusters.remove(cluster);
-            state.unwatched.remove(cluster);
+            state.notes.retain(|(name, _), _| name != cluster);
         }
         self.metrics.remove(id.kind.name(), id.cluster());
         self.publish(&state);
@@ -186,12 +186,14 @@ impl StatusRegistry {
         self.publish(&state);
     }
 
-    /// Sets or clears the finding that a user cluster's namespace is not watched.
-    pub(super) fn unwatched(&self, name: &ClusterName, finding: Option<Finding>) {
+    /// Sets or clears the finding `id` about a user cluster, beside that about its connection.
+    pub(super) fn note(&self, name: &ClusterName, id: &'static str, finding: Option<Finding>) {
         let mut state = self.lock();
+        let key = (name.clone(), id);
         match finding {
-            Some(finding) => drop(state.unwatched.insert(name.clone(), finding)),
-            None if state.unwatched.remove(name).is_none() => return,
+            Some(finding) if state.notes.get(&key) == Some(&finding) => return,
+            Some(finding) => drop(state.notes.insert(key, finding)),
+            None if state.notes.remove(&key).is_none() => return,
             None => {}
         }
         self.publish(&state);
@@ -225,7 +227,7 @@ impl StatusRegistry {
     }
 
     fn publish(&self, state: &RegistryState) {
-        let about = state.clusters.values().chain(state.unwatched.values());
+        let about = state.clusters.values().chain(state.notes.values());
         let mut found: Vec<_> = about.cloned().collect();
         for (id, status) in &state.statuses {
             // The finding about a user cluster also covers its watch.

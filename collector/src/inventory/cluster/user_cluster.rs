@@ -4,13 +4,14 @@
 //! Known Nodes are kept when the kubeconfig changes. They are removed only by a complete list
 //! without them, or with the `UserCluster`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use kube::Api;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{facts::InventoryEvent, findings};
-use virtfleet_runtime::digest::Sha256;
+use virtfleet_runtime::{digest::Sha256, tls::Validity};
 use virtfleet_wire::{
     finding::{Finding, Severity},
     ids::ClusterName,
@@ -27,9 +28,17 @@ use super::{
     status_registry::{StatusRegistry, WatchId},
 };
 use crate::{
+    clock::unix_seconds,
     inventory::read::SecretRef,
     tenants::{TenantClient, TenantState, Tenants},
+    user_account::validity,
 };
+
+/// Credentials that are valid for less than this are reported, in seconds; short-lived ones from
+/// the last third of their time on.
+const EXPIRY_WARNING: u64 = 14 * 86_400;
+/// Interval between two looks at the clock for that. A token may be valid for only ten minutes.
+const EXPIRY_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Task of one user cluster.
 pub(super) struct UserClusterTask {
@@ -59,13 +68,9 @@ impl UserClusterTask {
     pub(super) async fn run(mut self, stop: CancellationToken) -> ResourceCache {
         let Some(secret) = self.secret.clone() else {
             let why = "spec.kubeconfig is not set";
-            without_client(
-                &self.tenants,
-                &self.registry,
-                &self.name,
-                TenantState::Pending,
-                why,
-            );
+            let state = pending(&self.name, why);
+            without_client(&self.tenants, &self.registry, &self.name, state, why);
+            show_expiry(&self.tenants, &self.registry, &self.name, None);
             stop.cancelled().await;
             return self.cache;
         };
@@ -102,15 +107,66 @@ fn without_client(
     registry.cluster(name, Some(found));
 }
 
+/// What makes the kubeconfig of a user cluster.
+fn make_kubeconfig(name: &ClusterName) -> String {
+    format!("virtfleetctl cluster add {name} --kubeconfig FILE makes it, or a ClusterSource")
+}
+
+fn pending(name: &ClusterName, why: &str) -> TenantState {
+    TenantState::Pending(format!("{why}; {}", make_kubeconfig(name)))
+}
+
+/// Shows how long the credentials are valid, if that needs action.
+fn show_expiry(tenants: &Tenants, registry: &StatusRegistry, name: &ClusterName, valid: Option<Validity>) {
+    let is_suspended = tenants.get(name).is_some_and(|tenant| tenant.suspend);
+    let found = valid.and_then(|valid| expiry(name, is_suspended, valid, unix_seconds()));
+    let (text, found) = found.unzip();
+    registry.note(name, findings::USER_CLUSTER_CREDENTIAL_EXPIRING, found);
+    tenants.update(name, |tenant| {
+        let changed = tenant.expiry != text;
+        tenant.expiry = text;
+        changed
+    });
+}
+
+/// The note and the finding about credentials that have expired at `now`, or soon will. None about
+/// those of a suspended cluster: a ClusterSource renews nothing while a cluster hibernates or is
+/// being deleted.
+fn expiry(name: &ClusterName, is_suspended: bool, valid: Validity, now: u64) -> Option<(String, Finding)> {
+    let life = valid.not_after.saturating_sub(valid.not_before);
+    if is_suspended || now < valid.not_after.saturating_sub(EXPIRY_WARNING.min(life / 3)) {
+        return None;
+    }
+    let end = Timestamp::from_second(i64::try_from(valid.not_after).ok()?).ok()?;
+    let (severity, reason, verb) = if now < valid.not_after {
+        (Severity::Warning, "Expires", "expire")
+    } else {
+        (Severity::Critical, "Expired", "expired")
+    };
+    let text = format!("the credentials in its kubeconfig {verb} at {end:.0}");
+    let found = Finding::new(
+        findings::USER_CLUSTER_CREDENTIAL_EXPIRING,
+        severity,
+        ("UserCluster", name.as_str()),
+        reason,
+        format!("user cluster {name}: {text}"),
+    );
+    let remedy = format!(
+        "virtfleetctl cluster rotate {name} --kubeconfig FILE; if a ClusterSource makes it: kubectl describe clustersources"
+    );
+    Some((text, found.with("cluster", name).remedy(remedy)))
+}
+
 fn finding(name: &ClusterName, state: &TenantState, why: &str) -> Finding {
     let message = format!("user cluster {name}: {why}");
     let subject = ("UserCluster", name.as_str());
+    let make = format!("{}; until then nothing is written there", make_kubeconfig(name));
     let (id, severity, reason, remedy) = match state {
-        TenantState::Pending => (
+        TenantState::Pending(_) => (
             findings::USER_CLUSTER_PENDING,
             Severity::Info,
             "NoKubeconfig",
-            "set spec.kubeconfig and create the Secret; until then nothing is written there",
+            make.as_str(),
         ),
         TenantState::Failed(_) => (
             findings::USER_CLUSTER_FAILED,
@@ -143,13 +199,18 @@ async fn follow_secret(
         without_client(tenants, registry, name, state, why);
     };
     let mut last = KubeconfigLookup::Waiting;
+    let mut valid = None;
     loop {
         let found = namespace_secrets.borrow_and_update().find(&at);
         // Changes of other Secrets of the namespace are ignored.
         if found != last {
+            valid = None;
             match &found {
                 KubeconfigLookup::Waiting => {}
-                KubeconfigLookup::Absent => none(TenantState::Pending, &format!("{place} does not exist")),
+                KubeconfigLookup::Absent => {
+                    let why = format!("{place} does not exist");
+                    none(pending(name, &why), &why);
+                }
                 KubeconfigLookup::NoKey => {
                     let why = format!("{place}: the Secret has no key {:?}", at.key);
                     none(TenantState::Unreachable(why.clone()), &why);
@@ -160,6 +221,7 @@ async fn follow_secret(
                 }
                 KubeconfigLookup::Kubeconfig(bytes) => match connect::tenant(bytes, policy).await {
                     Ok(clients) => {
+                        valid = validity(bytes);
                         let client = TenantClient {
                             client: clients.request_client.clone(),
                             fingerprint: Sha256::fingerprint(bytes),
@@ -176,7 +238,9 @@ async fn follow_secret(
             }
             last = found;
         }
-        if namespace_secrets.changed().await.is_err() {
+        show_expiry(tenants, registry, name, valid);
+        let changed = tokio::time::timeout(EXPIRY_INTERVAL, namespace_secrets.changed()).await;
+        if matches!(changed, Ok(Err(_))) {
             return;
         }
     }
@@ -282,5 +346,56 @@ impl NodeWatch<'_> {
         self.registry
             .cluster(self.name, Some(finding(self.name, &state, why)));
         self.tenants.set_state(self.name, state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_reported_two_weeks_or_a_third_of_their_time_before_their_end() {
+        const DAY: u64 = 86_400;
+        let name: ClusterName = "blue".parse().unwrap();
+        let of = |life: u64, left: i64| {
+            let valid = Validity {
+                not_before: 100 * DAY,
+                not_after: 100 * DAY + life,
+            };
+            let now = valid.not_after.checked_add_signed(-left).unwrap();
+            expiry(&name, false, valid, now).map(|(_, found)| found.severity)
+        };
+        let (day, warning, critical) = (86_400_i64, Some(Severity::Warning), Some(Severity::Critical));
+        for (life, left, expected) in [
+            (90 * DAY, 15 * day, None),
+            (90 * DAY, 14 * day, warning),
+            (30 * DAY, 14 * day, None),
+            (30 * DAY, 10 * day, warning),
+            // A garden's, which its ClusterSource replaces after half of its time.
+            (DAY, day / 2, None),
+            (DAY, day / 3, warning),
+            (DAY, 1, warning),
+            (DAY, 0, critical),
+            (DAY, -day, critical),
+        ] {
+            assert_eq!(of(life, left), expected, "{life} {left}");
+        }
+        let valid = Validity {
+            not_before: 0,
+            not_after: 1_800_000_000,
+        };
+        assert_eq!(expiry(&name, true, valid, 1_900_000_000), None);
+        let (text, found) = expiry(&name, false, valid, 1_799_999_000).unwrap();
+        assert_eq!(
+            text,
+            "the credentials in its kubeconfig expire at 2027-01-15T08:00:00Z"
+        );
+        assert!(
+            found
+                .remedy
+                .starts_with("virtfleetctl cluster rotate blue --kubeconfig FILE; "),
+            "{}",
+            found.remedy
+        );
     }
 }

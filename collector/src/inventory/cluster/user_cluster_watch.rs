@@ -127,7 +127,9 @@ impl UserClusterWatch {
                  correct spec.vmis.namespace"
             ))
         });
-        self.watch.registry.unwatched(name, found);
+        self.watch
+            .registry
+            .note(name, findings::USER_CLUSTER_UNWATCHED, found);
         self.tenants.update(name, |user_cluster| {
             let changed = user_cluster.note != note;
             user_cluster.note = note;
