@@ -156,15 +156,14 @@ fn all_vms(page: &mut Page, fleet: &FleetSnapshot) {
     }
 }
 
-/// Exactly one series for every VM that has a VMI, so that queries can use it on the right side of
-/// `group_left`.
+/// Exactly one series for every VM that is not stopped, so that queries can use it on the right
+/// side of `group_left`.
 fn placement<'a>(page: &mut Page, vms: impl Iterator<Item = &'a VmView>) {
     let mut family = page.family(
         "virtfleet_vm_placement_info",
-        "Placement of the VM: one series for every VM that has a VMI. Always 1.",
+        "Placement of the VM: one series for every VM that is not stopped. Always 1.",
         Gauge,
     );
-    // A VM that is not stopped has a VMI.
     for vm in vms.filter(|vm| vm.state != VmState::Stopped) {
         let [cluster, namespace, name] = vm_labels(vm);
         family.sample(

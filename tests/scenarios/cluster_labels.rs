@@ -122,12 +122,14 @@ fn the_life_of_a_vm_tier3() {
         Ok(())
     })
     .unwrap();
+    // Its pod is there before it runs: both come by two watches.
+    let pending = stage.infra.apply(&at("host-1").phase("Pending")).unwrap();
+    stage.infra.apply(&cluster::launcher(&pending, &[])).unwrap();
     stage.vmi("vm-1", "host-1").unwrap();
     stage.node("vm-1").unwrap();
     stage.until_label("vm-1", "rack", Some("rack-1")).unwrap();
-    stage
-        .until_health("vm-1", "LabelsInSync", "True", "InLine")
-        .unwrap();
+    let health = stage.until_health("vm-1", "LabelsInSync", "True", "InLine");
+    health.unwrap();
     a_failed_vm_is_critical(&stage).unwrap();
 }
 
@@ -177,7 +179,8 @@ fn a_restart_with_nothing_changed_writes_nothing_tier3() {
     let stage = Stage::new().unwrap();
     let names: Vec<_> = (0..20).map(|n| format!("vm-{n}")).collect();
     for name in &names {
-        stage.vmi(name, "host-1").unwrap();
+        let vmi = stage.vmi(name, "host-1").unwrap();
+        stage.infra.apply(&cluster::launcher(&vmi, &[])).unwrap();
         stage.node(name).unwrap();
     }
     let first = stage.collector("a").unwrap();

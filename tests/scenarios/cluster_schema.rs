@@ -18,12 +18,14 @@ const NAMESPACE: &str = "vms";
 /// Firmware UUID of every VM: the API shows it only in a finding about VMs with the same one.
 const UUID: &str = "5d307ca9-b3ef-428c-8861-06e72d69f223";
 /// The fields of a `VirtualMachineInstance` that the collector reads.
-const READ_OF_VMI: [&str; 24] = [
+const READ_OF_VMI: [&str; 27] = [
     "/metadata/labels",
     "/metadata/deletionTimestamp",
     "/spec/hostname",
     "/spec/domain/firmware/uuid",
+    "/spec/readinessProbe/guestAgentPing",
     "/status/phase",
+    "/status/phaseTransitionTimestamps/0/phase",
     "/status/nodeName",
     "/status/interfaces/0/name",
     "/status/interfaces/0/mac",
@@ -36,6 +38,7 @@ const READ_OF_VMI: [&str; 24] = [
     "/status/conditions/0/reason",
     "/status/conditions/0/message",
     "/status/evacuationNodeName",
+    "/status/migrationState/migrationUid",
     "/status/migrationState/mode",
     "/status/migrationState/sourceNode",
     "/status/migrationState/targetNode",

@@ -13,7 +13,6 @@ use crate::{
     findings,
     pull_history::Streak,
     pull_result::{Failure, FailureClass},
-    state::vm_state,
     store::VmEntry,
     tenant::Tenant,
     view::VmState,
@@ -31,10 +30,7 @@ pub(crate) fn finding(key: &VmKey, entry: &VmEntry) -> Option<Finding> {
     let (_, failure) = entry.pulls.last_try.as_ref()?;
     let (failure, failing) = (failure.as_ref()?, entry.pulls.failing.as_ref()?);
     // A guest that shuts down stops its agent first.
-    let runs = matches!(
-        vm_state(entry.vmi.as_deref()),
-        VmState::Running | VmState::Migrating
-    );
+    let runs = matches!(entry.state(), VmState::Running | VmState::Migrating);
     // Another VM's certificate is never a transient failure, nor is a contradiction.
     let is_due = failing.pulls >= MIN_FAILED_PULLS || texts_of(failure).severity == Severity::Critical;
     (runs && is_due && is_expected(entry, Some(failure))).then(|| make(key, entry, failure, failing))

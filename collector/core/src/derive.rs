@@ -53,7 +53,7 @@ pub(crate) fn keys(store: &Store, key: &VmKey, entry: &VmEntry) -> Keys {
     if let Some(vmi) = &entry.vmi {
         keys.host.clone_from(&vmi.node);
         shared_values.extend(machine.firmware.map(SharedValue::Firmware));
-        if vm_state(Some(vmi)).can_answer() {
+        if entry.state().can_answer() {
             shared_values.extend(store.address_of(vmi).ok().map(SharedValue::Address));
         }
     }
@@ -106,7 +106,7 @@ fn is_managed(store: &Store, entry: &VmEntry) -> bool {
 /// A VM's view and the collector's findings about it. The keys of all VMs must be up to date.
 pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<Finding>) {
     let vmi = entry.vmi.as_deref();
-    let state = vm_state(vmi);
+    let state = entry.state();
     let node = entry
         .keys
         .host
@@ -126,7 +126,9 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<
         if let Some((_, answer)) = &entry.pulls.answer {
             let checks = identity::checks(vmi, Some(&answer.report));
             found.extend(identity::identity_findings(vmi, &checks));
-            found.extend(identity::claim_findings(vmi, node, &answer.report.claims));
+            let migration = entry.migration();
+            let claims = &answer.report.claims;
+            found.extend(identity::claim_findings(vmi, migration.as_deref(), node, claims));
             found.extend(not_kept(key, &answer.report));
             found.extend(agent::answer_findings(key, &entry.pulls));
         }
@@ -288,7 +290,7 @@ fn of_vmi(vmi: &Vmi, node_known: bool) -> Option<Finding> {
 /// The finding about a VM whose infra node its rules exclude. It goes on running: Kubernetes
 /// applies them only when it schedules a pod.
 fn misplaced(vmi: &Vmi, node: &InfraNode) -> Option<Finding> {
-    if vmi.scheduling.is_cut || !vm_state(Some(vmi)).can_answer() {
+    if vmi.scheduling.is_cut || !vm_state(Some(vmi), None).can_answer() {
         return None;
     }
     let rule = unmet_node_rules(&vmi.scheduling, node)?;

@@ -1,6 +1,6 @@
 //! All details of one VM, made on request.
 
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap};
 
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
@@ -71,7 +71,7 @@ pub(crate) fn detail(
         node_conditions: user_node
             .map(|node| written(&node.conditions))
             .unwrap_or_default(),
-        migration: vmi.and_then(|vmi| vmi.migration.clone()),
+        migration: entry.migration().map(Cow::into_owned),
         interfaces,
         identity: vmi.map(|vmi| identity::checks(vmi, report)).unwrap_or_default(),
         spec: vmi

@@ -1,8 +1,15 @@
 //! Facts of the inventory. The readers of the manifest folder and of the Kubernetes API both
 //! produce them; the rest of the collector uses no Kubernetes types.
 
+mod migration;
+mod user_cluster;
+
+pub use self::{
+    migration::{Migration, VmiMove},
+    user_cluster::{UserCluster, UserNode},
+};
 pub use super::selector::{Operator, Requirement, Selector};
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{net::IpAddr, sync::Arc};
 
 use ipnet::IpNet;
 use schemars::JsonSchema;
@@ -11,9 +18,7 @@ use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, 
 
 pub use crate::label_map::Labels;
 use crate::{
-    host_port::HostPort,
     labels::policy::LabelPolicy,
-    node_conditions::NodeConditionKind,
     reported::ReportedConditions,
     scheduling::{NodeTraits, ResourceAmounts, Scheduling, Taint},
     vmi_spec::VmiSpec,
@@ -128,6 +133,8 @@ pub struct Vmi {
     pub has_status: bool,
     /// `status.phase`.
     pub phase: Phase,
+    /// The text of a phase that this version does not know.
+    pub other_phase: Option<Box<str>>,
     /// `status.nodeName`: the only source for placement.
     pub node: Option<NodeName>,
     /// `status.interfaces`, in their order.
@@ -142,6 +149,8 @@ pub struct Vmi {
     pub migration: Option<Migration>,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
+    /// The same in milliseconds since 1970.
+    pub deleted_ms: Option<u64>,
     /// `status.conditions`.
     pub conditions: ReportedConditions,
     /// `status.evacuationNodeName`: the VM must leave this node.
@@ -155,6 +164,38 @@ pub struct Vmi {
     pub scheduling: Arc<Scheduling>,
     /// Its volumes that a claim backs, also those that were hot-plugged.
     pub volumes: Box<[ClaimVolume]>,
+}
+
+impl Vmi {
+    /// A VMI without status, of which only the name is known.
+    pub fn new(key: VmKey) -> Self {
+        Self {
+            key,
+            uid: None,
+            owner: None,
+            created_ms: None,
+            labels: Labels::new(),
+            firmware_uuid: None,
+            hostname: None,
+            has_status: false,
+            phase: Phase::default(),
+            other_phase: None,
+            node: None,
+            interfaces: Vec::new(),
+            guest_os: None,
+            exclusion: Exclusion::None,
+            paused: false,
+            migration: None,
+            deleting: false,
+            deleted_ms: None,
+            conditions: ReportedConditions::default(),
+            evacuation_node: None,
+            running_since_ms: None,
+            spec: None,
+            scheduling: Arc::default(),
+            volumes: Box::default(),
+        }
+    }
 }
 
 /// Why the agent of a VM is not to be dialled.
@@ -173,14 +214,39 @@ pub enum Exclusion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "KubeVirt's phases")]
 pub enum Phase {
+    /// It has none yet.
+    #[default]
+    Unset,
     Pending,
     Scheduling,
     Scheduled,
+    /// The receiver of a migration from another cluster.
+    WaitingForSync,
     Running,
     Succeeded,
     Failed,
-    #[default]
+    /// KubeVirt does not know it, because the infra node does not say.
     Unknown,
+    /// One that this version does not know: [`Vmi::other_phase`].
+    Other,
+}
+
+impl Phase {
+    /// The phase of this name.
+    pub fn of(text: Option<&str>) -> Self {
+        match text {
+            None => Self::Unset,
+            Some("Pending") => Self::Pending,
+            Some("Scheduling") => Self::Scheduling,
+            Some("Scheduled") => Self::Scheduled,
+            Some("WaitingForSync") => Self::WaitingForSync,
+            Some("Running") => Self::Running,
+            Some("Succeeded") => Self::Succeeded,
+            Some("Failed") => Self::Failed,
+            Some("Unknown") => Self::Unknown,
+            Some(_) => Self::Other,
+        }
+    }
 }
 
 /// One of `status.interfaces`.
@@ -202,43 +268,6 @@ pub struct VmiInterface {
     pub mac_claimed: bool,
 }
 
-/// `status.migrationState` of a VMI.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Migration {
-    /// Source node.
-    pub source: Option<NodeName>,
-    /// Target node.
-    pub target: Option<NodeName>,
-    /// It has ended.
-    pub completed: bool,
-    /// It has ended without success.
-    pub failed: bool,
-    /// Start, RFC 3339.
-    pub start: Option<String>,
-    /// End, RFC 3339.
-    pub end: Option<String>,
-    /// How memory is copied: `PreCopy`, `PostCopy`, `Paused`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
-    /// Why it has failed, as KubeVirt says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub failure_reason: Option<String>,
-    /// The start in milliseconds since 1970; internal.
-    #[serde(skip)]
-    pub start_ms: Option<u64>,
-    /// The end in milliseconds since 1970; internal.
-    #[serde(skip)]
-    pub end_ms: Option<u64>,
-}
-
-impl Migration {
-    /// Whether it has started and not ended.
-    pub fn in_progress(&self) -> bool {
-        !self.completed && !self.failed && self.end.is_none()
-    }
-}
-
 /// A `VirtualMachine`: the definition, which also exists while the VM is stopped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vm {
@@ -257,12 +286,72 @@ pub struct Vm {
     pub firmware_uuid: Option<Uuid>,
     /// `status.printableStatus`, e.g. `Stopped`.
     pub printable_status: Option<String>,
+    /// Since when its condition `Ready` is `False`, in milliseconds since 1970: without VMI, it has
+    /// had none since then.
+    pub not_ready_since_ms: Option<u64>,
     /// `status.conditions`.
     pub conditions: ReportedConditions,
-    /// Its owner wants it stopped: `spec.runStrategy` is `Halted`, or `spec.running` is false.
-    pub is_halted: bool,
+    /// `spec.runStrategy`, or what `spec.running` says in its place; none if it has neither.
+    pub run_strategy: Option<RunStrategy>,
     /// The volumes of its template that a claim backs.
     pub volumes: Box<[ClaimVolume]>,
+}
+
+/// When KubeVirt starts a VM: `spec.runStrategy`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "KubeVirt's names")]
+pub enum RunStrategy {
+    Always,
+    RerunOnFailure,
+    Manual,
+    Halted,
+    Once,
+    /// `WaitAsReceiver`, or one that this version does not know.
+    Other,
+}
+
+impl RunStrategy {
+    /// The strategy of this name.
+    pub fn of(text: &str) -> Self {
+        match text {
+            "Always" => Self::Always,
+            "RerunOnFailure" => Self::RerunOnFailure,
+            "Manual" => Self::Manual,
+            "Halted" => Self::Halted,
+            "Once" => Self::Once,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether KubeVirt accepts `virtctl start` for a VM without VMI, or whose VMI has ended
+    /// (`StartVMRequestHandler` of `pkg/virt-api/rest/lifecycle.go`).
+    pub fn can_be_started(self) -> bool {
+        matches!(self, Self::Manual | Self::Halted | Self::RerunOnFailure)
+    }
+}
+
+impl Vm {
+    /// Whether its owner wants it stopped.
+    pub fn is_halted(&self) -> bool {
+        self.run_strategy == Some(RunStrategy::Halted)
+    }
+
+    /// A VirtualMachine of which only the name is known.
+    pub fn new(key: VmKey) -> Self {
+        Self {
+            key,
+            uid: None,
+            created_ms: None,
+            labels: Labels::new(),
+            firmware_uuid: None,
+            exclusion: Exclusion::None,
+            printable_status: None,
+            not_ready_since_ms: None,
+            conditions: ReportedConditions::default(),
+            run_strategy: None,
+            volumes: Box::default(),
+        }
+    }
 }
 
 /// A Node of the infra cluster.
@@ -327,46 +416,6 @@ impl InfraNode {
     }
 }
 
-/// A `UserCluster`: selects the VMIs of one tenant.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserCluster {
-    /// Its name.
-    pub name: ClusterName,
-    /// `spec.vmis.namespace`: the namespace in the infra cluster that holds its VMIs; others may
-    /// share it.
-    pub namespace: Namespace,
-    /// `spec.vmis.selector`: which of them; empty selects all in the namespace.
-    pub selector: Selector,
-    /// Its labels, by which a `LabelPropagation` selects it.
-    pub labels: Labels,
-    /// `spec.suspend`, or it is being deleted: nothing is written to the user cluster, but its
-    /// Nodes' conditions are removed.
-    pub suspend: bool,
-    /// `spec.relay.address`: the agents of its VMs are dialled through this relay.
-    pub relay: Option<HostPort>,
-    /// `spec.nodeAuthorities`: the authorities of its kubelets' client certificates, in PEM.
-    pub node_authorities: Option<Arc<str>>,
-    /// `spec.nodeConditions`: conditions of the VMs' health that are written to their Nodes.
-    pub node_conditions: BTreeSet<NodeConditionKind>,
-}
-
-/// A `VirtualMachineInstanceMigration`: records a node on which a VM has run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VmiMove {
-    /// Its name.
-    pub name: String,
-    /// The VMI that it moves: `spec.vmiName` in its own namespace.
-    pub vm: VmKey,
-    /// `status.migrationState.sourceNode`: the VM has run there.
-    pub source: Option<NodeName>,
-    /// `status.phase`, e.g. `Succeeded`.
-    pub phase: Option<Box<str>>,
-    /// `metadata.creationTimestamp` in milliseconds since 1970.
-    pub created_ms: Option<u64>,
-    /// `status.migrationState`; none before the target is ready.
-    pub state: Option<Box<Migration>>,
-}
-
 /// A virt-launcher pod: a VMI runs in it. Its addresses come from the infra cluster's CNI plugin,
 /// and no guest can change them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -408,80 +457,5 @@ impl LauncherPod {
         let same_uid = self.vmi_uid.is_none() || vmi.uid.is_none() || self.vmi_uid == vmi.uid;
         let same_node = self.node.is_none() || vmi.node.is_none() || self.node == vmi.node;
         self.running && same_uid && same_node && self.vm.as_ref() == Some(&vmi.key.name)
-    }
-}
-
-/// A Node of a user cluster.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UserNode {
-    /// The cluster that it belongs to.
-    pub cluster: ClusterName,
-    /// Its name.
-    pub name: NodeName,
-    /// Its UID.
-    pub uid: Option<Uid>,
-    /// Its labels.
-    pub labels: Labels,
-    /// `spec.providerID`, e.g. `kubevirt://worker-0`.
-    pub provider_id: Option<String>,
-    /// `status.nodeInfo.systemUUID`, the DMI product UUID that its kubelet read; none when it is no
-    /// UUID.
-    pub system_uuid: Option<Uuid>,
-    /// The `Ready` condition; none when it is absent or `Unknown`.
-    pub ready: Option<bool>,
-    /// `status.conditions`.
-    pub conditions: ReportedConditions,
-    /// `spec.unschedulable`: the Node is cordoned.
-    pub unschedulable: bool,
-    /// The text of the annotation `virtfleet.io/owned-labels`.
-    pub owned: Option<String>,
-    /// Keys of labels that its kubelet wrote last, from `metadata.managedFields`.
-    pub kubelet_labels: BTreeSet<String>,
-    /// `metadata.resourceVersion`, of a live cluster. Every heartbeat changes it, so a new version
-    /// alone is not a change.
-    pub resource_version: Option<String>,
-}
-
-impl UserCluster {
-    /// The conditions that its Nodes shall have; none while it is suspended.
-    pub fn requested_conditions(&self) -> BTreeSet<NodeConditionKind> {
-        if self.suspend {
-            BTreeSet::new()
-        } else {
-            self.node_conditions.clone()
-        }
-    }
-}
-
-impl UserNode {
-    /// Whether `other` is equal or differs in the version only.
-    pub fn same_except_version(&self, other: &Self) -> bool {
-        let Self {
-            cluster,
-            name,
-            uid,
-            labels,
-            provider_id,
-            system_uuid,
-            ready,
-            conditions,
-            unschedulable,
-            owned,
-            kubelet_labels,
-            resource_version: _,
-        } = self;
-        (cluster, name, uid, labels) == (&other.cluster, &other.name, &other.uid, &other.labels)
-            && (provider_id, ready, owned) == (&other.provider_id, &other.ready, &other.owned)
-            && (system_uuid, kubelet_labels) == (&other.system_uuid, &other.kubelet_labels)
-            && (conditions, unschedulable) == (&other.conditions, &other.unschedulable)
-    }
-
-    /// The VM's name in `kubevirt://<name>`.
-    pub fn provider_vm(&self) -> Option<VmName> {
-        self.provider_id
-            .as_deref()?
-            .strip_prefix("kubevirt://")?
-            .parse()
-            .ok()
     }
 }

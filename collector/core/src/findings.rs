@@ -169,18 +169,20 @@ pub fn leaves_gaps(id: &str) -> bool {
 /// The evidence `cluster` or `namespace` limits it, so that one tenant's broken object does not
 /// affect others.
 pub fn gap(finding: &Finding) -> Option<Gap> {
-    let named = |name: &str| finding.evidence.get(name).map(String::as_str);
     let of_cluster = [USER_CLUSTER_UNREACHABLE, USER_CLUSTER_FAILED].contains(&finding.id.as_str());
-    if !leaves_gaps(&finding.id) && !of_cluster {
-        return None;
-    }
+    (leaves_gaps(&finding.id) || of_cluster).then(|| scope(finding))
+}
+
+/// To what the evidence `cluster` or `namespace` limits a finding of the inventory's reader.
+pub(crate) fn scope(finding: &Finding) -> Gap {
+    let named = |name: &str| finding.evidence.get(name).map(String::as_str);
     let cluster = named("cluster").and_then(|name| name.parse().ok());
     let namespace = named("namespace").and_then(|name| name.parse().ok());
-    Some(match (cluster, namespace) {
+    match (cluster, namespace) {
         (Some(cluster), _) => Gap::Cluster(cluster),
         (None, Some(namespace)) => Gap::Namespace(namespace),
         (None, None) => Gap::Fleet,
-    })
+    }
 }
 
 /// Scope in which objects may be missing from the inventory.

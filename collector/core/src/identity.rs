@@ -13,7 +13,7 @@ use virtfleet_wire::{
 
 use crate::{
     expected::{ExpectedIdentity, MacMatch, usable},
-    facts::{InfraNode, Vmi},
+    facts::{InfraNode, Migration, Vmi},
     findings::{self, guest_text},
     report::KeptReport,
     view::{IdentityCheck, IdentityVerdict},
@@ -172,9 +172,14 @@ pub fn identity_findings(vmi: &Vmi, checks: &BTreeMap<String, IdentityCheck>) ->
 
 /// Compares the topology that the guest reports with the VM's placement; `node` is the infra node
 /// of `vmi.node`.
-pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> Vec<Finding> {
+pub fn claim_findings(
+    vmi: &Vmi,
+    migration: Option<&Migration>,
+    node: Option<&InfraNode>,
+    claims: &Claims,
+) -> Vec<Finding> {
     let mut found = Vec::new();
-    found.extend(infra_node_claim(vmi, claims));
+    found.extend(infra_node_claim(vmi, migration, claims));
     if let Some(node) = node {
         let pairs = [
             (
@@ -246,13 +251,12 @@ pub fn claim_findings(vmi: &Vmi, node: Option<&InfraNode>, claims: &Claims) -> V
 /// downwardMetrics follow a migration within seconds, and the last report may be older: while the
 /// VM migrates, or while the guest still names the migration's source, the finding has severity
 /// info.
-fn infra_node_claim(vmi: &Vmi, claims: &Claims) -> Option<Finding> {
+fn infra_node_claim(vmi: &Vmi, migration: Option<&Migration>, claims: &Claims) -> Option<Finding> {
     let claim = claims.infra_node.as_ref()?;
     let placed = vmi.node.as_ref()?;
     if claim.value == placed.as_str() {
         return None;
     }
-    let migration = vmi.migration.as_ref();
     let moving = migration.is_some_and(|migration| {
         let source = migration.source.as_ref();
         migration.in_progress() || source.is_some_and(|source| source.as_str() == claim.value)

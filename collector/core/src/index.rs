@@ -60,6 +60,8 @@ pub struct FleetIndex {
     /// Objects applied since `Init`; none outside a full read.
     full_read: Option<HashSet<FactKey>>,
     synced: bool,
+    /// What the first complete read says has been evaluated. Later changes are news, and must last.
+    holds: bool,
     /// Findings of the inventory's reader.
     inventory: Vec<Finding>,
     /// Findings about the fleet's authority.
@@ -143,8 +145,12 @@ impl FleetIndex {
                         self.put(&key, None, &mut touched);
                     }
                 }
-                self.revision += u64::from(!self.synced);
-                self.synced = true;
+                if !self.synced {
+                    self.revision += 1;
+                    self.synced = true;
+                    // What is absent now does not exist.
+                    touched.views.extend(self.store.vms.keys().cloned());
+                }
                 self.synced_ms.get_or_insert(self.now_ms);
                 self.check_policies();
             }
@@ -157,7 +163,9 @@ impl FleetIndex {
                 }
             }
         }
-        self.update_affected(touched)
+        let affected = self.update_affected(touched);
+        self.holds = self.synced;
+        affected
     }
 
     /// Records the result of a pull. A result for a VM without VMI is dropped. Returns whether it
@@ -215,66 +223,38 @@ impl FleetIndex {
     }
 
     /// Replaces the findings about the fleet's authority.
-    pub fn set_authority_findings(&mut self, mut findings: Vec<Finding>) {
-        keep_since(&self.authority, &mut findings, &self.now);
-        if self.authority != findings {
-            self.authority = findings;
-            self.revision += 1;
-        }
+    pub fn set_authority_findings(&mut self, findings: Vec<Finding>) {
+        self.revision += u64::from(replace(&mut self.authority, findings, &self.now));
     }
 
     /// Replaces the findings about join tokens.
-    pub fn set_join_token_findings(&mut self, mut findings: Vec<Finding>) {
-        keep_since(&self.join_tokens, &mut findings, &self.now);
-        if self.join_tokens != findings {
-            self.join_tokens = findings;
-            self.revision += 1;
-        }
+    pub fn set_join_token_findings(&mut self, findings: Vec<Finding>) {
+        self.revision += u64::from(replace(&mut self.join_tokens, findings, &self.now));
     }
 
     /// Replaces the findings about required rules between VMs.
-    pub fn set_placement_findings(&mut self, mut findings: Vec<Finding>) {
-        keep_since(&self.placement, &mut findings, &self.now);
-        if self.placement != findings {
-            self.placement = findings;
-            self.revision += 1;
-        }
+    pub fn set_placement_findings(&mut self, findings: Vec<Finding>) {
+        self.revision += u64::from(replace(&mut self.placement, findings, &self.now));
     }
 
     /// Replaces the findings about streams of samples.
-    pub fn set_mla_findings(&mut self, mut findings: Vec<Finding>) {
-        keep_since(&self.mla, &mut findings, &self.now);
-        if self.mla != findings {
-            self.mla = findings;
-            self.revision += 1;
-        }
+    pub fn set_mla_findings(&mut self, findings: Vec<Finding>) {
+        self.revision += u64::from(replace(&mut self.mla, findings, &self.now));
     }
 
     /// Replaces the findings about conditions that cannot be written to Nodes.
-    pub fn set_node_condition_findings(&mut self, mut findings: Vec<Finding>) {
-        keep_since(&self.node_conditions, &mut findings, &self.now);
-        if self.node_conditions != findings {
-            self.node_conditions = findings;
-            self.revision += 1;
-        }
+    pub fn set_node_condition_findings(&mut self, findings: Vec<Finding>) {
+        self.revision += u64::from(replace(&mut self.node_conditions, findings, &self.now));
     }
 
     /// Replaces the findings about sources of user clusters.
-    pub fn set_cluster_source_findings(&mut self, mut findings: Vec<Finding>) {
-        keep_since(&self.cluster_sources, &mut findings, &self.now);
-        if self.cluster_sources != findings {
-            self.cluster_sources = findings;
-            self.revision += 1;
-        }
+    pub fn set_cluster_source_findings(&mut self, findings: Vec<Finding>) {
+        self.revision += u64::from(replace(&mut self.cluster_sources, findings, &self.now));
     }
 
     /// Replaces the findings about settings of streams that cannot be used.
-    pub fn set_mla_settings_findings(&mut self, mut findings: Vec<Finding>) {
-        keep_since(&self.mla_settings, &mut findings, &self.now);
-        if self.mla_settings != findings {
-            self.mla_settings = findings;
-            self.revision += 1;
-        }
+    pub fn set_mla_settings_findings(&mut self, findings: Vec<Finding>) {
+        self.revision += u64::from(replace(&mut self.mla_settings, findings, &self.now));
     }
 
     /// Sets the status of each user cluster. A `UserCluster` without an entry is `Pending`. Until
@@ -292,6 +272,10 @@ impl FleetIndex {
                 .map(|statuses| statuses.get(name).map(|status| status.state).unwrap_or_default())
         };
         let after = self.statuses.clone();
+        if before.is_none() {
+            // It is a live cluster, of which more is known than of a folder.
+            self.recompute_health();
+        }
         self.touch_clusters(|name| state(&before, name) != state(&after, name));
     }
 
@@ -448,6 +432,14 @@ impl FleetIndex {
         let vms = self.store.vms.iter().filter(|(_, entry)| entry.is_dialled());
         vms.map(|(key, _)| key.clone()).collect()
     }
+}
+
+/// Replaces findings; returns whether they differ.
+fn replace(known: &mut Vec<Finding>, mut new: Vec<Finding>, now: &str) -> bool {
+    keep_since(known, &mut new, now);
+    let is_changed = *known != new;
+    *known = new;
+    is_changed
 }
 
 /// The target of a VM's agent at an address.

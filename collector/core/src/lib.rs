@@ -18,6 +18,7 @@
 //! without `UserCluster`; [`state`] and [`identity`] evaluate the VM; `derive` makes its view and
 //! findings; `snapshot` counts hosts and clusters.
 
+mod abandoned;
 pub mod access;
 mod agent;
 pub mod authority;

@@ -1,6 +1,7 @@
 //! Data of the index: facts, results of pulls, derived values, and indexes over them.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::Hash,
     net::{IpAddr, SocketAddr},
@@ -13,9 +14,10 @@ use virtfleet_wire::{
 };
 
 use crate::{
+    abandoned::DeadMigration,
     contention::NeighbourVm,
     dial::DialRules,
-    facts::{InfraNode, Labels, LauncherPod, UserCluster, UserNode, Vm, Vmi, VmiMove},
+    facts::{InfraNode, Labels, LauncherPod, Migration, UserCluster, UserNode, Vm, Vmi, VmiMove},
     health::HealthTrack,
     keys::{Keys, SharedValues, VmsBy},
     label_map::StringInterner,
@@ -27,8 +29,9 @@ use crate::{
     selectors::Selectors,
     shared_nodes::SharedNodes,
     small_set::SmallSet,
+    state::vm_state,
     story::VmStory,
-    view::{AgentStatus, VmView},
+    view::{AgentStatus, VmState, VmView},
     volumes::ReadVolumes,
     way::{AgentWay, RelayWay},
 };
@@ -50,12 +53,27 @@ pub(crate) struct VmEntry {
     pub(crate) story: Box<VmStory>,
     /// Its volumes, as read while it waits for them; none for all other VMs.
     pub(crate) volumes: Option<Box<ReadVolumes>>,
+    /// Since when its migration is one that KubeVirt has forgotten.
+    pub(crate) dead_migration: DeadMigration,
 }
 
 /// Age of an answer, in milliseconds, after which its usage is no evidence any more.
 const MAX_USAGE_AGE_MS: u64 = 300_000;
 
 impl VmEntry {
+    /// Its state.
+    pub(crate) fn state(&self) -> VmState {
+        match vm_state(self.vmi.as_deref(), self.vm.as_ref()) {
+            VmState::Migrating if self.dead_migration.is_abandoned() => VmState::Running,
+            state => state,
+        }
+    }
+
+    /// The last migration of its VMI. One that KubeVirt has forgotten has ended.
+    pub(crate) fn migration(&self) -> Option<Cow<'_, Migration>> {
+        self.dead_migration.migration_of(self.vmi.as_deref()?)
+    }
+
     /// Whether its agent is pulled: it runs, and is managed.
     pub(crate) fn is_dialled(&self) -> bool {
         let view = self.view.as_ref();
@@ -232,6 +250,14 @@ impl Store {
             .max_by(|a, b| (&a.created, &a.name).cmp(&(&b.created, &b.name)))
     }
 
+    /// Whether any virt-launcher pod of a namespace is known. In a folder without the manifests of
+    /// pods, none is.
+    pub(crate) fn has_launchers(&self, namespace: &Namespace) -> bool {
+        let from = (namespace.clone(), String::new());
+        let first = self.launchers.range(from..).next();
+        first.is_some_and(|((found, _), _)| found == namespace)
+    }
+
     /// The virt-launcher pods with this address, whatever their state.
     pub(crate) fn launchers_at(&self, address: IpAddr) -> impl Iterator<Item = &LauncherPod> {
         let keys = self.launchers_by_address.get(&address.to_canonical());
@@ -386,15 +412,10 @@ pub(crate) mod tests {
     /// A running VMI without node, with the address 10.0.0.1.
     pub(crate) fn vmi(namespace: &str, name: &str) -> Vmi {
         Vmi {
-            key: key(namespace, name),
             uid: Some(format!("uid-{name}").parse().unwrap()),
-            owner: None,
-            labels: Labels::new(),
             firmware_uuid: Some(machine(name)),
-            hostname: None,
             has_status: true,
             phase: Phase::Running,
-            node: None,
             interfaces: vec![VmiInterface {
                 name: "default".into(),
                 mac: None,
@@ -402,18 +423,7 @@ pub(crate) mod tests {
                 addresses_claimed: false,
                 mac_claimed: false,
             }],
-            guest_os: None,
-            exclusion: crate::facts::Exclusion::None,
-            paused: false,
-            migration: None,
-            deleting: false,
-            conditions: ReportedConditions::default(),
-            evacuation_node: None,
-            running_since_ms: None,
-            created_ms: None,
-            spec: None,
-            scheduling: Arc::default(),
-            volumes: Box::default(),
+            ..Vmi::new(key(namespace, name))
         }
     }
     /// The running pod of the VMI that [`vmi`] makes, on no node.
@@ -433,18 +443,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn vm(namespace: &str, name: &str) -> Vm {
-        Vm {
-            key: key(namespace, name),
-            uid: None,
-            labels: Labels::new(),
-            firmware_uuid: None,
-            printable_status: None,
-            created_ms: None,
-            exclusion: crate::facts::Exclusion::None,
-            conditions: ReportedConditions::default(),
-            is_halted: false,
-            volumes: Box::default(),
-        }
+        Vm::new(key(namespace, name))
     }
     pub(crate) fn infra_node(name: &str, zone: &str) -> InfraNode {
         InfraNode {
@@ -478,10 +477,6 @@ pub(crate) mod tests {
     }
     pub(crate) fn user_node(cluster: &str, name: &str, provider: Option<&str>) -> UserNode {
         UserNode {
-            cluster: cluster.parse().unwrap(),
-            name: name.parse().unwrap(),
-            uid: None,
-            labels: Labels::new(),
             provider_id: provider.map(str::to_owned),
             system_uuid: Some(machine(
                 provider
@@ -489,11 +484,7 @@ pub(crate) mod tests {
                     .unwrap_or(name),
             )),
             ready: Some(true),
-            conditions: ReportedConditions::default(),
-            unschedulable: false,
-            owned: None,
-            kubelet_labels: BTreeSet::new(),
-            resource_version: None,
+            ..UserNode::new(cluster.parse().unwrap(), name.parse().unwrap())
         }
     }
 }

@@ -25,8 +25,8 @@ pub use migration::{AddressFate, MigrationFelt, MigrationPhase, MigrationView, S
 pub(crate) use storm::StormWatch;
 pub use storm::{STORM_FLEET_VMS, STORM_HOST_VMS, STORM_INTERVAL_MS};
 pub use timeline::{MAX_ENTRIES, MAX_TIMELINE_BYTES};
+pub(crate) use vm_story::{FailedMigrations, ReportChange, VmStory};
 pub use vm_story::{REPEAT_INTERVAL_MS, REPEAT_MIGRATIONS};
-pub(crate) use vm_story::{ReportChange, VmStory};
 
 #[cfg(test)]
 mod tests;

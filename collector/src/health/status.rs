@@ -35,7 +35,7 @@ pub(super) fn status(
         .map(|one| condition(one, &before.conditions, now))
         .collect();
     let ready = ready(&conditions).at(&before.conditions, now);
-    let kept = Some(before).filter(|before| view.health.is_undecided && before.verdict.is_some());
+    let kept = Some(before).filter(|before| is_kept(&view.health, &vm.conditions, before));
     let known = before.conditions.iter().find(|one| one.kind == HEALTHY);
     let healthy = kept
         .and(known)
@@ -72,6 +72,22 @@ pub(super) fn status(
         },
         None => with_verdict(status, &view.health, before, is_measured(vm)),
     }
+}
+
+/// Whether the verdict of `before` still stands: what it came from is not decided yet, e.g. because
+/// the collector has just started. Of a VM that was healthy, what is wrong now is not decided yet.
+fn is_kept(health: &HealthView, conditions: &[HealthConditionView], before: &GuestHealthStatus) -> bool {
+    let (true, Some(verdict)) = (health.is_undecided, &before.verdict) else {
+        return false;
+    };
+    let mut undecided = conditions.iter().filter(|one| one.is_undecided);
+    if verdict == HealthVerdict::Healthy.as_str() {
+        return undecided.any(|one| one.reason == health.reason);
+    }
+    undecided.any(|now| {
+        let mut known = before.conditions.iter();
+        known.any(|one| one.kind == now.kind && Some(&one.reason) == before.reason.as_ref())
+    })
 }
 
 /// The condition that repeats the verdict, for `kubectl wait`.
@@ -264,6 +280,66 @@ mod tests {
         let (status, before) = (GuestHealthStatus::default(), GuestHealthStatus::default());
         let status = with_verdict(status, &health, &before, true);
         assert_eq!(status.message.as_deref(), Some("12 % is stolen"));
+    }
+
+    #[test]
+    fn a_verdict_is_kept_while_what_decided_it_is_undecided() {
+        let now = |kind: &str, reason: &str, is_undecided| HealthConditionView {
+            kind: kind.to_owned(),
+            status: HealthConditionStatus::Unknown,
+            reason: reason.to_owned(),
+            cause: None,
+            severity: HealthVerdict::Unknown,
+            message: String::new(),
+            tenant_message: None,
+            next: String::new(),
+            since_ms: 0,
+            is_undecided,
+            is_measured: false,
+        };
+        let then = |verdict: &str, kind: &str, reason: &str| GuestHealthStatus {
+            verdict: Some(verdict.to_owned()),
+            reason: Some(reason.to_owned()),
+            conditions: vec![
+                Condition::new(HEALTHY, ConditionStatus::Unknown, reason, String::new()),
+                Condition::new(kind, ConditionStatus::False, reason, String::new()),
+            ],
+            ..GuestHealthStatus::default()
+        };
+        let waiting = || now("AgentReporting", "Waiting", true);
+        let up = || now("AgentReporting", "Up", false);
+        let dns = || now("DNSReady", "DNSNotReported", false);
+        let settling = || now("VirtioTuned", "Settling", true);
+        let silent = then("Degraded", "AgentReporting", "AgentStopped");
+        let early = then("Unknown", "AgentReporting", "NoAnswerYet");
+        let healthy = then("Healthy", "AgentReporting", "Healthy");
+        let new = GuestHealthStatus::default();
+        for (reason, conditions, before, expected) in [
+            ("Waiting", vec![waiting(), settling()], &silent, true),
+            ("Waiting", vec![waiting()], &healthy, true),
+            ("Waiting", vec![waiting()], &new, false),
+            // Another condition settles, and what decided is known.
+            ("DNSNotReported", vec![up(), dns(), settling()], &early, false),
+            ("DNSNotReported", vec![up(), dns(), settling()], &healthy, false),
+            ("Healthy", vec![up(), settling()], &early, false),
+        ] {
+            let health = HealthView {
+                reason: reason.to_owned(),
+                is_undecided: true,
+                ..HealthView::default()
+            };
+            assert_eq!(
+                is_kept(&health, &conditions, before),
+                expected,
+                "{reason} after {:?}",
+                before.reason
+            );
+            let decided = HealthView {
+                is_undecided: false,
+                ..health
+            };
+            assert!(!is_kept(&decided, &conditions, before));
+        }
     }
 
     #[test]

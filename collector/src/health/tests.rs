@@ -1,5 +1,7 @@
 //! Tests of the GuestHealth writer with an in-memory store and tokio's clock paused.
 
+mod first_report;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Mutex,
@@ -108,43 +110,18 @@ fn vmi(host: &str) -> InventoryEvent {
 
 fn vmi_of(host: &str) -> Vmi {
     Vmi {
-        key: key(),
         uid: Some("vmi-1".parse().unwrap()),
-        owner: None,
-        labels: Labels::new(),
-        firmware_uuid: None,
-        hostname: None,
         has_status: true,
         phase: Phase::Running,
         node: Some(host.parse().unwrap()),
-        interfaces: Vec::new(),
-        guest_os: None,
-        exclusion: virtfleet_collector_core::facts::Exclusion::None,
-        paused: false,
-        migration: None,
-        deleting: false,
-        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
-        evacuation_node: None,
-        running_since_ms: None,
-        created_ms: None,
-        spec: None,
-        scheduling: Arc::default(),
-        volumes: Box::default(),
+        ..Vmi::new(key())
     }
 }
 
 fn vm() -> InventoryEvent {
     InventoryEvent::Apply(Fact::Vm(Vm {
-        firmware_uuid: None,
-        key: key(),
         uid: Some("vm-1".parse().unwrap()),
-        labels: Labels::new(),
-        printable_status: None,
-        created_ms: None,
-        exclusion: virtfleet_collector_core::facts::Exclusion::None,
-        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
-        is_halted: false,
-        volumes: Box::default(),
+        ..Vm::new(key())
     }))
 }
 

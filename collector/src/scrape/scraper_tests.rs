@@ -39,28 +39,9 @@ fn scraper() -> Scraper {
     };
     let fleet = Fleet::new(DialRules::default(), || jiff::Timestamp::UNIX_EPOCH);
     let vmi = Vmi {
-        key: key(),
-        uid: None,
-        owner: None,
-        labels: virtfleet_collector_core::facts::Labels::new(),
-        firmware_uuid: None,
-        hostname: None,
         has_status: true,
         phase: Phase::Running,
-        node: None,
-        interfaces: Vec::new(),
-        guest_os: None,
-        exclusion: virtfleet_collector_core::facts::Exclusion::None,
-        paused: false,
-        migration: None,
-        deleting: false,
-        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
-        evacuation_node: None,
-        running_since_ms: None,
-        created_ms: None,
-        spec: None,
-        scheduling: Arc::default(),
-        volumes: Box::default(),
+        ..Vmi::new(key())
     };
     fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi))));
     Scraper {

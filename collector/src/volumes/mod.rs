@@ -49,7 +49,6 @@ pub(crate) async fn run(fleet: Arc<Fleet>, client: Client, is_namespaced: bool) 
             // The fleet sets the time.
             let volumes = ReadVolumes {
                 at_ms: 0,
-                since_ms: 0,
                 volumes,
                 manifest,
             };

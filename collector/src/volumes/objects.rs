@@ -1,5 +1,6 @@
 //! The parts of claims and DataVolumes that are read, as facts.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{NotUsed, Object};
 use serde::Deserialize;
 use serde_json::Value;
@@ -38,6 +39,8 @@ struct DataVolumeCondition {
     status: String,
     reason: String,
     message: String,
+    #[serde(rename = "lastTransitionTime")]
+    changed: Option<String>,
 }
 
 /// A DataVolume, `cdi.kubevirt.io/v1beta1`. Its `spec` is not kept: it names the source.
@@ -45,11 +48,26 @@ pub(super) type DataVolumeFields = Object<NotUsed, DataVolumeStatus>;
 
 pub(super) fn claim_of(read: ClaimFields) -> ClaimState {
     let phase = read.status.and_then(|status| status.phase);
-    ClaimState::new(
-        phase.as_deref(),
-        read.spec.storage_class_name.as_deref(),
-        read.metadata.deletion_timestamp.is_some(),
-    )
+    let class = read.spec.storage_class_name.as_deref();
+    ClaimState {
+        created_ms: created_ms(&read.metadata),
+        ..ClaimState::new(
+            phase.as_deref(),
+            class,
+            read.metadata.deletion_timestamp.is_some(),
+        )
+    }
+}
+
+fn created_ms(metadata: &ObjectMeta) -> Option<u64> {
+    let created = metadata.creation_timestamp.as_ref()?;
+    u64::try_from(created.0.as_millisecond()).ok()
+}
+
+/// A time as milliseconds since 1970; none for another text.
+fn time_ms(text: &str) -> Option<u64> {
+    let time: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(time.as_millisecond()).ok()
 }
 
 pub(super) fn data_volume_of(read: DataVolumeFields) -> DataVolumeState {
@@ -60,11 +78,16 @@ pub(super) fn data_volume_of(read: DataVolumeFields) -> DataVolumeState {
         let state = ReportedStatus::of(&one.status);
         ReportedCondition::new(&one.r#type, state, reason.as_deref(), message.as_deref())
     });
-    DataVolumeState::new(
-        status.phase.as_deref(),
-        status.progress.as_deref(),
-        ReportedConditions::new(conditions),
-    )
+    let changes = status.conditions.iter();
+    let changes = changes.filter_map(|one| time_ms(one.changed.as_deref()?));
+    DataVolumeState {
+        changed_ms: changes.chain(created_ms(&read.metadata)).max(),
+        ..DataVolumeState::new(
+            status.phase.as_deref(),
+            status.progress.as_deref(),
+            ReportedConditions::new(conditions),
+        )
+    }
 }
 
 /// A claim, as the API server sends it.

@@ -11,7 +11,7 @@ const CONDITIONS: &str = "<!-- conditions -->\n";
 const SCRIPTS: &str = "<!-- scripts -->\n";
 
 /// Groups of scripts by the beginning of their names, with their titles.
-const GROUPS: [(&str, &str); 19] = [
+const GROUPS: [(&str, &str); 20] = [
     ("agent-", "The agent is silent"),
     ("relay-", "The agent is silent"),
     ("collector-", "The agent is silent"),
@@ -30,6 +30,7 @@ const GROUPS: [(&str, &str); 19] = [
     ("virtio-", "Disks, DNS, virtio"),
     ("spec-", "The specification against the guest"),
     ("blame-", "Several problems at once"),
+    ("restart-", "The collector restarts"),
     ("", "Migration and evacuation"),
 ];
 

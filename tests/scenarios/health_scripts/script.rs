@@ -83,6 +83,8 @@ pub(crate) struct Changes {
     pub(crate) cluster_state: Option<ClusterState>,
     #[serde(default)]
     pub(crate) inventory: Option<Inventory>,
+    #[serde(default)]
+    pub(crate) collector: Option<CollectorChange>,
     /// What the API server answers to requests for volumes from now on; without it nothing is read.
     #[serde(default)]
     pub(crate) volumes: Option<ScriptedVolumes>,
@@ -152,6 +154,14 @@ pub(crate) enum Inventory {
     Fails,
 }
 
+/// What happens to the collector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum CollectorChange {
+    /// Another one starts, and knows only what the API servers say then.
+    Restarts,
+}
+
 /// The health after a step.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -164,6 +174,9 @@ pub(crate) struct Expectation {
     /// What the message of the verdict contains.
     #[serde(default)]
     pub(crate) message: Option<String>,
+    /// The next command, or a part of it.
+    #[serde(default)]
+    pub(crate) next: Option<String>,
     /// Status and reason of conditions, e.g. `False NotTuned`.
     #[serde(default)]
     pub(crate) conditions: BTreeMap<String, String>,
@@ -176,6 +189,7 @@ impl Expectation {
             cause: None,
             reason: None,
             message: None,
+            next: None,
             conditions: BTreeMap::new(),
         }
     }

@@ -23,13 +23,16 @@ use virtfleet_wire::{
 use super::{
     guests::{MeteredGuest, VCPUS, manifests},
     real::RealPull,
-    script::{Inventory, Neighbour, OBJECTS, Pulls, ScriptedClockEvent, Step, Usage, document},
+    script::{
+        CollectorChange, Inventory, Neighbour, OBJECTS, Pulls, ScriptedClockEvent, Step, Usage, document,
+    },
+    times::set_times,
     tree,
     volumes::ScriptedVolumes,
 };
 
 /// Time between two pulls: the default of `scrape.interval`.
-const PULL_INTERVAL_SECONDS: u64 = 30;
+pub(crate) const PULL_INTERVAL_SECONDS: u64 = 30;
 /// Time between two calls of [`FleetIndex::settle`].
 const SETTLE_INTERVAL_SECONDS: u64 = 5;
 /// Maximum requests for volumes between two calls of it.
@@ -56,6 +59,11 @@ pub(crate) struct Stage {
     clock_events: Vec<(u64, ScriptedClockEvent)>,
     guest: MeteredGuest,
     neighbours: Vec<(VmKey, MeteredGuest)>,
+    /// The manifests of the neighbours.
+    neighbour_manifests: String,
+    cluster_state: ClusterState,
+    /// Findings about the watches of the inventory.
+    watches: Vec<Finding>,
     /// None: the volumes of VMs are not read.
     volumes: Option<ScriptedVolumes>,
     /// Seconds since the first tick.
@@ -94,6 +102,9 @@ impl Stage {
             clock_events: Vec::new(),
             guest: MeteredGuest::new(VCPUS, Usage::default()),
             neighbours: Vec::new(),
+            neighbour_manifests: String::new(),
+            cluster_state: ClusterState::Ready,
+            watches: Vec::new(),
             volumes: None,
             now: 0,
             begun: 0,
@@ -155,7 +166,9 @@ impl Stage {
             self.set_neighbours(neighbours);
         }
         if let Some(volumes) = &rest.volumes {
-            self.volumes = Some(volumes.clone());
+            let mut volumes = volumes.clone();
+            volumes.set_times(self.volumes.as_ref(), &self.rfc3339());
+            self.volumes = Some(volumes);
         }
         if let Some(state) = rest.cluster_state {
             self.set_cluster_state(state);
@@ -168,14 +181,37 @@ impl Stage {
                 "R",
                 "m",
             );
-            let found = match inventory {
+            self.watches = match inventory {
                 Inventory::Follows => Vec::new(),
                 Inventory::Fails => vec![finding],
             };
-            self.index.set_inventory_findings(found);
+            self.index.set_inventory_findings(self.watches.clone());
+        }
+        if rest.collector == Some(CollectorChange::Restarts) {
+            self.restart();
         }
         self.read_volumes();
         self.index.settle();
+    }
+
+    /// Another collector starts, and reads what there is now.
+    pub(super) fn restart(&mut self) {
+        self.index = FleetIndex::new(DialRules::default());
+        self.folder = FolderState::default();
+        self.set_time();
+        self.set_cluster_state(self.cluster_state);
+        self.index.apply(InventoryEvent::Init);
+        for (name, object) in self.objects.clone() {
+            self.read_manifest(name, Some(&object.to_string()));
+        }
+        self.read_neighbours();
+        self.index.apply(InventoryEvent::Synced);
+        self.index.set_inventory_findings(self.watches.clone());
+    }
+
+    /// Lets the time pass.
+    pub(super) fn wait(&mut self, seconds: u64) {
+        self.tick_until(self.now + seconds);
     }
 
     /// Reads the volumes that the fleet requests, as the collector does from time to time.
@@ -208,7 +244,14 @@ impl Stage {
         self.index.set_time(String::new(), self.now_ms());
     }
 
+    /// The present time, as objects have it.
+    fn rfc3339(&self) -> String {
+        let now = i64::try_from(EPOCH_SECONDS + self.now).unwrap();
+        jiff::Timestamp::from_second(now).unwrap().to_string()
+    }
+
     fn set_cluster_state(&mut self, state: ClusterState) {
+        self.cluster_state = state;
         let status = ClusterStatus { state, message: None };
         self.index
             .set_cluster_statuses(BTreeMap::from([("blue".parse().unwrap(), status)]));
@@ -216,23 +259,29 @@ impl Stage {
 
     /// Changes an object, and reads its manifest.
     fn change(&mut self, name: &'static str, patch: &Value) {
+        let now = self.rfc3339();
+        let text = if patch.is_null() {
+            self.objects.remove(name);
+            None
+        } else {
+            let before = self.objects.get(name).cloned();
+            let mut object = before.clone().unwrap_or_else(|| self.base[name].clone());
+            merge(&mut object, patch);
+            set_times(&mut object, before.as_ref(), &now);
+            let text = object.to_string();
+            self.objects.insert(name, object);
+            Some(text)
+        };
+        self.read_manifest(name, text.as_deref());
+    }
+
+    fn read_manifest(&mut self, name: &str, text: Option<&str>) {
         let folder = match name {
             "cluster" | "node" => "clusters/blue",
             _ => "infra",
         };
         let file = format!("{folder}/{name}.yaml");
-        let text = if patch.is_null() {
-            self.objects.remove(name);
-            None
-        } else {
-            let object = self
-                .objects
-                .entry(name)
-                .or_insert_with(|| self.base[name].clone());
-            merge(object, patch);
-            Some(object.to_string())
-        };
-        for event in self.folder.update(Path::new(&file), text.as_deref()) {
+        for event in self.folder.update(Path::new(&file), text) {
             self.index.apply(event);
         }
         let problems = self.folder.findings();
@@ -254,11 +303,13 @@ impl Stage {
             (key, guest)
         };
         self.neighbours = neighbours.iter().map(known).collect();
-        let text = manifests(neighbours).to_string();
-        for event in self
-            .folder
-            .update(Path::new("infra/neighbours.yaml"), Some(&text))
-        {
+        self.neighbour_manifests = manifests(neighbours).to_string();
+        self.read_neighbours();
+    }
+
+    fn read_neighbours(&mut self) {
+        let text = Some(&*self.neighbour_manifests).filter(|text| !text.is_empty());
+        for event in self.folder.update(Path::new("infra/neighbours.yaml"), text) {
             self.index.apply(event);
         }
     }

@@ -7,6 +7,8 @@ use serde_json::Value;
 use virtfleet_collector::volumes::{claim_state, data_volume_state};
 use virtfleet_collector_core::volumes::{ReadAnswer, ReadVolume, ReadVolumes, VolumesToRead};
 
+use super::times::set_times;
+
 /// The answers of the API server.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -54,6 +56,26 @@ impl ScriptedKind {
 }
 
 impl ScriptedVolumes {
+    /// Sets the times that the API server and CDI set.
+    pub(super) fn set_times(&mut self, before: Option<&Self>, now: &str) {
+        let pairs = [
+            (&mut self.claims, before.map(|before| &before.claims)),
+            (&mut self.data_volumes, before.map(|before| &before.data_volumes)),
+        ];
+        for (kind, before) in pairs {
+            let ScriptedKind::Objects(objects) = kind else {
+                continue;
+            };
+            for (name, object) in objects {
+                let known = match before {
+                    Some(ScriptedKind::Objects(before)) => before.get(name),
+                    _ => None,
+                };
+                set_times(object, known, now);
+            }
+        }
+    }
+
     /// What is read of the volumes of a VM.
     pub(super) fn read(&self, due: &VolumesToRead) -> ReadVolumes {
         let volumes = due.volumes.iter().map(|volume| {
@@ -68,7 +90,6 @@ impl ScriptedVolumes {
         });
         ReadVolumes {
             at_ms: 0,
-            since_ms: 0,
             volumes: volumes.collect(),
             manifest: "infra/rbac.yaml",
         }

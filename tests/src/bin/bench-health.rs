@@ -157,21 +157,11 @@ fn spec(number: usize) -> Result<VmiSpec> {
 
 fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
     let vmi = Vmi {
-        key: key(number)?,
         uid: Some(format!("uid-{number}").parse()?),
-        owner: None,
-        labels: Labels::new(),
         firmware_uuid: Some(Uuid::from_u128(number as u128 + 1)),
-        hostname: None,
         has_status: true,
         phase: Phase::Running,
         node: Some(format!("host-{host}").parse()?),
-        interfaces: Vec::new(),
-        guest_os: None,
-        exclusion: virtfleet_collector_core::facts::Exclusion::None,
-        paused: false,
-        migration: None,
-        deleting: false,
         conditions: conditions(&[
             ("Ready", ReportedStatus::True),
             ("LiveMigratable", ReportedStatus::True),
@@ -179,38 +169,19 @@ fn facts(number: usize, host: usize) -> Result<[Fact; 3]> {
             ("AgentConnected", ReportedStatus::True),
             ("DataVolumesReady", ReportedStatus::True),
         ]),
-        evacuation_node: None,
-        running_since_ms: None,
-        created_ms: None,
         spec: Some(spec(number)?.into()),
-        scheduling: std::sync::Arc::default(),
-        volumes: Box::default(),
+        ..Vmi::new(key(number)?)
     };
     let vm = Vm {
-        firmware_uuid: None,
-        key: key(number)?,
-        uid: None,
-        labels: Labels::new(),
-        created_ms: None,
         printable_status: Some("Running".to_owned()),
-        exclusion: virtfleet_collector_core::facts::Exclusion::None,
         conditions: conditions(&[("Ready", ReportedStatus::True)]),
-        is_halted: false,
-        volumes: Box::default(),
+        ..Vm::new(key(number)?)
     };
     let node = UserNode {
-        cluster: "blue".parse()?,
-        name: format!("vm-{number}").parse()?,
-        uid: None,
-        labels: Labels::new(),
-        provider_id: None,
         system_uuid: Some(Uuid::from_u128(number as u128 + 1)),
         ready: Some(true),
         conditions: conditions(&READY_NODE),
-        unschedulable: false,
-        owned: None,
-        kubelet_labels: std::collections::BTreeSet::new(),
-        resource_version: None,
+        ..UserNode::new("blue".parse()?, format!("vm-{number}").parse()?)
     };
     Ok([Fact::Vmi(Box::new(vmi)), Fact::Vm(vm), Fact::UserNode(node)])
 }

@@ -51,31 +51,15 @@ fn cluster(number: usize, selects: usize) -> Result<Fact> {
 
 fn vmi(number: usize, clusters: usize, host: &str) -> Result<Fact> {
     Ok(Fact::Vmi(Box::new(Vmi {
-        key: VmKey {
-            namespace: "shared".parse()?,
-            name: format!("vm-{number}").parse()?,
-        },
         uid: Some(format!("uid-{number}").parse()?),
-        owner: None,
         labels: labels(number % clusters),
-        firmware_uuid: None,
-        hostname: None,
         has_status: true,
         phase: Phase::Running,
         node: Some(host.parse()?),
-        interfaces: Vec::new(),
-        guest_os: None,
-        exclusion: virtfleet_collector_core::facts::Exclusion::None,
-        paused: false,
-        migration: None,
-        deleting: false,
-        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
-        evacuation_node: None,
-        running_since_ms: None,
-        created_ms: None,
-        spec: None,
-        scheduling: std::sync::Arc::default(),
-        volumes: Box::default(),
+        ..Vmi::new(VmKey {
+            namespace: "shared".parse()?,
+            name: format!("vm-{number}").parse()?,
+        })
     })))
 }
 

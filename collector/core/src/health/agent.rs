@@ -26,11 +26,16 @@ const OF_OTHER_CONDITIONS: [&str; 3] = ["disk-", "dns-", "virtio-"];
 
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
     match facts.agent.status {
-        AgentStatus::Off => Evaluation::unknown(
-            HealthCause::Vm,
-            "NotRunning",
-            format!("the VM is {}, so its agent cannot answer", facts.state.as_str()),
-        ),
+        AgentStatus::Off => {
+            let message = format!("the VM is {}, so its agent cannot answer", facts.state.as_str());
+            let found = Evaluation::unknown(HealthCause::Vm, "NotRunning", message);
+            // What it answered was another VMI.
+            if facts.vmi.is_none() {
+                found.immediate()
+            } else {
+                found
+            }
+        }
         AgentStatus::Disabled => Evaluation::unknown(
             HealthCause::Agent,
             NOT_PULLED,
@@ -102,6 +107,13 @@ fn silent(facts: &HealthFacts<'_>) -> Evaluation {
             HealthCause::Agent,
             "NoAgentExpected",
             "no agent has ever answered, and no UserCluster selects the VM, so the guest is unknown",
+        );
+    }
+    if facts.is_launcher_gone() {
+        return Evaluation::unknown(
+            HealthCause::Vm,
+            "NotRunning",
+            "no virt-launcher pod carries the VMI, so its agent cannot answer",
         );
     }
     if facts.is_host_down() {

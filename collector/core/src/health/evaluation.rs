@@ -86,7 +86,7 @@ impl HealthCondition {
                 "less than 10 % of the guest's CPU time is stolen, and its tasks wait for memory less than 10 % of the time; pressure of CPU or I/O in the guest alone is only named"
             }
             Self::Migratable => {
-                "KubeVirt says `LiveMigratable`; it lowers the verdict while the VM must leave its infra node, or if a migration takes more than 10 minutes"
+                "KubeVirt says `LiveMigratable`; it lowers the verdict while the VM must leave its infra node, if a migration takes more than 10 minutes, and if three in a row have failed within an hour and the infra node is cordoned"
             }
             Self::SpecInEffect => {
                 "vCPUs and memory are what the VMI asks for, and nothing else differs; `False` also if KubeVirt asks for a restart or cannot apply the specification; only what the VM lacks lowers the verdict"

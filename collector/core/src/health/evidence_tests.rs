@@ -11,7 +11,7 @@ use virtfleet_wire::{
     report::{Clock, GuestReport, REPORT_API_VERSION, REPORT_KIND, Section, SectionStatus},
 };
 
-use super::{AgentFacts, HealthFacts, HealthTrack, HealthVerdict};
+use super::{AgentFacts, HealthFacts, HealthTrack, HealthVerdict, LauncherState, SeenSince};
 use crate::{
     facts::{Phase, Vmi},
     pull_result::{Answer, Failure, FailureClass, MetricsSummary},
@@ -29,6 +29,7 @@ const NOW_MS: u64 = 1_800_000_000_000;
 #[derive(Debug, Clone, Default)]
 struct Flaws {
     no_vmi: bool,
+    no_launcher: bool,
     phase: Option<Phase>,
     vmi_conditions: Option<Option<(&'static str, ReportedStatus, Option<&'static str>)>>,
     no_host: bool,
@@ -82,7 +83,10 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         Phase::Running,
         Phase::Succeeded,
         Phase::Failed,
+        Phase::Unset,
+        Phase::WaitingForSync,
         Phase::Unknown,
+        Phase::Other,
     ];
     let of_vmi = prop::option::of((
         prop::sample::select(vec!["Ready", "Paused", "DataVolumesReady", "Synchronized"]),
@@ -109,6 +113,7 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         rarely(prop::sample::select(clusters)),
         flag(),
         of_node(),
+        flag(),
     );
     let guest = (
         rarely(prop::sample::select(agents)),
@@ -129,6 +134,7 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         cluster: platform.6,
         no_node: platform.7,
         node_conditions: platform.8,
+        no_launcher: platform.9,
         agent: guest.0,
         answer_age_ms: guest.1,
         storage: guest.2,
@@ -223,7 +229,7 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         Tenant::One("c".parse().unwrap())
     };
     let present = (!flaws.no_vmi).then_some(&made);
-    let state = vm_state(present);
+    let state = vm_state(present, Some(&of_vm));
     let failure = Failure::new(FailureClass::Timeout, "m");
     let agent_status = if state.can_answer() {
         flaws.agent.unwrap_or(AgentStatus::Up)
@@ -237,14 +243,20 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         vmi: present,
         vm: Some(&of_vm),
         state,
-        state_since_ms: NOW_MS - 3_600_000,
+        seen: SeenSince::first(state, present.is_some(), NOW_MS - 3_600_000),
         started_ms: None,
+        launcher: if flaws.no_launcher {
+            LauncherState::Gone
+        } else {
+            LauncherState::Carries
+        },
         host: present.map(|_| &host_name),
         infra_node: (!flaws.no_host).then_some(&host),
         tenant: &tenant,
         is_tenant_pending: false,
         cluster_state: flaws.cluster.unwrap_or(Some(ClusterState::Ready)),
         node_match: &crate::keys::NodeMatch::None,
+        other_node_created_ms: None,
         user_node: (!flaws.no_node && !flaws.no_tenant).then_some(&node),
         agent: AgentFacts {
             status: agent_status,
@@ -255,6 +267,8 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         },
         usage: None,
         contention: None,
+        failed_migrations: &crate::story::FailedMigrations::default(),
+        dead_migration: &crate::abandoned::DeadMigration::default(),
         findings: &[],
         is_inventory_stale: flaws.stale,
         volumes: None,
@@ -283,9 +297,10 @@ fn has_evidence(flaws: &Flaws) -> bool {
         "guest/disk-x" | "guest/dns-x" => severity == Severity::Info,
         _ => severity != Severity::Critical,
     });
-    let state = vm_state((!flaws.no_vmi).then(|| vmi_of(flaws)).as_ref());
+    let state = vm_state((!flaws.no_vmi).then(|| vmi_of(flaws)).as_ref(), None);
     state == VmState::Running
         && vmi
+        && !flaws.no_launcher
         && !flaws.no_host
         && ready_only(&flaws.host_conditions)
         && (flaws.no_tenant

@@ -5,16 +5,19 @@ use virtfleet_wire::{
     ids::{ClusterName, NodeName, VmKey},
 };
 
+use super::{evaluation::HealthCondition, hold::HoldTimes, seen::SeenSince};
 use crate::{
+    abandoned::DeadMigration,
     contention::HostContention,
-    facts::{InfraNode, UserNode, Vm, Vmi},
+    facts::{InfraNode, RunStrategy, UserNode, Vm, Vmi},
     keys::NodeMatch,
     pull_result::{Answer, Failure, UnixMs},
     reported::{ReportedCondition, ReportedStatus},
+    story::FailedMigrations,
     tenant::Tenant,
     usage::GuestUsage,
     view::{AgentStatus, ClusterState, VmState},
-    volumes::{ReadVolumes, VolumeWait, wait_of},
+    volumes::{ReadVolume, ReadVolumes, VolumeWait, wait_of},
 };
 
 /// Age of the last answer of an agent, in milliseconds, after which it is no evidence any more.
@@ -27,6 +30,13 @@ pub(super) const MAX_TRANSITION_MS: u64 = 600_000;
 /// Age of what was read of a VM's volumes, in milliseconds, after which it is no evidence any more.
 pub(super) const MAX_VOLUMES_AGE_MS: u64 = 300_000;
 
+/// Time for the first read of the volumes of a VM that waits for them, in milliseconds.
+/// Hundreds may wait at once, and the requests per second are limited.
+const MAX_FIRST_READ_MS: u64 = 300_000;
+
+/// Time, in milliseconds, after which a Node that is not known does not exist.
+const MAX_NODES_DELAY_MS: u64 = 60_000;
+
 /// What is known of a VM.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct HealthFacts<'a> {
@@ -35,10 +45,13 @@ pub(crate) struct HealthFacts<'a> {
     pub(crate) vmi: Option<&'a Vmi>,
     pub(crate) vm: Option<&'a Vm>,
     pub(crate) state: VmState,
-    /// Since when it has this state, as far as the collector has seen it.
-    pub(crate) state_since_ms: UnixMs,
+    /// Since when it is so, as far as the collector has seen it; see
+    /// [`HealthFacts::state_since_ms`].
+    pub(crate) seen: SeenSince,
     /// When the VMI began to run, by KubeVirt; the collector may have started later.
     pub(crate) started_ms: Option<UnixMs>,
+    /// The virt-launcher pod of its VMI.
+    pub(crate) launcher: LauncherState,
     /// The name of its infra node: `status.nodeName`.
     pub(crate) host: Option<&'a NodeName>,
     /// That node; none if the inventory does not have it.
@@ -50,18 +63,39 @@ pub(crate) struct HealthFacts<'a> {
     pub(crate) cluster_state: Option<ClusterState>,
     /// How its Node was found, or why none is joined with it.
     pub(crate) node_match: &'a NodeMatch,
+    /// When the Node was created that has its name and is another machine.
+    pub(crate) other_node_created_ms: Option<UnixMs>,
     pub(crate) user_node: Option<&'a UserNode>,
     pub(crate) agent: AgentFacts<'a>,
     /// Use of CPU and memory between the last two answers.
     pub(crate) usage: Option<GuestUsage>,
     /// Comparison with the other VMs of its infra node, if that is needed.
     pub(crate) contention: Option<&'a HostContention>,
+    /// Its migrations that have failed lately.
+    pub(crate) failed_migrations: &'a FailedMigrations,
+    /// Whether its VMI names a migration that KubeVirt has forgotten.
+    pub(crate) dead_migration: &'a DeadMigration,
     /// The collector's findings about it.
     pub(crate) findings: &'a [Finding],
     /// The inventory does not follow the infra cluster at present.
     pub(crate) is_inventory_stale: bool,
     /// Its claims and DataVolumes as they were read last; none unless it waits for them.
     pub(crate) volumes: Option<&'a ReadVolumes>,
+}
+
+/// Kubernetes' reason for `Ready` of a pod whose probe fails; KubeVirt copies it to the VMI, and
+/// has other reasons of its own.
+const PROBE_FAILS: &str = "ContainersNotReady";
+
+/// Whether a virt-launcher pod carries the VMI.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LauncherState {
+    /// It runs on the VMI's node.
+    Carries,
+    /// Pods are known, and none of them carries it.
+    Gone,
+    /// No pod is known, or the pods that are may be outdated.
+    NotWatched,
 }
 
 /// What is known of a VM's agent.
@@ -90,14 +124,110 @@ impl<'a> HealthFacts<'a> {
         self.agent.status == AgentStatus::Up && self.fresh_answer().is_some()
     }
 
-    /// Whether it has been in its state for so long that this is a problem.
-    pub(super) fn is_stuck(&self) -> bool {
-        self.now_ms.saturating_sub(self.state_since_ms) >= MAX_TRANSITION_MS
+    /// Whether no pod carries the VMI, and it is not too early to say so: the pod of a VM that has
+    /// just begun to run comes by another watch than its VMI.
+    pub(super) fn is_launcher_gone(&self) -> bool {
+        self.launcher == LauncherState::Gone && self.now_ms >= self.begun_until_ms()
     }
 
-    /// Whether the agent has not been pulled yet, and it is too early to say that it never will.
+    fn begun_until_ms(&self) -> UnixMs {
+        let hold_ms = HoldTimes::of(HealthCondition::Running).worse_ms;
+        // A time far ahead is of a wrong clock.
+        let began = self
+            .started_ms
+            .filter(|at| *at <= self.now_ms.saturating_add(hold_ms));
+        began.map_or(0, |at| at.saturating_add(hold_ms))
+    }
+
+    /// Since when it has its state: as the collector has seen it, or longer, as the objects say. So
+    /// the age of a problem does not begin anew with the collector.
+    fn state_since_ms(&self) -> UnixMs {
+        let said = self.said_since_ms().unwrap_or(UnixMs::MAX);
+        self.seen.state_ms().min(said)
+    }
+
+    fn said_since_ms(&self) -> Option<UnixMs> {
+        match self.state {
+            VmState::Starting => match self.vmi {
+                Some(vmi) => vmi.created_ms,
+                // When its owner has started it is not known: a VM that is started anew counts from
+                // its last end.
+                None => (self.vm.filter(|_| self.seen.is_first()))
+                    .and_then(|vm| vm.not_ready_since_ms.or(vm.created_ms)),
+            },
+            VmState::Migrating => self.vmi?.migration.as_ref()?.start_ms,
+            VmState::Stopping => self.vmi?.deleted_ms,
+            VmState::Stopped
+            | VmState::Running
+            | VmState::Paused
+            | VmState::Succeeded
+            | VmState::Failed
+            | VmState::Unknown => None,
+        }
+    }
+
+    /// Whether it has been stopped for less time than a problem must last.
+    pub(super) fn is_just_stopped(&self) -> bool {
+        self.state == VmState::Stopped && self.now_ms < self.just_stopped_until_ms()
+    }
+
+    fn just_stopped_until_ms(&self) -> UnixMs {
+        // Of a VM that the collector has not seen running, nothing is new.
+        let is_new = !self.seen.is_first();
+        let hold_ms = HoldTimes::of(HealthCondition::Running).worse_ms;
+        self.seen
+            .state_ms()
+            .saturating_add(if is_new { hold_ms } else { 0 })
+    }
+
+    /// Since when the VM runs, whatever has paused or migrated it since.
+    fn runs_since_ms(&self) -> UnixMs {
+        let said = self.started_ms.filter(|_| self.seen.is_run());
+        self.seen.runs_ms().min(said.unwrap_or(UnixMs::MAX))
+    }
+
+    fn is_over(&self, since_ms: UnixMs) -> bool {
+        self.now_ms.saturating_sub(since_ms) >= MAX_TRANSITION_MS
+    }
+
+    /// Whether it has been in its state for so long that this is a problem.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.is_over(self.state_since_ms())
+    }
+
+    /// Whether it has run for so long that it should have a Node.
+    pub(super) fn has_run_long(&self) -> bool {
+        self.is_over(self.runs_since_ms())
+    }
+
+    /// Whether the Nodes of its user cluster may not have been taken yet: they come by another way
+    /// than the state of the cluster.
+    pub(super) fn are_nodes_new(&self) -> bool {
+        self.now_ms < self.nodes_known_ms()
+    }
+
+    fn nodes_known_ms(&self) -> UnixMs {
+        self.seen.runs_ms().saturating_add(MAX_NODES_DELAY_MS)
+    }
+
+    /// Since when the Node that has its name and is another machine has contradicted it.
+    fn contradicted_since_ms(&self) -> UnixMs {
+        self.runs_since_ms().max(self.other_node_created_ms.unwrap_or(0))
+    }
+
+    /// Whether a Node that is another machine has had its name for so long that this is a problem.
+    pub(super) fn is_long_contradicted(&self) -> bool {
+        self.is_over(self.contradicted_since_ms())
+    }
+
+    /// Whether the agent has not been pulled yet, and it is too early to say that it never will:
+    /// what the collector has done counts, and not how old the VM is.
     pub(super) fn is_first_pull_pending(&self) -> bool {
-        self.agent.status == AgentStatus::Waiting && !self.is_stuck()
+        self.agent.status == AgentStatus::Waiting && self.now_ms < self.first_pull_ends_ms()
+    }
+
+    fn first_pull_ends_ms(&self) -> UnixMs {
+        self.seen.state_ms().saturating_add(MAX_REPORT_AGE_MS)
     }
 
     /// Whether the VM may still boot: it has run for a short time, and its agent never answered.
@@ -105,11 +235,9 @@ impl<'a> HealthFacts<'a> {
         self.agent.answer.is_none() && self.now_ms < self.boot_ends_ms()
     }
 
-    /// Until when the VM may boot. A VM that starts anew has run for no longer than its state.
+    /// Until when the VM may boot.
     fn boot_ends_ms(&self) -> UnixMs {
-        let since = self.started_ms.filter(|started| *started < self.state_since_ms);
-        let since = since.filter(|_| self.state == VmState::Running);
-        since.unwrap_or(self.state_since_ms).saturating_add(MAX_BOOT_MS)
+        self.runs_since_ms().saturating_add(MAX_BOOT_MS)
     }
 
     /// The VMI's condition of this type, if it has this status.
@@ -117,21 +245,37 @@ impl<'a> HealthFacts<'a> {
         self.vmi?.conditions.with_status(kind, status)
     }
 
+    /// Whether a readiness probe of the VM fails.
+    fn is_probe_failing(&self) -> bool {
+        let ready = self.vmi_condition("Ready", ReportedStatus::False);
+        ready.is_some_and(|one| one.reason.as_deref() == Some(PROBE_FAILS))
+    }
+
+    /// Whether a readiness probe of the VM fails, and its guest may still boot.
+    pub(super) fn is_probe_too_early(&self) -> bool {
+        self.is_probe_failing() && self.may_boot()
+    }
+
     /// Whether the QEMU guest agent answers the readiness probe of the VMI; none without such a
-    /// probe, and while the VM is not ready for another reason.
+    /// probe, while the guest may boot, and while the VM is not ready for another reason.
     pub(super) fn guest_ping(&self) -> Option<bool> {
         let vmi = self.vmi?;
         vmi.spec.as_deref().filter(|spec| spec.pings_guest)?;
         match vmi.conditions.status("Ready")? {
             ReportedStatus::True => Some(true),
-            ReportedStatus::False => Some(false),
-            ReportedStatus::Unknown => None,
+            ReportedStatus::False if self.is_probe_failing() && !self.may_boot() => Some(false),
+            ReportedStatus::False | ReportedStatus::Unknown => None,
         }
     }
 
     /// The user cluster that selects the VM.
     pub(super) fn cluster(&self) -> Option<&'a ClusterName> {
         self.tenant.cluster()
+    }
+
+    /// `spec.runStrategy` of its VirtualMachine.
+    pub(super) fn run_strategy(&self) -> Option<RunStrategy> {
+        self.vm?.run_strategy
     }
 
     /// `status.printableStatus` of its VirtualMachine.
@@ -158,11 +302,24 @@ impl<'a> HealthFacts<'a> {
         self.volumes.filter(is_fresh)
     }
 
-    /// Whether it has waited for a volume for so long that this is a problem. A VM that was stopped
-    /// before has waited for less time than its state says.
+    /// Whether it has waited for a volume for so long that this is a problem. Not before the
+    /// volumes could be read for the first time: an import that takes an hour is none.
     pub(super) fn waits_too_long(&self) -> bool {
-        let since = self.fresh_volumes().map_or(0, |read| read.since_ms);
-        self.is_stuck() && self.now_ms.saturating_sub(since) >= MAX_TRANSITION_MS
+        self.is_stuck() && !self.is_first_read_pending()
+    }
+
+    /// Whether the volumes have not been read yet, and it is too early to say that they never will.
+    pub(super) fn is_first_read_pending(&self) -> bool {
+        self.volumes.is_none() && self.now_ms < self.first_read_ends_ms()
+    }
+
+    fn first_read_ends_ms(&self) -> UnixMs {
+        self.seen.state_ms().saturating_add(MAX_FIRST_READ_MS)
+    }
+
+    /// Whether it has waited for this volume for so long, and the volume has not moved.
+    pub(super) fn waits_too_long_for(&self, volume: &ReadVolume) -> bool {
+        self.waits_too_long() && self.is_over(volume.since_ms)
     }
 
     /// A command that shows the VMI, or its VirtualMachine if there is no VMI.
@@ -186,11 +343,12 @@ impl<'a> HealthFacts<'a> {
 
     /// The next time at which the facts alone change their meaning.
     pub(super) fn due_ms(&self) -> Option<UnixMs> {
-        let stuck = self.state_since_ms.saturating_add(MAX_TRANSITION_MS);
-        let is_waiting = self.state.is_transitional()
-            || self.user_node.is_none()
-            || self.agent.status == AgentStatus::Waiting;
-        let stuck = Some(stuck).filter(|_| is_waiting);
+        let over = |since: UnixMs| since.saturating_add(MAX_TRANSITION_MS);
+        let stuck = Some(over(self.state_since_ms())).filter(|_| self.state.is_transitional());
+        let is_waiting = self.agent.status == AgentStatus::Waiting;
+        let first_pull = Some(self.first_pull_ends_ms()).filter(|_| is_waiting);
+        let node = [self.runs_since_ms(), self.contradicted_since_ms()].map(over);
+        let node = node.into_iter().filter(|_| self.user_node.is_none());
         let stale = |at: UnixMs| at.saturating_add(MAX_REPORT_AGE_MS + 1);
         let answer = self.agent.answer.map(|(at, _)| stale(at));
         let last_try = self.agent.last_try_ms.map(stale);
@@ -198,13 +356,19 @@ impl<'a> HealthFacts<'a> {
         let volumes = self
             .volumes
             .map(|read| read.at_ms.saturating_add(MAX_VOLUMES_AGE_MS + 1));
-        let unmoved = self.volumes.into_iter().flat_map(|read| {
-            let each = read.volumes.iter().map(|one| one.since_ms);
-            each.chain([read.since_ms])
-        });
-        let unmoved = unmoved.map(|since| since.saturating_add(MAX_TRANSITION_MS));
-        let times = [stuck, boot, answer, last_try, volumes].into_iter().flatten();
-        let times = times.chain(unmoved);
+        let is_unread = self.volumes.is_none() && self.volume_wait().is_some();
+        let first_read = Some(self.first_read_ends_ms()).filter(|_| is_unread);
+        let unmoved = self.volumes.into_iter().flat_map(|read| &read.volumes);
+        let unmoved = unmoved.map(|one| over(one.since_ms));
+        let times = [stuck, first_pull, boot, answer, last_try, volumes, first_read];
+        let stopped = Some(self.just_stopped_until_ms()).filter(|_| self.state == VmState::Stopped);
+        let times = times
+            .into_iter()
+            .flatten()
+            .chain(node)
+            .chain(unmoved)
+            .chain(stopped)
+            .chain([self.begun_until_ms(), self.nodes_known_ms()]);
         times.filter(|due| *due > self.now_ms).min()
     }
 }

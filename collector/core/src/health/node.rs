@@ -85,7 +85,7 @@ fn not_joined(facts: &HealthFacts<'_>) -> Evaluation {
         let message = format!(
             "the Node {node} of the user cluster has the name or providerID of the VM, and is another machine"
         );
-        let found = if facts.is_stuck() {
+        let found = if facts.is_long_contradicted() {
             Evaluation::critical(HealthCause::Agent, "NodeOfAnotherMachine", message)
         } else {
             Evaluation::unknown(HealthCause::Agent, "NodeOfAnotherMachine", message)
@@ -93,7 +93,7 @@ fn not_joined(facts: &HealthFacts<'_>) -> Evaluation {
         return found.next(facts.list_findings());
     }
     let next = "in the guest: systemctl status kubelet";
-    if facts.is_stuck() {
+    if facts.has_run_long() && !facts.are_nodes_new() {
         return Evaluation::critical(
             HealthCause::Guest,
             "NotJoined",
@@ -101,12 +101,18 @@ fn not_joined(facts: &HealthFacts<'_>) -> Evaluation {
         )
         .next(next);
     }
-    Evaluation::unknown(
+    let yet = Evaluation::unknown(
         HealthCause::Guest,
         "NotJoinedYet",
         "the VM runs, and the user cluster has no Node for it yet",
     )
-    .next(next)
+    .next(next);
+    // A collector that has just started keeps what GuestHealth says.
+    if facts.has_run_long() {
+        yet.undecided()
+    } else {
+        yet
+    }
 }
 
 fn evaluate_node(facts: &HealthFacts<'_>, node: &UserNode) -> Evaluation {

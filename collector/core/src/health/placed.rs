@@ -11,6 +11,10 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
         (_, VmState::Succeeded | VmState::Failed) => {
             Evaluation::notice(HealthCause::Vm, "Ended", format!("the VM has {state}"))
         }
+        // `Running` says since when it starts, and what it waits for.
+        (None, VmState::Starting) => {
+            Evaluation::not_required("NotScheduled", "the VM is starting and not scheduled yet")
+        }
         (None, VmState::Unknown) => Evaluation::unknown(
             HealthCause::Vm,
             "NoStatus",

@@ -2,52 +2,42 @@
 
 use super::{
     agent::guest_hung,
-    evaluation::Evaluation,
+    evaluation::{Evaluation, Text},
     facts::HealthFacts,
     verdict::{HealthCause, HealthVerdict},
     volumes,
 };
 use crate::{
+    facts::{Phase, RunStrategy},
+    findings::escaped,
     pull_result::FailureClass,
     reported::{ReportedCondition, ReportedStatus},
     view::{AgentStatus, VmState},
 };
 
+/// Maximum bytes of a phase in a message.
+const MAX_PHASE_BYTES: usize = 96;
+
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
     match facts.state {
         VmState::Stopped => stopped(facts),
-        VmState::Starting => failed_start(facts).unwrap_or_else(|| starting(facts)),
+        VmState::Starting => begins(facts),
         VmState::Running | VmState::Migrating => running(facts),
         VmState::Paused => paused(facts),
         VmState::Stopping => transition(facts, "Stopping", "StoppingTooLong", "is shutting down"),
-        VmState::Succeeded if facts.cluster().is_some() => Evaluation::critical(
-            HealthCause::Guest,
-            "GuestShutDown",
-            "the guest has shut itself down, and KubeVirt does not start it again",
-        )
-        .next(format!(
-            "virtctl -n {} start {}",
-            facts.key.namespace, facts.key.name
-        ))
-        .immediate(),
-        VmState::Succeeded => Evaluation::unknown(
-            HealthCause::Guest,
-            "GuestShutDown",
-            "the guest has shut itself down",
-        ),
-        VmState::Failed => Evaluation::critical(
-            HealthCause::Vm,
-            "Failed",
-            "the VM has failed: its virt-launcher pod or qemu ended with an error",
-        )
-        .next(facts.describe())
-        .immediate(),
-        VmState::Unknown => Evaluation::unknown(
-            HealthCause::Vm,
-            "NoStatus",
-            "the VMI has no status, or a phase that is unknown",
-        )
-        .next(facts.describe()),
+        VmState::Succeeded => shut_down(facts),
+        VmState::Failed => has_failed(facts),
+        VmState::Unknown => no_status(facts),
+    }
+}
+
+fn begins(facts: &HealthFacts<'_>) -> Evaluation {
+    let found = failed_start(facts).unwrap_or_else(|| starting(facts));
+    // That a VM without VMI does not run is known at once.
+    if facts.vmi.is_none() && found.severity == HealthVerdict::Unknown {
+        found.immediate()
+    } else {
+        found
     }
 }
 
@@ -55,9 +45,20 @@ fn running(facts: &HealthFacts<'_>) -> Evaluation {
     if let Some(failed) = crash_loop(facts) {
         return failed;
     }
+    // What is known of the guest is from before.
+    if facts.is_launcher_gone() {
+        let message =
+            "no virt-launcher pod carries the VMI, so its guest does not run, although the VMI is Running";
+        return Evaluation::critical(HealthCause::Vm, "LauncherGone", message).next(facts.describe());
+    }
     let is_timeout = (facts.agent.failure).is_some_and(|one| one.class == FailureClass::Timeout);
-    if facts.guest_ping() == Some(false) && facts.agent.status == AgentStatus::Silent && is_timeout {
+    let is_silent = facts.agent.status == AgentStatus::Silent && is_timeout;
+    if facts.guest_ping() == Some(false) && is_silent && !facts.is_host_down() {
         return guest_hung().next(facts.open_console());
+    }
+    if facts.is_probe_too_early() {
+        let message = "the readiness probe of the VM fails; its guest may still boot";
+        return Evaluation::unknown(HealthCause::Vm, "NotReadyYet", message).undecided();
     }
     if let Some(ready) = facts.vmi_condition("Ready", ReportedStatus::False) {
         return Evaluation::critical(
@@ -85,22 +86,89 @@ fn stopped(facts: &HealthFacts<'_>) -> Evaluation {
     if let Some(failed) = failed_start(facts) {
         return failed;
     }
-    match facts.printable_status() {
-        Some("Starting" | "WaitingForReceiver") => starting(facts),
-        _ if facts.user_node.is_some() => Evaluation::degraded(
-            HealthCause::Vm,
-            "Stopped",
-            "the VM is stopped, and its Node is still in the user cluster",
-        )
-        .next(format!(
-            "virtctl -n {} start {}",
-            facts.key.namespace, facts.key.name
-        )),
-        _ => Evaluation::unknown(
-            HealthCause::Vm,
-            "Stopped",
-            "the VM is stopped, as its owner asked",
-        ),
+    // That it does not run is known at once. It may be started anew at once, too.
+    if facts.is_just_stopped() {
+        let message = "the VM has no VMI any more, so it does not run";
+        return Evaluation::unknown(HealthCause::Vm, "Stopped", message).immediate();
+    }
+    let is_wanted = facts.run_strategy() == Some(RunStrategy::Always);
+    let message = match (is_wanted, facts.user_node.is_some()) {
+        (true, _) => "the VM has no VMI, although its runStrategy is Always",
+        (false, true) => "the VM is stopped, and its Node is still in the user cluster",
+        (false, false) => "the VM is stopped, as its owner asked",
+    };
+    if facts.user_node.is_some() {
+        return Evaluation::degraded(HealthCause::Vm, "Stopped", message)
+            .next(start(facts))
+            .immediate();
+    }
+    let found = Evaluation::unknown(HealthCause::Vm, "Stopped", message);
+    if is_wanted {
+        found.next(start(facts))
+    } else {
+        found
+    }
+}
+
+fn no_status(facts: &HealthFacts<'_>) -> Evaluation {
+    let message: Text = match facts.vmi {
+        Some(vmi) if vmi.phase == Phase::Other => {
+            let phase = vmi.other_phase.as_deref().unwrap_or_default();
+            let phase = escaped(phase, MAX_PHASE_BYTES);
+            format!("the VMI has the phase {phase}, which this version of virtfleet does not know").into()
+        }
+        Some(vmi) if vmi.has_status => {
+            "KubeVirt does not know the state of the VMI: its phase is Unknown".into()
+        }
+        _ => "the VMI has no status".into(),
+    };
+    Evaluation::unknown(HealthCause::Vm, "NoStatus", message).next(facts.describe())
+}
+
+/// A VMI that is being deleted has ended before it is gone: its owner stops it.
+fn being_deleted(facts: &HealthFacts<'_>) -> Option<Evaluation> {
+    let message = "the VMI is being deleted, and its guest does not run any more";
+    facts.vmi.filter(|vmi| vmi.deleting)?;
+    Some(Evaluation::unknown(HealthCause::Vm, "Stopping", message).immediate())
+}
+
+fn has_failed(facts: &HealthFacts<'_>) -> Evaluation {
+    let message = "the VM has failed: its virt-launcher pod or qemu ended with an error";
+    being_deleted(facts).unwrap_or_else(|| {
+        Evaluation::critical(HealthCause::Vm, "Failed", message)
+            .next(facts.describe())
+            .immediate()
+    })
+}
+
+/// The guest has ended by itself, unless its VMI is being deleted.
+fn shut_down(facts: &HealthFacts<'_>) -> Evaluation {
+    if let Some(ending) = being_deleted(facts) {
+        return ending;
+    }
+    let message = match facts.run_strategy() {
+        Some(RunStrategy::Always) => "the guest has shut itself down; KubeVirt is to start it again",
+        Some(_) if facts.cluster().is_some() => {
+            "the guest has shut itself down, and KubeVirt does not start it again"
+        }
+        _ => "the guest has shut itself down",
+    };
+    if facts.cluster().is_none() {
+        return Evaluation::unknown(HealthCause::Guest, "GuestShutDown", message);
+    }
+    Evaluation::critical(HealthCause::Guest, "GuestShutDown", message)
+        .next(start(facts))
+        .immediate()
+}
+
+/// A command that starts the VM, if KubeVirt accepts it; else one that shows the VM.
+fn start(facts: &HealthFacts<'_>) -> String {
+    let (namespace, name) = (&facts.key.namespace, &facts.key.name);
+    match facts.run_strategy() {
+        Some(strategy) if strategy.can_be_started() => format!("virtctl -n {namespace} start {name}"),
+        // Others are started by KubeVirt alone, or by a change of the VM.
+        Some(_) => format!("kubectl -n {namespace} describe vm {name}"),
+        None => facts.describe(),
     }
 }
 

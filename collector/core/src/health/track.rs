@@ -8,17 +8,18 @@ use super::{
     evaluation::{Evaluation, HealthCondition, MessageContent},
     facts::HealthFacts,
     hold::{HeldCondition, HoldTimes},
-    host, migratable, node, placed, running, spec,
+    host, migratable, node, placed, running,
+    seen::SeenSince,
+    spec,
     verdict::{HealthCause, HealthConditionStatus, HealthConditionView, HealthVerdict, HealthView},
     virtio,
 };
-use crate::{pull_result::UnixMs, view::VmState};
+use crate::pull_result::UnixMs;
 
 /// Health of one VM over time.
 #[derive(Debug, Clone)]
 pub(crate) struct HealthTrack {
-    state: VmState,
-    state_since_ms: UnixMs,
+    seen: SeenSince,
     conditions: [HeldCondition; HealthCondition::COUNT],
     /// Verdict and cause, and the time of their last change.
     verdict: (HealthVerdict, Option<HealthCause>),
@@ -65,8 +66,7 @@ impl HealthTrack {
             HeldCondition::new(HoldTimes::of(condition), evaluate(condition, facts), facts.now_ms)
         });
         let mut track = Self {
-            state: facts.state,
-            state_since_ms: facts.state_since_ms,
+            seen: facts.seen,
             conditions,
             verdict: (HealthVerdict::Unknown, None),
             since_ms: facts.now_ms,
@@ -76,19 +76,14 @@ impl HealthTrack {
         track
     }
 
-    /// Since when the VM has the state `state`.
-    pub(crate) fn state_since_ms(&self, state: VmState, now_ms: UnixMs) -> UnixMs {
-        if self.state == state {
-            self.state_since_ms
-        } else {
-            now_ms
-        }
+    /// What has been seen of the VM's state.
+    pub(crate) fn seen(&self) -> SeenSince {
+        self.seen
     }
 
     /// Takes the present facts; without `hold` they are shown at once.
     pub(crate) fn observe(&mut self, facts: &HealthFacts<'_>, hold: bool) {
-        self.state = facts.state;
-        self.state_since_ms = facts.state_since_ms;
+        self.seen = facts.seen;
         for (condition, held) in HealthCondition::ALL.into_iter().zip(&mut self.conditions) {
             held.observe(evaluate(condition, facts), hold, facts.now_ms);
         }

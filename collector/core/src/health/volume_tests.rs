@@ -1,10 +1,13 @@
 //! Table and properties of a VM that waits for a volume.
 
 mod never_healthy;
+mod restart;
 
-use super::{AgentFacts, HealthCause, HealthFacts, HealthTrack, HealthVerdict, HealthView};
+use super::{
+    AgentFacts, HealthCause, HealthFacts, HealthTrack, HealthVerdict, HealthView, LauncherState, SeenSince,
+};
 use crate::{
-    facts::{Vm, Vmi},
+    facts::{RunStrategy, Vm, Vmi},
     reported::{ReportedCondition, ReportedConditions, ReportedStatus},
     state::vm_state,
     store::tests::{key, user_node, vm},
@@ -73,7 +76,6 @@ fn volume(
 fn read(volumes: Vec<ReadVolume>) -> ReadVolumes {
     ReadVolumes {
         at_ms: NOW_MS - 1000,
-        since_ms: 0,
         volumes: volumes.into(),
         manifest: "infra/rbac.yaml",
     }
@@ -101,15 +103,17 @@ fn health_beside(
         now_ms: NOW_MS,
         vmi,
         vm: Some(vm),
-        state: vm_state(vmi),
-        state_since_ms: NOW_MS - for_ms,
+        state: vm_state(vmi, Some(vm)),
+        seen: SeenSince::first(vm_state(vmi, Some(vm)), vmi.is_some(), NOW_MS - for_ms),
         started_ms: None,
+        launcher: LauncherState::NotWatched,
         host: None,
         infra_node: None,
         tenant: &tenant,
         is_tenant_pending: false,
         cluster_state: Some(crate::view::ClusterState::Ready),
         node_match: &crate::keys::NodeMatch::None,
+        other_node_created_ms: None,
         user_node: node.map(|_| &user_node),
         agent: AgentFacts {
             status: AgentStatus::Off,
@@ -120,6 +124,8 @@ fn health_beside(
         },
         usage: None,
         contention: None,
+        failed_migrations: &crate::story::FailedMigrations::default(),
+        dead_migration: &crate::abandoned::DeadMigration::default(),
         findings: &[],
         is_inventory_stale: false,
         volumes: read,
@@ -296,22 +302,26 @@ fn what_takes_long_is_a_problem_only_without_progress() {
     );
     let expected = (HealthVerdict::Degraded, "VolumesProvisioningTooLong");
     assert_eq!((still.verdict, still.reason.as_str()), expected);
-    let pending = read(vec![volume("root", claim("Pending"), None)]);
-    let found = health(&stopped("WaitingForVolumeBinding"), None, Some(&pending), HOUR_MS);
-    assert_eq!(
-        (found.verdict, found.reason.as_str()),
-        (HealthVerdict::Degraded, "PvcPendingTooLong")
-    );
-    // The VM was stopped for an hour, and waits for a minute.
-    let since = ReadVolumes {
-        since_ms: NOW_MS - 60_000,
-        ..pending
+    let pending = |since_ms| {
+        let mut one = volume("root", claim("Pending"), None);
+        one.since_ms = since_ms;
+        read(vec![one])
     };
-    let found = health(&stopped("WaitingForVolumeBinding"), None, Some(&since), HOUR_MS);
-    assert_eq!(
-        (found.verdict, found.reason.as_str()),
-        (HealthVerdict::Unknown, "PvcPending")
+    let vm = stopped("WaitingForVolumeBinding");
+    let shown = |read: Option<&ReadVolumes>, for_ms| {
+        let found = health(&vm, None, read, for_ms);
+        (found.verdict, found.reason)
+    };
+    let (waits, too_long) = (
+        (HealthVerdict::Unknown, "PvcPending".to_owned()),
+        (HealthVerdict::Degraded, "PvcPendingTooLong".to_owned()),
     );
+    let (old, new) = (pending(NOW_MS - HOUR_MS), pending(NOW_MS - 60_000));
+    assert_eq!(shown(Some(&old), HOUR_MS), too_long);
+    // The claim was created a minute ago, or the VM was started a minute ago.
+    assert_eq!(shown(Some(&new), HOUR_MS), waits);
+    assert_eq!(shown(Some(&old), 60_000), waits);
+    assert_eq!(shown(None, HOUR_MS), too_long, "KubeVirt's word alone");
 }
 
 #[test]
@@ -386,7 +396,7 @@ fn what_is_read_of_a_stopped_vm_is_no_evidence() {
         (Some(HealthCause::Vm), "Stopped")
     );
     let mut halted = stopped("Provisioning");
-    halted.is_halted = true;
+    halted.run_strategy = Some(RunStrategy::Halted);
     let found = health(&halted, None, Some(&pending), HOUR_MS);
     assert_eq!(
         (found.cause, found.reason.as_str()),

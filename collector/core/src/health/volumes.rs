@@ -6,7 +6,7 @@
 
 use super::{
     evaluation::Evaluation,
-    facts::{HealthFacts, MAX_TRANSITION_MS},
+    facts::HealthFacts,
     verdict::{HealthCause, HealthVerdict},
     volume_problem::{VolumeProblem, worst},
 };
@@ -109,11 +109,8 @@ fn of_problem(
             critical("DataVolumeNotFound", wait == VolumeWait::DataVolumeNotFound)
         }
         VolumeProblem::Paused(..) => Evaluation::degraded(STORAGE, "DataVolumePaused", text),
-        VolumeProblem::Unbound(..) => unbound(facts, wait, text),
-        VolumeProblem::Filling(volume, _) => {
-            let unmoved_ms = facts.now_ms.saturating_sub(volume.since_ms);
-            filling(facts.waits_too_long() && unmoved_ms >= MAX_TRANSITION_MS, text)
-        }
+        VolumeProblem::Unbound(volume, _) => unbound(facts.waits_too_long_for(volume), wait, text),
+        VolumeProblem::Filling(volume, _) => filling(facts.waits_too_long_for(volume), text),
     };
     evaluation.next(problem.next(facts.key))
 }
@@ -131,7 +128,7 @@ fn of_wait(facts: &HealthFacts<'_>, wait: VolumeWait<'_>) -> Evaluation {
         VolumeWait::DataVolumeFailed => critical("DataVolumeError", "a DataVolume of the VM has failed"),
         VolumeWait::Unschedulable(_) | VolumeWait::Binding => {
             let text = "the VM waits for a PersistentVolumeClaim, which is not bound";
-            unbound(facts, wait, text.to_owned())
+            unbound(facts.waits_too_long(), wait, text.to_owned())
         }
         VolumeWait::Provisioning => filling(
             facts.waits_too_long(),
@@ -142,17 +139,21 @@ fn of_wait(facts: &HealthFacts<'_>, wait: VolumeWait<'_>) -> Evaluation {
             format!("the VM waits for a volume that is not ready: {said}"),
         ),
     };
-    evaluation.next(facts.describe())
+    let evaluation = evaluation.next(facts.describe());
+    if facts.is_first_read_pending() && evaluation.severity == HealthVerdict::Unknown {
+        return evaluation.undecided();
+    }
+    evaluation
 }
 
 /// A claim that is not bound. Until the scheduler refuses the pod, that is normal for a time: the
 /// claim may wait for its first consumer.
-fn unbound(facts: &HealthFacts<'_>, wait: VolumeWait<'_>, text: String) -> Evaluation {
+fn unbound(is_stuck: bool, wait: VolumeWait<'_>, text: String) -> Evaluation {
     if let VolumeWait::Unschedulable(said) = wait {
         let message = format!("{text}; the virt-launcher pod cannot be scheduled: {said}");
         return Evaluation::critical(STORAGE, "PvcPending", message);
     }
-    if facts.waits_too_long() {
+    if is_stuck {
         let message = format!("{text}, for more than 10 minutes");
         return Evaluation::degraded(STORAGE, "PvcPendingTooLong", message);
     }

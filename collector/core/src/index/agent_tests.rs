@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     facts::{Fact, Phase, Vmi},
-    store::tests::{key, vmi},
+    store::tests::{key, launcher, vmi},
 };
 
 fn fail(index: &mut FleetIndex, vm: &VmKey, class: FailureClass, now: &str) {
@@ -181,4 +181,36 @@ fn a_vm_of_no_user_cluster_may_have_no_agent() {
         1,
         "it has answered before"
     );
+}
+
+/// Whether the health of `w0` says that its pod is gone.
+fn is_launcher_gone(index: &FleetIndex) -> bool {
+    let detail = index.detail(&key("ns", "w0")).unwrap();
+    detail.conditions.iter().any(|one| one.reason == "LauncherGone")
+}
+
+#[test]
+fn a_pod_is_gone_only_where_pods_are_known() {
+    let pod = |vm| Fact::LauncherPod(launcher("ns", vm, &["10.0.0.1"]));
+    let start = |is_live: bool, facts: Vec<Fact>| {
+        let mut index = FleetIndex::default();
+        if is_live {
+            index.set_cluster_statuses(BTreeMap::new());
+        }
+        index.apply(InventoryEvent::Init);
+        apply(&mut index, [Fact::Vmi(Box::new(vmi("ns", "w0")))]);
+        apply(&mut index, facts);
+        assert!(
+            !is_launcher_gone(&index) || !is_live,
+            "the pods have not been listed yet"
+        );
+        index.apply(InventoryEvent::Synced);
+        is_launcher_gone(&index)
+    };
+    // A live cluster: every pod has been listed, and that is shown at once.
+    assert!(start(true, vec![]) && start(true, vec![pod("w1")]));
+    assert!(!start(true, vec![pod("w0")]));
+    // A folder may have no manifests of pods, or those of one namespace.
+    assert!(!start(false, vec![]) && start(false, vec![pod("w1")]));
+    assert!(!start(false, vec![pod("w1"), pod("w0")]));
 }

@@ -298,7 +298,13 @@ impl FleetIndex {
             return false;
         }
         touched.views.extend(new.as_ref().and_then(LauncherPod::key));
+        let had_any = self.store.has_launchers(namespace);
         let old = self.store.set_launcher(namespace, name, new);
+        // Of a live cluster all pods are known, however many there are.
+        if self.statuses.is_none() && had_any != self.store.has_launchers(namespace) {
+            let others = self.store.vms_by_namespace.get(namespace);
+            touched.views.extend(others.into_iter().flatten().cloned());
+        }
         touched.views.extend(old.as_ref().and_then(LauncherPod::key));
         true
     }
@@ -317,6 +323,7 @@ impl FleetIndex {
         let over: Vec<_> = views.iter().flat_map(|vm| self.update_budget(vm)).collect();
         views.extend(over);
         for vm in &views {
+            self.observe_dead_migration(vm);
             self.observe_migrations(vm);
             let Some(entry) = self.store.vms.get_mut(vm) else {
                 continue;

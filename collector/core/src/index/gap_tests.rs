@@ -1,4 +1,4 @@
-//! Scope in which objects may be missing, derived from the inventory's findings.
+//! Scope in which objects may be missing or outdated, derived from the inventory's findings.
 
 use virtfleet_wire::finding::Severity;
 
@@ -6,7 +6,12 @@ use super::{
     tests::{apply, small},
     *,
 };
-use crate::{facts::Fact, store::tests::cluster};
+use crate::{
+    facts::{Fact, Migration},
+    store::tests::{cluster, key, labels, vmi},
+};
+
+const START_MS: u64 = 1_800_000_000_000;
 
 #[test]
 fn a_broken_object_of_one_tenant_affects_only_that_tenant() {
@@ -48,4 +53,59 @@ fn a_broken_object_of_one_tenant_affects_only_that_tenant() {
     // A gap without a valid cluster name affects all clusters.
     index.set_inventory_findings(vec![broken("cluster", "Not A Name")]);
     assert!(index.snapshot().partial);
+}
+
+/// A VM whose VMI names a migration without object.
+fn forgotten(namespace: &str, uid: &str, label: &str) -> Fact {
+    let mut made = vmi(namespace, "a");
+    made.labels = labels(&[("a", label)]);
+    made.migration = Some(Migration {
+        source: Some("n1".parse().unwrap()),
+        target: Some("n2".parse().unwrap()),
+        uid: Some(uid.parse().unwrap()),
+        ..Migration::default()
+    });
+    Fact::Vmi(Box::new(made))
+}
+
+/// States of the VM of each of both namespaces.
+fn states(index: &FleetIndex) -> [VmState; 2] {
+    ["ns", "other"].map(|namespace| index.detail(&key(namespace, "a")).unwrap().vm.state)
+}
+
+#[test]
+fn a_failing_watch_revives_no_migration_and_ends_none() {
+    use VmState::{Migrating, Running};
+    for id in [findings::INVENTORY_KIND_ABSENT, findings::INVENTORY_WATCH_FAILING] {
+        let fails = Finding::new(id, Severity::Warning, ("Watch", "w"), "R", "m").with("namespace", "ns");
+        let mut index = FleetIndex::default();
+        index.set_cluster_statuses(BTreeMap::new());
+        let go_on = |index: &mut FleetIndex, seconds: u64| {
+            index.set_time(String::new(), START_MS + seconds * 1000);
+            index.settle();
+        };
+        go_on(&mut index, 0);
+        let both = |uid, label| ["ns", "other"].map(|namespace| forgotten(namespace, uid, label));
+        apply(&mut index, both("u", "old"));
+        index.apply(InventoryEvent::Synced);
+        assert_eq!(states(&index), [Migrating, Migrating]);
+        let revision = index.revision();
+        go_on(&mut index, 300);
+        assert_eq!(states(&index), [Running, Running]);
+        assert_ne!(index.revision(), revision, "it is a visible change");
+
+        index.set_inventory_findings(vec![fails]);
+        apply(&mut index, both("u", "new"));
+        assert_eq!(states(&index), [Running, Running], "{id}");
+
+        // The next migration ends in the namespace only whose objects are followed.
+        apply(&mut index, both("w", "new"));
+        go_on(&mut index, 700);
+        assert_eq!(states(&index), [Migrating, Running], "{id}");
+        index.set_inventory_findings(Vec::new());
+        go_on(&mut index, 999);
+        assert_eq!(states(&index), [Migrating, Running], "{id}");
+        go_on(&mut index, 1000);
+        assert_eq!(states(&index), [Running, Running], "{id}");
+    }
 }

@@ -1,18 +1,19 @@
 //! Health of the VMs: collects the facts about one VM, and follows the time.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use virtfleet_wire::{
     finding::Finding,
     ids::{ClusterName, VmKey},
 };
 
-use super::{FleetIndex, stale::StaleInventory};
+use super::{FleetIndex, stale::StaleInventory, touched::Touched};
 use crate::{
     agent,
     contention::{HostContention, NeighbourVm},
-    facts::Vmi,
-    health::{AgentFacts, HealthFacts, HealthTrack, needs_comparison},
+    facts::{Migration, Vmi},
+    health::{AgentFacts, HealthFacts, HealthTrack, LauncherState, SeenSince, needs_comparison},
+    keys::NodeMatch,
     snapshot,
     store::VmEntry,
     view::{ClusterState, VmView},
@@ -82,18 +83,20 @@ impl FleetIndex {
         found: &[Finding],
     ) -> Option<Box<HealthTrack>> {
         let entry = self.store.vms.get(vm)?;
-        let since = before
-            .as_ref()
-            .map(|track| track.state_since_ms(view.state, self.now_ms));
+        let (state, has_vmi, now_ms) = (view.state, entry.vmi.is_some(), self.now_ms);
+        let seen = before.as_ref().map_or_else(
+            || SeenSince::first(state, has_vmi, now_ms),
+            |track| track.seen().then(state, has_vmi, now_ms),
+        );
         let contention = self.contention(vm, entry);
         let facts = HealthFacts {
             contention: contention.as_ref(),
-            ..self.health_facts(vm, entry, view, found, since.unwrap_or(self.now_ms))
+            ..self.health_facts(vm, entry, view, found, seen)
         };
         Some(match before {
             Some(mut track) => {
                 // While the inventory is read for the first time, each object is a change.
-                track.observe(&facts, self.synced);
+                track.observe(&facts, self.holds);
                 track
             }
             None => Box::new(HealthTrack::new(&facts)),
@@ -106,7 +109,7 @@ impl FleetIndex {
         entry: &'a VmEntry,
         view: &'a VmView,
         found: &'a [Finding],
-        state_since_ms: u64,
+        seen: SeenSince,
     ) -> HealthFacts<'a> {
         let store = &self.store;
         let cluster = entry.keys.tenant.cluster();
@@ -118,8 +121,9 @@ impl FleetIndex {
             vmi: entry.vmi.as_deref(),
             vm: entry.vm.as_ref(),
             state: view.state,
-            state_since_ms,
+            seen,
             started_ms: entry.vmi.as_deref().and_then(|vmi| self.started_ms(vmi)),
+            launcher: self.launcher_state(vm, entry),
             host: view.infra_node.as_ref(),
             infra_node: view
                 .infra_node
@@ -129,6 +133,13 @@ impl FleetIndex {
             is_tenant_pending: entry.keys.cluster_label.is_some(),
             cluster_state: cluster.and_then(|name| self.cluster_state(name)),
             node_match: &entry.keys.node_match,
+            other_node_created_ms: match &entry.keys.node_match {
+                NodeMatch::Contradicts(node) => {
+                    let node = cluster.and_then(|cluster| store.user_node(cluster, node));
+                    node.and_then(|node| node.created_ms)
+                }
+                _ => None,
+            },
             user_node: cluster
                 .zip(view.user_node.as_ref())
                 .and_then(|(cluster, node)| store.user_node(cluster, node)),
@@ -141,9 +152,32 @@ impl FleetIndex {
             },
             usage: pulls.usage,
             contention: None,
+            failed_migrations: entry.story.failures(),
+            dead_migration: &entry.dead_migration,
             findings: found,
             is_inventory_stale: self.stale.affects(vm),
             volumes: entry.volumes.as_deref(),
+        }
+    }
+
+    fn launcher_state(&self, vm: &VmKey, entry: &VmEntry) -> LauncherState {
+        let on = |vmi: &Vmi, node| self.store.launcher(&Vmi { node, ..vmi.clone() }).is_some();
+        // The guest may run on the target before KubeVirt says so.
+        let may_have_moved = |vmi: &Vmi| {
+            let target = vmi.migration.as_ref().and_then(|one| one.target.clone());
+            target.is_some() && on(vmi, target)
+        };
+        let carries = |vmi: &Vmi| self.store.launcher(vmi).is_some();
+        // Of a live cluster all pods have been listed; a folder may have none.
+        let are_known = || self.statuses.is_some() || self.store.has_launchers(&vm.namespace);
+        if entry.vmi.as_deref().is_some_and(carries) {
+            LauncherState::Carries
+        } else if entry.vmi.as_deref().is_some_and(may_have_moved) {
+            LauncherState::NotWatched
+        } else if self.synced && are_known() && !self.stale.affects(vm) {
+            LauncherState::Gone
+        } else {
+            LauncherState::NotWatched
         }
     }
 
@@ -193,9 +227,22 @@ impl FleetIndex {
             return;
         }
         let before = std::mem::replace(&mut self.stale, stale);
-        let vms = self.store.vms.keys();
-        let affected = vms.filter(|vm| before.affects(vm) != self.stale.affects(vm));
+        let is_moving = |entry: &VmEntry| {
+            let migration = entry.vmi.as_deref().and_then(|vmi| vmi.migration.as_ref());
+            migration.is_some_and(Migration::in_progress)
+        };
+        // Whether a migration has ended depends on whether its objects are followed.
+        let moving = self.store.vms.iter().filter(|(vm, entry)| {
+            is_moving(entry) && before.follows_moves(vm) != self.stale.follows_moves(vm)
+        });
+        let views: BTreeSet<VmKey> = moving.map(|(vm, _)| vm.clone()).collect();
+        let others = self.store.vms.keys().filter(|vm| !views.contains(*vm));
+        let affected = others.filter(|vm| before.affects(vm) != self.stale.affects(vm));
         let affected: Vec<VmKey> = affected.cloned().collect();
+        self.update_affected(Touched {
+            views,
+            ..Touched::default()
+        });
         for vm in &affected {
             self.refresh_health(vm);
         }

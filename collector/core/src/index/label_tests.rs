@@ -107,12 +107,8 @@ fn a_relabelled_host_affects_the_vms_on_it_and_those_that_left_it() {
     });
     assert_eq!(touched(&mut index, on(moved, "n2")), ["w0"]);
     let earlier = VmiMove {
-        name: "m".into(),
-        vm: key("ns", "w1"),
         source: Some("n1".parse().unwrap()),
-        phase: None,
-        created_ms: None,
-        state: None,
+        ..VmiMove::new("m", key("ns", "w1"))
     };
     assert_eq!(touched(&mut index, Fact::VmiMove(earlier.clone())), ["w1"]);
     assert_eq!(touched(&mut index, host("n1", "r2")), ["w0", "w1"]);

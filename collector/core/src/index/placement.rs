@@ -1,6 +1,6 @@
 //! Copies what placement depends on.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::FleetIndex;
 use crate::{
@@ -43,7 +43,7 @@ impl FleetIndex {
             not_migratable: migratable
                 .filter(|_| is_migratable == Some(false))
                 .map(|one| one.text().to_owned()),
-            migration: vmi.migration.clone(),
+            migration: entry.migration().map(Cow::into_owned),
         })
     }
 }

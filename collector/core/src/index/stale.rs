@@ -12,36 +12,68 @@ use crate::findings::{self, Gap};
 /// Parts of the inventory that do not follow the infra cluster at present.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StaleInventory {
+    facts: StaleScope,
+    /// The same of migration objects, the only kind without which the collector works. One that
+    /// cannot be read may be that of any VM of its namespace.
+    moves: StaleScope,
+}
+
+/// The VMs about which objects may be outdated.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct StaleScope {
     fleet: bool,
     namespaces: BTreeSet<Namespace>,
 }
 
-impl StaleInventory {
-    /// What these findings of the inventory's reader say.
-    pub(super) fn of(inventory: &[Finding]) -> Self {
+impl StaleScope {
+    fn of<'a>(failures: impl Iterator<Item = &'a Finding>) -> Self {
         let mut stale = Self::default();
-        let fails = |finding: &&Finding| {
-            finding.id == findings::INVENTORY_WATCH_FAILING
-                || finding.id == findings::INVENTORY_FOLDER_UNREADABLE
-                    && finding.severity == Severity::Critical
-        };
-        for finding in inventory.iter().filter(fails) {
-            match findings::gap(finding) {
-                Some(Gap::Fleet) => stale.fleet = true,
-                Some(Gap::Namespace(name)) => drop(stale.namespaces.insert(name)),
-                Some(Gap::Cluster(_)) | None => {}
+        for failure in failures {
+            match findings::scope(failure) {
+                Gap::Fleet => stale.fleet = true,
+                Gap::Namespace(name) => drop(stale.namespaces.insert(name)),
+                Gap::Cluster(_) => {}
             }
         }
         stale
     }
 
+    fn has(&self, vm: &VmKey) -> bool {
+        self.fleet || self.namespaces.contains(&vm.namespace)
+    }
+}
+
+impl StaleInventory {
+    /// What these findings of the inventory's reader say.
+    pub(super) fn of(inventory: &[Finding]) -> Self {
+        let fails = |finding: &&Finding| {
+            finding.id == findings::INVENTORY_WATCH_FAILING
+                || finding.id == findings::INVENTORY_FOLDER_UNREADABLE
+                    && finding.severity == Severity::Critical
+        };
+        let is_without = |finding: &&Finding| {
+            finding.id == findings::INVENTORY_KIND_ABSENT
+                || finding.id == findings::INVENTORY_OBJECT_UNREADABLE
+                    && finding.subject.kind == "VirtualMachineInstanceMigration"
+        };
+        Self {
+            facts: StaleScope::of(inventory.iter().filter(fails)),
+            moves: StaleScope::of(inventory.iter().filter(is_without)),
+        }
+    }
+
     /// Whether any fact may be outdated.
     pub(super) fn is_any(&self) -> bool {
-        self.fleet || !self.namespaces.is_empty()
+        self.facts.fleet || !self.facts.namespaces.is_empty()
     }
 
     /// Whether facts about a VM may be outdated.
     pub(super) fn affects(&self, vm: &VmKey) -> bool {
-        self.fleet || self.namespaces.contains(&vm.namespace)
+        self.facts.has(vm)
+    }
+
+    /// Whether the VMI of a VM and its migration objects are followed.
+    pub(super) fn follows_moves(&self, vm: &VmKey) -> bool {
+        !self.facts.has(vm) && !self.moves.has(vm)
     }
 }

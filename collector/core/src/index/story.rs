@@ -1,11 +1,12 @@
 //! Stories of the VMs: feeds what changes into them, and watches for storms of migrations.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use virtfleet_wire::{finding::Finding, ids::VmKey};
 
 use super::{FleetIndex, touched::Touched};
 use crate::{
+    abandoned::KnownMoves,
     facts::{Labels, Migration, VmiMove},
     findings::keep_since,
     pull_result::PullResult,
@@ -41,6 +42,15 @@ impl FleetIndex {
         Some(entry.story.view(moves(&self.store, key)))
     }
 
+    /// Number of the migrations of a VM that have failed one after the other.
+    #[cfg(test)]
+    pub(crate) fn failed_migrations(&self, key: &VmKey) -> usize {
+        self.store
+            .vms
+            .get(key)
+            .map_or(0, |entry| entry.story.failures().count)
+    }
+
     /// The labels by which a VM is selected.
     pub fn vm_labels(&self, key: &VmKey) -> Labels {
         let entry = self.store.vms.get(key);
@@ -54,6 +64,24 @@ impl FleetIndex {
         self.synced_ms
     }
 
+    /// Takes whether KubeVirt has forgotten the migration of a VM, before its view is made.
+    pub(super) fn observe_dead_migration(&mut self, vm: &VmKey) {
+        let Some(entry) = self.store.vms.get(vm) else {
+            return;
+        };
+        let moves = match self.statuses {
+            _ if !self.synced => KnownMoves::NotYet,
+            Some(_) if self.stale.follows_moves(vm) => KnownMoves::All(moves(&self.store, vm)),
+            _ => KnownMoves::NotFollowed,
+        };
+        let dead = entry
+            .dead_migration
+            .then(entry.vmi.as_deref(), moves, self.now_ms);
+        if let Some(entry) = self.store.vms.get_mut(vm) {
+            entry.dead_migration = dead;
+        }
+    }
+
     /// Takes the migrations and addresses of a VM, before its view is made.
     pub(super) fn observe_migrations(&mut self, vm: &VmKey) {
         let Some(mut story) = self
@@ -64,8 +92,11 @@ impl FleetIndex {
         else {
             return;
         };
-        if let Some(vmi) = self.store.vms.get(vm).and_then(|entry| entry.vmi.as_deref()) {
-            let migration = vmi.migration.as_ref();
+        if let Some(entry) = self.store.vms.get(vm)
+            && let Some(vmi) = entry.vmi.as_deref()
+        {
+            let migration = entry.migration();
+            let migration = migration.as_deref();
             let begun = migration.and_then(|state| story.observe_migration(vm, state, self.now_ms));
             if let Some(start) = begun {
                 self.storms.record(start, self.now_ms);
@@ -93,8 +124,8 @@ impl FleetIndex {
     /// Records what changed with the new view of a VM. While the inventory is read for the first
     /// time, each object is a change, and none of them is news.
     pub(super) fn record_changes(&mut self, vm: &VmKey, before: &BeforeChange) {
-        let (is_synced, now_ms) = (self.synced, self.now_ms);
-        let Some(entry) = self.store.vms.get_mut(vm).filter(|_| is_synced) else {
+        let (is_news, now_ms) = (self.holds, self.now_ms);
+        let Some(entry) = self.store.vms.get_mut(vm).filter(|_| is_news) else {
             return;
         };
         let Some(view) = entry.view.clone() else { return };
@@ -131,11 +162,16 @@ impl FleetIndex {
         });
     }
 
-    /// Updates what the time alone changes: the findings about migrations.
+    /// Updates what the time alone changes: the findings about migrations, and those that KubeVirt
+    /// has forgotten.
     pub(super) fn settle_stories(&mut self) {
-        let is_due = |entry: &VmEntry| entry.story.due_ms().is_some_and(|due| due <= self.now_ms);
+        let is_due = |entry: &VmEntry| {
+            let dues = [entry.story.due_ms(), entry.dead_migration.due_ms()];
+            dues.into_iter().flatten().any(|due| due <= self.now_ms)
+        };
         let due = self.store.vms.iter().filter(|(_, entry)| is_due(entry));
-        let views = due.map(|(key, _)| key.clone()).collect();
+        let views: BTreeSet<VmKey> = due.map(|(key, _)| key.clone()).collect();
+        self.revision += u64::from(!views.is_empty());
         self.update_affected(Touched {
             views,
             ..Touched::default()

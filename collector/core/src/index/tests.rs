@@ -309,7 +309,7 @@ fn precedence_of_the_node_join() {
 fn a_vmi_without_status_is_a_finding_and_is_not_dialled() {
     let mut index = small();
     let mut bare = vmi("ns", "bare");
-    (bare.has_status, bare.phase, bare.interfaces) = (false, Phase::Unknown, vec![]);
+    (bare.has_status, bare.phase, bare.interfaces) = (false, Phase::Unset, vec![]);
     apply(&mut index, [Fact::Vmi(Box::new(bare))]);
     assert_eq!(ids(&index, &key("ns", "bare")), [findings::VMI_WITHOUT_STATUS]);
     assert_eq!(index.snapshot().vms[&key("ns", "bare")].state, VmState::Unknown);

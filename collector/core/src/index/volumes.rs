@@ -53,10 +53,7 @@ impl FleetIndex {
         else {
             return;
         };
-        (read.at_ms, read.since_ms) = (now_ms, now_ms);
-        for volume in &mut read.volumes {
-            volume.since_ms = now_ms;
-        }
+        read.at_ms = now_ms;
         entry.volumes = Some(Box::new(read.after(entry.volumes.as_deref())));
         self.refresh_health(vm);
     }
@@ -65,8 +62,7 @@ impl FleetIndex {
 /// The volumes that a VM waits for; empty if it waits for none.
 fn awaited(entry: &VmEntry) -> &[ClaimVolume] {
     let vmi = entry.vmi.as_deref();
-    let state = crate::state::vm_state(vmi);
-    if wait_of(entry.vm.as_ref(), vmi, state).is_none() {
+    if wait_of(entry.vm.as_ref(), vmi, entry.state()).is_none() {
         return &[];
     }
     let of_vm = entry.vm.as_ref().map(|vm| &*vm.volumes);
@@ -100,7 +96,6 @@ mod tests {
     fn read(phase: &str) -> ReadVolumes {
         ReadVolumes {
             at_ms: 0,
-            since_ms: 0,
             volumes: [ReadVolume {
                 volume: waiting("a", "").volumes[0].clone(),
                 claim: ReadAnswer::Found(ClaimState::new(Some(phase), None, false)),

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use virtfleet_wire::ids::NodeName;
+use virtfleet_wire::ids::{NodeName, Uid};
 
 use super::entry::TimelineEntry;
 use crate::pull_result::UnixMs;
@@ -104,6 +104,9 @@ pub struct MigrationView {
     pub source: Option<NodeName>,
     /// Target node.
     pub target: Option<NodeName>,
+    /// UID of the object; internal.
+    #[serde(skip)]
+    pub uid: Option<Uid>,
     /// Progress.
     pub phase: MigrationPhase,
     /// How memory is copied: `PreCopy`, `PostCopy`, `Paused`.
@@ -130,6 +133,12 @@ pub struct MigrationView {
 }
 
 impl MigrationView {
+    /// When it failed, as far as known; none if it did not fail, or nothing says when.
+    pub(super) fn failed_ms(&self) -> Option<UnixMs> {
+        let at = self.end_ms.or(self.start_ms).or(self.created_ms);
+        at.filter(|_| self.phase == MigrationPhase::Failed)
+    }
+
     /// The time by which migrations are sorted: start, else creation, else end.
     pub fn at_ms(&self) -> UnixMs {
         self.start_ms

@@ -55,6 +55,9 @@ impl MigrationRecord {
 
     /// Whether `other` is a later state of the same migration.
     pub(super) fn is_same(&self, other: &Migration) -> bool {
+        if let (Some(known), Some(other)) = (&self.known.uid, &other.uid) {
+            return known == other;
+        }
         match (&self.known.start, &other.start) {
             (Some(start), Some(other)) => start == other,
             // It had no start yet.
@@ -170,6 +173,7 @@ fn of_state(state: &Migration) -> MigrationView {
         object: None,
         source: state.source.clone(),
         target: state.target.clone(),
+        uid: state.uid.clone(),
         phase,
         mode: state.mode.clone(),
         failure_reason: state.failure_reason.clone(),
@@ -186,10 +190,12 @@ pub(super) fn of_object(object: &VmiMove) -> MigrationView {
     let view = object.state.as_deref().map(of_state);
     let view = view.unwrap_or(MigrationView {
         source: object.source.clone(),
+        phase: MigrationPhase::Running,
         ..of_state(&Migration::default())
     });
     MigrationView {
         object: Some(object.name.clone()),
+        uid: object.uid.clone().or_else(|| view.uid.clone()),
         phase: match object.phase.as_deref() {
             Some("Succeeded") => MigrationPhase::Succeeded,
             Some("Failed") => MigrationPhase::Failed,
@@ -205,6 +211,9 @@ pub(super) fn of_object(object: &VmiMove) -> MigrationView {
 
 /// Whether an object and a record are about one migration.
 pub(super) fn is_of(object: &MigrationView, record: &MigrationView) -> bool {
+    if let (Some(object), Some(record)) = (&object.uid, &record.uid) {
+        return object == record;
+    }
     match (object.start_ms, record.start_ms) {
         (Some(object), Some(record)) => object == record,
         _ => {

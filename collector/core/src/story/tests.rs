@@ -122,6 +122,7 @@ fn migration(start: u64, end: Option<u64>, failed: Option<&str>) -> Migration {
         end: end.map(|end| format!("s{end}")),
         mode: Some("PreCopy".into()),
         failure_reason: failed.map(str::to_owned),
+        uid: None,
         start_ms: Some(time(start)),
         end_ms: end.map(time),
     }
@@ -267,12 +268,10 @@ fn objects_of_migrations_are_joined_with_what_was_observed() {
         ("m0", "Succeeded", Some(migration(5, Some(9), None))),
     ] {
         stage.0.apply(InventoryEvent::Apply(Fact::VmiMove(VmiMove {
-            name: name.into(),
-            vm: key("ns", "x"),
-            source: None,
             phase: Some(phase.into()),
             created_ms: Some(START_MS + 70_000),
             state: state.map(Box::new),
+            ..VmiMove::new(name, key("ns", "x"))
         })));
     }
     let migrations = stage.story().migrations;
@@ -312,6 +311,47 @@ fn a_vm_that_migrates_again_and_again_has_a_finding_for_an_hour() {
             .iter()
             .all(|one| one.id != crate::findings::MIGRATION_REPEATS)
     );
+}
+
+#[test]
+fn migrations_that_never_start_count_as_failed() {
+    let mut stage = Stage::new();
+    stage.at(60).vmi("x", |vmi| vmi.node = Some("a".parse().unwrap()));
+    let put = |stage: &mut Stage, name: &str, phase: &str, created: u64| {
+        stage.0.apply(InventoryEvent::Apply(Fact::VmiMove(VmiMove {
+            uid: Some(format!("uid-{name}").parse().unwrap()),
+            phase: Some(phase.into()),
+            created_ms: Some(START_MS + created * 1000),
+            ..VmiMove::new(name, key("ns", "x"))
+        })));
+    };
+    let count = |stage: &Stage| stage.0.failed_migrations(&key("ns", "x"));
+    for (name, created) in [("m1", 100), ("m2", 200), ("m3", 300)] {
+        put(&mut stage, name, "Pending", created);
+    }
+    let repeats = |stage: &Stage| {
+        let found = stage.0.findings(&key("ns", "x"));
+        found
+            .into_iter()
+            .find(|one| one.id == crate::findings::MIGRATION_REPEATS)
+    };
+    assert_eq!((count(&stage), repeats(&stage)), (0, None), "they wait");
+    for (name, created) in [("m1", 100), ("m2", 200), ("m3", 300)] {
+        put(&mut stage, name, "Failed", created);
+    }
+    assert_eq!(count(&stage), 3);
+    assert_eq!(repeats(&stage).unwrap().evidence["failed"], "3");
+    // KubeVirt also says it of the last one in the VMI: the same migration.
+    let mut last = migration(310, Some(320), Some("no room"));
+    last.uid = Some("uid-m3".parse().unwrap());
+    stage.at(330).vmi("x", on("a", None, last));
+    assert_eq!(count(&stage), 3);
+    put(&mut stage, "m4", "Succeeded", 400);
+    assert_eq!(count(&stage), 0, "since the last one that succeeded");
+    put(&mut stage, "m5", "Failed", 500);
+    assert_eq!(count(&stage), 1);
+    stage.at(100 + 2 * 3600);
+    assert_eq!(count(&stage), 0);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::{
     changes::{self, ShownVerdict},
     clock_event::{ClockEventKind, ClockEvents},
     entry::{TimelineEntry, TimelineKind},
-    migration::{MigrationView, StoryView},
+    migration::{MigrationPhase, MigrationView, StoryView},
     record::{self, MigrationRecord},
     storm::MigrationStart,
     timeline::Timeline,
@@ -46,7 +46,30 @@ pub(crate) struct VmStory {
     addresses: Box<[IpAddr]>,
     /// `migration-repeats`.
     finding: Option<Finding>,
+    failures: FailedMigrations,
     due_ms: Option<UnixMs>,
+}
+
+/// Migrations that have failed within [`REPEAT_INTERVAL_MS`], since the last one that succeeded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct FailedMigrations {
+    pub(crate) count: usize,
+    /// Why the last one has failed, as KubeVirt says.
+    pub(crate) why: Option<Box<str>>,
+}
+
+impl FailedMigrations {
+    fn of(all: &[MigrationView], now_ms: UnixMs) -> Self {
+        let succeeded = all.iter().rposition(|one| one.phase == MigrationPhase::Succeeded);
+        let since = all.iter().skip(succeeded.map_or(0, |at| at + 1));
+        let is_late = |at: UnixMs| now_ms.saturating_sub(at) < REPEAT_INTERVAL_MS;
+        let failed: Vec<_> = since.filter(|one| one.failed_ms().is_some_and(is_late)).collect();
+        let why = failed.last().and_then(|one| one.failure_reason.as_deref());
+        Self {
+            count: failed.len(),
+            why: why.map(Into::into),
+        }
+    }
 }
 
 /// What a new report changes.
@@ -217,14 +240,25 @@ impl VmStory {
         now_ms: UnixMs,
     ) {
         let all = self.migrations(moves);
-        let dated = all.iter().filter(|one| one.start_ms.is_some());
-        let age = |one: &&MigrationView| now_ms.saturating_sub(one.at_ms());
-        let lately: Vec<&MigrationView> = dated.filter(|one| age(one) < REPEAT_INTERVAL_MS).collect();
+        // One that waits has not been tried. One that failed may never have started.
+        let time = |one: &MigrationView| one.start_ms.or_else(|| one.failed_ms());
+        let is_late = |at: &UnixMs| now_ms.saturating_sub(*at) < REPEAT_INTERVAL_MS;
+        let lately = all.iter().filter(|one| time(one).as_ref().is_some_and(is_late));
+        let lately: Vec<&MigrationView> = lately.collect();
         self.finding = (lately.len() >= REPEAT_MIGRATIONS).then(|| repeats(key, &lately));
-        let earliest = lately.iter().map(|one| one.at_ms()).min();
+        self.failures = FailedMigrations::of(&all, now_ms);
+        let times = lately.iter().filter_map(|one| time(one));
+        let failed = all.iter().filter_map(MigrationView::failed_ms).filter(is_late);
+        let earliest = times.chain(failed).min();
+        let is_counted = self.finding.is_some() || self.failures.count > 1;
         self.due_ms = earliest
-            .filter(|_| self.finding.is_some())
+            .filter(|_| is_counted)
             .map(|at| at.saturating_add(REPEAT_INTERVAL_MS));
+    }
+
+    /// The migrations that have failed lately.
+    pub(crate) fn failures(&self) -> &FailedMigrations {
+        &self.failures
     }
 
     /// `migration-repeats`.
@@ -268,7 +302,7 @@ impl VmStory {
 }
 
 fn repeats(key: &VmKey, lately: &[&MigrationView]) -> Finding {
-    let failed = lately.iter().filter(|one| one.failure_reason.is_some()).count();
+    let failed = lately.iter().filter(|one| one.failed_ms().is_some()).count();
     let mut hosts: Vec<&str> = lately
         .iter()
         .flat_map(|one| [&one.source, &one.target])

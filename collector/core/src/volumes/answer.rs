@@ -47,6 +47,8 @@ pub struct ClaimState {
     pub storage_class: Option<Box<str>>,
     /// `metadata.deletionTimestamp` is set.
     pub is_deleting: bool,
+    /// `metadata.creationTimestamp` in milliseconds since 1970.
+    pub created_ms: Option<UnixMs>,
 }
 
 impl ClaimState {
@@ -57,6 +59,7 @@ impl ClaimState {
             phase: word(phase.unwrap_or_default()),
             storage_class: class.map(word),
             is_deleting,
+            created_ms: None,
         }
     }
 }
@@ -70,6 +73,8 @@ pub struct DataVolumeState {
     pub progress: Option<Box<str>>,
     /// `status.conditions`: `Bound`, `Running`, `Ready`.
     pub conditions: ReportedConditions,
+    /// When it was created, or the last of its conditions changed, in milliseconds since 1970.
+    pub changed_ms: Option<UnixMs>,
 }
 
 impl DataVolumeState {
@@ -80,7 +85,15 @@ impl DataVolumeState {
             phase: word(phase.unwrap_or_default()),
             progress: progress.map(word),
             conditions,
+            changed_ms: None,
         }
+    }
+
+    /// Since when it has not moved, as it says itself; none while it is being filled: its progress
+    /// has no time.
+    fn unmoved_since_ms(&self) -> Option<UnixMs> {
+        let is_moving = self.progress.is_some() || self.phase.ends_with("InProgress");
+        self.changed_ms.filter(|_| !is_moving)
     }
 }
 
@@ -97,11 +110,25 @@ pub struct ReadVolume {
     pub claim: ReadAnswer<ClaimState>,
     /// Its DataVolume; none if the volume names none.
     pub data_volume: Option<ReadAnswer<DataVolumeState>>,
-    /// Since when these reads give phases and progress as now.
+    /// Since when phases and progress are as now. [`ReadVolumes::after`] sets it.
     pub since_ms: UnixMs,
 }
 
 impl ReadVolume {
+    /// Since when it is as it is, as the objects say.
+    fn said_since_ms(&self) -> Option<UnixMs> {
+        match self.data_volume.as_ref().and_then(ReadAnswer::found) {
+            Some(filled) => filled.unmoved_since_ms(),
+            None => self.claim.found()?.created_ms,
+        }
+    }
+
+    /// Whether an object was read.
+    fn is_known(&self) -> bool {
+        let filled = self.data_volume.as_ref().and_then(ReadAnswer::found);
+        self.claim.found().is_some() || filled.is_some()
+    }
+
     /// Whether both differ in texts of conditions only.
     fn is_at_same_point(&self, other: &Self) -> bool {
         let point = |one: &Self| {
@@ -118,8 +145,6 @@ impl ReadVolume {
 pub struct ReadVolumes {
     /// When.
     pub at_ms: UnixMs,
-    /// When they were read first since the VM waits.
-    pub since_ms: UnixMs,
     /// At most [`super::MAX_CLAIM_VOLUMES`].
     pub volumes: Box<[ReadVolume]>,
     /// The manifest that grants the rights, below `packaging/collector/kubernetes`.
@@ -127,13 +152,20 @@ pub struct ReadVolumes {
 }
 
 impl ReadVolumes {
-    /// Takes over since when the VM waits, and since when each volume has not moved.
+    /// Sets since when each volume has not moved: as these reads show, and before the first one, as
+    /// the objects say.
     pub(crate) fn after(mut self, before: Option<&Self>) -> Self {
-        self.since_ms = before.map_or(self.since_ms, |before| before.since_ms);
         let before = before.map_or(&[][..], |before| &before.volumes);
         for volume in &mut self.volumes {
-            let known = before.iter().find(|one| one.is_at_same_point(volume));
-            volume.since_ms = known.map_or(volume.since_ms, |known| known.since_ms);
+            let known = before
+                .iter()
+                .find(|one| one.volume == volume.volume && one.is_known());
+            let said = volume.said_since_ms().unwrap_or(UnixMs::MAX);
+            volume.since_ms = match known {
+                Some(known) if known.is_at_same_point(volume) => known.since_ms,
+                Some(_) => self.at_ms,
+                None => self.at_ms.min(said),
+            };
         }
         self
     }

@@ -52,7 +52,7 @@ pub(crate) fn wait_of<'a>(
         VmState::Running | VmState::Migrating | VmState::Paused => return not_ready,
         VmState::Stopping | VmState::Succeeded | VmState::Failed | VmState::Unknown => return None,
     }
-    let is_halted = vmi.is_none() && vm.is_some_and(|vm| vm.is_halted);
+    let is_halted = vmi.is_none() && vm.is_some_and(Vm::is_halted);
     match vm.and_then(|vm| vm.printable_status.as_deref()) {
         Some("ErrorPvcNotFound") => return Some(VolumeWait::ClaimNotFound),
         Some("ErrorDataVolumeNotFound") => return Some(VolumeWait::DataVolumeNotFound),
@@ -84,6 +84,7 @@ fn scheduler_on_claims(conditions: &ReportedConditions) -> Option<&str> {
 mod tests {
     use super::*;
     use crate::{
+        facts::RunStrategy,
         reported::ReportedCondition,
         store::tests::{vm, vmi},
     };
@@ -199,7 +200,7 @@ mod tests {
         ] {
             let mut of_vm = vm("ns", "a");
             of_vm.printable_status = Some(printable.to_owned());
-            of_vm.is_halted = true;
+            of_vm.run_strategy = Some(RunStrategy::Halted);
             assert_eq!(
                 wait_of(Some(&of_vm), None, VmState::Stopped),
                 expected,

@@ -145,6 +145,33 @@ enum FieldMask {
 }
 use FieldMask::{All, Only};
 
+/// What is kept at a path of an object, given by the names of its fields.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeptPart {
+    Nothing,
+    Listed,
+    Everything,
+}
+
+#[cfg(test)]
+pub(super) fn kept_part(names: &[String]) -> KeptPart {
+    let mut mask = &OBJECT;
+    for name in names {
+        mask = match mask {
+            All => return KeptPart::Everything,
+            Only(fields) => match fields.iter().find(|(one, _)| one == name) {
+                Some((_, mask)) => mask,
+                None => return KeptPart::Nothing,
+            },
+        };
+    }
+    match mask {
+        All => KeptPart::Everything,
+        Only(_) => KeptPart::Listed,
+    }
+}
+
 /// The part of a pod's container that is kept.
 const REQUESTS: FieldMask = Only(&[("restartPolicy", All), ("resources", Only(&[("requests", All)]))]);
 
@@ -159,7 +186,7 @@ const VOLUMES: FieldMask = Only(&[
 ]);
 
 /// Fields that the readers in `read` use, for all kinds. A field that is read there but not listed
-/// here would always be absent in a live cluster; the test `both_readers_give_the_same_fact`
+/// here would always be absent in a live cluster; the test `every_field_that_is_read_is_kept`
 /// detects that.
 static OBJECT: FieldMask = Only(&[
     (
@@ -234,6 +261,7 @@ static OBJECT: FieldMask = Only(&[
             ("running", All),
             ("runStrategy", All),
             ("preference", Only(&[("name", All)])),
+            ("readinessProbe", Only(&[("guestAgentPing", All)])),
             ("nodeName", All),
             ("vmiName", All),
             ("providerID", All),
@@ -263,7 +291,13 @@ static OBJECT: FieldMask = Only(&[
             ("guestOSInfo", Only(&[("prettyName", All), ("id", All)])),
             (
                 "conditions",
-                Only(&[("type", All), ("status", All), ("reason", All), ("message", All)]),
+                Only(&[
+                    ("type", All),
+                    ("status", All),
+                    ("reason", All),
+                    ("message", All),
+                    ("lastTransitionTime", All),
+                ]),
             ),
             ("evacuationNodeName", All),
             ("currentCPUTopology", All),
@@ -280,6 +314,7 @@ static OBJECT: FieldMask = Only(&[
                     ("endTimestamp", All),
                     ("mode", All),
                     ("failureReason", All),
+                    ("migrationUid", All),
                 ]),
             ),
             ("startTime", All),

@@ -1,3 +1,5 @@
+mod kept;
+
 use kube::core::ObjectList;
 use serde_json::{Value, json};
 use virtfleet_collector_core::{
@@ -37,7 +39,7 @@ fn vmi(name: &str, node: &Value) -> Value {
             ],
         },
         "spec": {
-            "hostname": "h", "domain": domain, "dnsPolicy": "None", "dnsConfig": { "nameservers": ["10.0.0.1"] },
+            "hostname": "h", "readinessProbe": { "guestAgentPing": {}, "periodSeconds": 10 }, "domain": domain, "dnsPolicy": "None", "dnsConfig": { "nameservers": ["10.0.0.1"] },
             "volumes": [
                 { "name": "root", "persistentVolumeClaim": { "claimName": "root" } },
                 { "name": "seed", "cloudInitNoCloud": { "userData": "kept nowhere" } },
@@ -137,7 +139,10 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
         },
         "status": {
             "printableStatus": "Stopped",
-            "conditions": [{ "type": "RestartRequired", "status": "True", "reason": "R", "message": "memory" }],
+            "conditions": [
+                { "type": "RestartRequired", "status": "True", "reason": "R", "message": "memory" },
+                { "type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+            ],
         },
     });
     let moved = json!({
@@ -163,7 +168,7 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
         "status": { "phase": "Running", "startTime": "2026-01-01T00:00:01Z", "podIP": "10.0.0.1", "podIPs": [{ "ip": "10.0.0.1" }, { "ip": "fd00::1" }] },
         "spec": { "nodeName": "host-2", "containers": [{
             "name": "compute", "env": [{ "name": "X", "value": "y" }], "resources": { "requests": { "cpu": "400m", "memory": "2Gi" } },
-        }] },
+        }], "initContainers": [{ "name": "init", "restartPolicy": "Always" }] },
     });
     let selector = json!({ "matchExpressions": [{ "key": "k", "operator": "In", "values": ["v"] }] });
     let user_cluster = json!({
@@ -195,7 +200,7 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
     ]
 }
 
-/// Every kind with all fields that a reader uses: `object.rs` must keep all of them.
+/// The folder's reader sees whole objects, and the cluster's what `object.rs` keeps of them.
 #[test]
 fn both_readers_give_the_same_fact() {
     let cluster = "prod".parse().unwrap();
@@ -226,6 +231,7 @@ fn both_readers_give_the_same_fact() {
                 (Some(2), Some(1000))
             );
             assert!(spec.disks[0].is_pending && spec.interfaces[0].is_tap && spec.dns.is_some());
+            assert!(spec.pings_guest);
             assert_eq!(vmi.volumes[0].claim.as_str(), "root");
             let rules = &vmi.scheduling;
             assert_eq!(
@@ -254,7 +260,7 @@ fn both_readers_give_the_same_fact() {
         }
         if let Fact::Vm(vm) = &live {
             assert_eq!(vm.conditions.get("RestartRequired").unwrap().text(), "memory");
-            assert!(vm.is_halted && vm.volumes[0].is_data_volume && vm.firmware_uuid.is_some());
+            assert!(vm.is_halted() && vm.volumes[0].is_data_volume && vm.firmware_uuid.is_some());
         }
         if let Fact::InfraNode(node) = &live {
             assert_eq!(

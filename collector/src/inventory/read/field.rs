@@ -72,6 +72,8 @@ impl<'a> Field<'a> {
             (false, false) => format!("{}.{name}", self.path),
             (false, true) => format!("{}[{name:?}]", self.path),
         };
+        #[cfg(test)]
+        asked::field(&path);
         let entries = match self.node.map(|node| &node.value) {
             None => &[][..],
             Some(NodeValue::Mapping(entries)) => entries,
@@ -137,6 +139,8 @@ impl<'a> Field<'a> {
 
     /// The items of a list; none if it is absent.
     pub(in crate::inventory) fn items(&self) -> Result<Vec<Self>, Problem> {
+        #[cfg(test)]
+        asked::list(&self.path, self.is_there());
         match self.node.map(|node| &node.value) {
             None => Ok(Vec::new()),
             Some(NodeValue::Sequence(items)) => Ok(items
@@ -212,4 +216,58 @@ fn shorten(text: &str) -> String {
         return text.to_owned();
     }
     text.chars().take(MAX_CHARS).chain(['…']).collect()
+}
+
+/// What readers have asked for on this thread, to compare it with what is kept of live objects.
+#[cfg(test)]
+pub(in crate::inventory) mod asked {
+    use std::{
+        cell::RefCell,
+        collections::{BTreeMap, BTreeSet},
+    };
+
+    /// Fields and lists, by the names of the fields that lead to them.
+    #[derive(Debug, Default)]
+    pub(in crate::inventory) struct Asked {
+        pub(in crate::inventory) fields: BTreeSet<Vec<String>>,
+        /// Whether the list was there at least once.
+        pub(in crate::inventory) lists: BTreeMap<Vec<String>, bool>,
+    }
+
+    thread_local! {
+        static ASKED: RefCell<Asked> = RefCell::default();
+    }
+
+    pub(super) fn field(path: &str) {
+        ASKED.with_borrow_mut(|asked| asked.fields.insert(names(path)));
+    }
+
+    pub(super) fn list(path: &str, is_there: bool) {
+        ASKED.with_borrow_mut(|asked| *asked.lists.entry(names(path)).or_default() |= is_there);
+    }
+
+    /// What was asked for since the last call.
+    pub(in crate::inventory) fn take() -> Asked {
+        ASKED.take()
+    }
+
+    /// The names of the fields of a path, without the numbers of items.
+    fn names(path: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        let mut rest = path;
+        while !rest.is_empty() {
+            if let Some((name, after)) = rest.strip_prefix("[\"").and_then(|rest| rest.split_once("\"]")) {
+                found.push(name.to_owned());
+                rest = after;
+            } else if let Some((_, after)) = rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+                rest = after;
+            } else {
+                rest = rest.strip_prefix('.').unwrap_or(rest);
+                let end = rest.find(['.', '[']).unwrap_or(rest.len());
+                found.push(rest[..end].to_owned());
+                rest = &rest[end..];
+            }
+        }
+        found
+    }
 }

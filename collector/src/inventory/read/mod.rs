@@ -13,6 +13,8 @@ mod status;
 mod vmi_spec;
 mod volumes;
 
+#[cfg(test)]
+pub(super) use field::asked;
 pub(super) use field::{Field, Problem};
 pub(super) use launcher::{is_launcher, launcher_pod};
 pub(super) use objects::{infra_node, user_cluster, user_node, vm, vmi, vmi_move};

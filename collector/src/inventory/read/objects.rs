@@ -33,6 +33,7 @@ fn vm_key(object: &Field<'_>) -> Result<VmKey, Problem> {
 pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
     let metadata = object.get("metadata")?;
     let state = object.get("status")?;
+    let (phase, other_phase) = status::phase(&state)?;
     let owner = controller(&metadata, "VirtualMachine").and_then(|owner| text(&owner, "uid"));
     Ok(Vmi {
         key: vm_key(object)?,
@@ -43,7 +44,8 @@ pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
         firmware_uuid: object.at("spec.domain.firmware.uuid")?.parsed()?,
         hostname: object.at("spec.hostname")?.text()?.map(str::to_owned),
         has_status: state.is_there(),
-        phase: status::phase(&state)?,
+        phase,
+        other_phase,
         node: state.get("nodeName")?.parsed()?,
         interfaces: status::interfaces(&state)?,
         guest_os: state.at("guestOSInfo.prettyName")?.text()?.map(str::to_owned),
@@ -51,6 +53,7 @@ pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
         paused: status::condition(&state, "Paused")? == Some(true),
         migration: status::migration(&state)?,
         deleting: metadata.get("deletionTimestamp")?.is_there(),
+        deleted_ms: status::time_ms(&metadata.get("deletionTimestamp")?)?,
         conditions: status::conditions(&state, |_, _| true)?,
         evacuation_node: state.get("evacuationNodeName")?.parsed()?,
         running_since_ms: status::running_since_ms(&state)?,
@@ -75,8 +78,9 @@ pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
             .and_then(|text| text.parse().ok()),
         exclusion: os::exclusion_of_vm(object)?,
         printable_status: object.at("status.printableStatus")?.text()?.map(str::to_owned),
+        not_ready_since_ms: status::not_ready_since_ms(&object.get("status")?)?,
         conditions: status::conditions(&object.get("status")?, |_, _| true)?,
-        is_halted: volumes::is_halted(object),
+        run_strategy: volumes::run_strategy(object),
         volumes: claim_volumes(object, "spec.template.spec.volumes"),
     })
 }
@@ -105,6 +109,7 @@ pub(in crate::inventory) fn user_node(
         cluster: cluster.clone(),
         name: object.at("metadata.name")?.required()?,
         uid: object.at("metadata.uid")?.parsed()?,
+        created_ms: status::time_ms(&object.at("metadata.creationTimestamp")?)?,
         labels: object.at("metadata.labels")?.labels()?,
         provider_id: object.at("spec.providerID")?.text()?.map(str::to_owned),
         // Machines without DMI have an arbitrary or no text there.
@@ -153,6 +158,7 @@ pub(in crate::inventory) fn vmi_move(object: &Field<'_>) -> Result<VmiMove, Prob
     let phase = state.get("phase")?.text()?;
     Ok(VmiMove {
         name: object.at("metadata.name")?.required_text()?.to_owned(),
+        uid: object.at("metadata.uid")?.parsed()?,
         vm: VmKey {
             namespace: object.at("metadata.namespace")?.required()?,
             name: object.at("spec.vmiName")?.required()?,

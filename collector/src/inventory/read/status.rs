@@ -11,6 +11,8 @@ use virtfleet_collector_core::{
 use super::field::{Field, Problem};
 use crate::bounded::bounded;
 
+/// Maximum characters kept of a phase that this version does not know.
+const MAX_PHASE_CHARS: usize = 64;
 /// Maximum characters of a text of a migration.
 const MAX_MIGRATION_TEXT_CHARS: usize = 256;
 
@@ -77,7 +79,11 @@ fn has_source(text: &str, wanted: &str) -> bool {
 /// `status.migrationState` of a VMI.
 pub(super) fn migration(status: &Field<'_>) -> Result<Option<Migration>, Problem> {
     let state = status.get("migrationState")?;
-    if !state.is_there() {
+    let (completed, failed) = (state.get("completed")?.flag()?, state.get("failed")?.flag()?);
+    let has_begun = state.get("targetNode")?.is_there() || state.get("startTimestamp")?.is_there();
+    // Before a migration between two clusters begins, both VMIs have a state: the source knows its
+    // own node, and the target none.
+    if !(has_begun || completed || failed) {
         return Ok(None);
     }
     let time = |name| Ok(state.get(name)?.text()?.map(str::to_owned));
@@ -88,12 +94,13 @@ pub(super) fn migration(status: &Field<'_>) -> Result<Option<Migration>, Problem
     Ok(Some(Migration {
         source: state.get("sourceNode")?.parsed()?,
         target: state.get("targetNode")?.parsed()?,
-        completed: state.get("completed")?.flag()?,
-        failed: state.get("failed")?.flag()?,
+        completed,
+        failed,
         start: time("startTimestamp")?,
         end: time("endTimestamp")?,
         mode: word("mode")?,
         failure_reason: word("failureReason")?,
+        uid: state.get("migrationUid")?.parsed()?,
         start_ms: time_ms(&state.get("startTimestamp")?)?,
         end_ms: time_ms(&state.get("endTimestamp")?)?,
     }))
@@ -119,17 +126,24 @@ pub(super) fn running_since_ms(status: &Field<'_>) -> Result<Option<u64>, Proble
     Ok(since)
 }
 
-/// `status.phase` of a VMI; [`Phase::Unknown`] for an unknown value.
-pub(super) fn phase(status: &Field<'_>) -> Result<Phase, Problem> {
-    Ok(match status.get("phase")?.text()? {
-        Some("Pending") => Phase::Pending,
-        Some("Scheduling") => Phase::Scheduling,
-        Some("Scheduled") => Phase::Scheduled,
-        Some("Running") => Phase::Running,
-        Some("Succeeded") => Phase::Succeeded,
-        Some("Failed") => Phase::Failed,
-        _ => Phase::Unknown,
-    })
+/// Since when the condition `Ready` is `False`; none if it is not.
+pub(super) fn not_ready_since_ms(status: &Field<'_>) -> Result<Option<u64>, Problem> {
+    for condition in status.get("conditions")?.items()? {
+        let kind = condition.get("type")?.text()?;
+        let status = condition.get("status")?.text()?;
+        if (kind, status) == (Some("Ready"), Some("False")) {
+            return time_ms(&condition.get("lastTransitionTime")?);
+        }
+    }
+    Ok(None)
+}
+
+/// `status.phase` of a VMI, and the text of one that this version does not know.
+pub(super) fn phase(status: &Field<'_>) -> Result<(Phase, Option<Box<str>>), Problem> {
+    let text = status.get("phase")?.text()?;
+    let phase = Phase::of(text);
+    let other = text.filter(|_| phase == Phase::Other);
+    Ok((phase, other.map(|text| bounded(text, MAX_PHASE_CHARS).into())))
 }
 
 /// `status.conditions`, without their times. `is_kept` decides by type and status whether a message
@@ -193,6 +207,34 @@ pub(super) fn condition(status: &Field<'_>, kind: &str) -> Result<Option<bool>, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_migration_that_waits_for_another_cluster_is_none() {
+        for (state, is_one) in [
+            (serde_json::json!({}), false),
+            (serde_json::json!({ "migrationUid": "u" }), false),
+            (
+                serde_json::json!({ "sourceNode": "a", "migrationUid": "u" }),
+                false,
+            ),
+            (
+                serde_json::json!({ "sourceNode": "a", "completed": false }),
+                false,
+            ),
+            (serde_json::json!({ "sourceNode": "a", "targetNode": "b" }), true),
+            (
+                serde_json::json!({ "startTimestamp": "2026-01-01T00:00:00Z" }),
+                true,
+            ),
+            (serde_json::json!({ "sourceNode": "a", "failed": true }), true),
+            (serde_json::json!({ "completed": true }), true),
+        ] {
+            let status = serde_json::json!({ "migrationState": state });
+            let nodes = virtfleet_wire::layered::parse_yaml(&status.to_string()).unwrap();
+            let found = migration(&Field::top(&nodes[0])).unwrap();
+            assert_eq!(found.is_some(), is_one, "{state}");
+        }
+    }
 
     #[test]
     fn interfaces_of_the_guest_agent_are_claims() {

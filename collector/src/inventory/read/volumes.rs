@@ -1,8 +1,11 @@
-//! Reads which claims back the volumes of a VM, and whether its owner wants it stopped.
+//! Reads which claims back the volumes of a VM, and when KubeVirt starts it.
 //!
 //! An invalid value counts as absent: it must not hide the VM.
 
-use virtfleet_collector_core::volumes::{ClaimVolume, MAX_CLAIM_VOLUMES};
+use virtfleet_collector_core::{
+    facts::RunStrategy,
+    volumes::{ClaimVolume, MAX_CLAIM_VOLUMES},
+};
 
 use super::field::Field;
 
@@ -39,14 +42,18 @@ fn claim_volume(volume: &Field<'_>) -> Option<ClaimVolume> {
     })
 }
 
-/// Whether the owner of a VirtualMachine wants it stopped.
-pub(super) fn is_halted(object: &Field<'_>) -> bool {
+/// When KubeVirt starts a VirtualMachine.
+pub(super) fn run_strategy(object: &Field<'_>) -> Option<RunStrategy> {
     let strategy = object.at("spec.runStrategy").and_then(|field| field.text());
     if let Ok(Some(strategy)) = strategy {
-        return strategy == "Halted";
+        return Some(RunStrategy::of(strategy));
     }
-    let running = object.at("spec.running");
-    running.is_ok_and(|field| field.is_there() && field.flag() == Ok(false))
+    let running = object.at("spec.running").ok().filter(Field::is_there)?;
+    match running.flag() {
+        Ok(true) => Some(RunStrategy::Always),
+        Ok(false) => Some(RunStrategy::Halted),
+        Err(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -114,17 +121,21 @@ mod tests {
     }
 
     #[test]
-    fn run_strategy_and_its_older_field_say_that_a_vm_is_to_be_stopped() {
+    fn run_strategy_and_its_older_field_say_when_a_vm_is_started() {
+        use RunStrategy::{Always, Halted, Manual, Once, Other, RerunOnFailure};
         for (spec, expected) in [
-            (json!({ "runStrategy": "Halted" }), true),
-            (json!({ "runStrategy": "Always" }), false),
-            (json!({ "runStrategy": "Once" }), false),
-            (json!({ "running": false }), true),
-            (json!({ "running": true }), false),
-            (json!({ "running": "no" }), false),
-            (json!({}), false),
+            (json!({ "runStrategy": "Halted" }), Some(Halted)),
+            (json!({ "runStrategy": "Always" }), Some(Always)),
+            (json!({ "runStrategy": "Manual" }), Some(Manual)),
+            (json!({ "runStrategy": "RerunOnFailure" }), Some(RerunOnFailure)),
+            (json!({ "runStrategy": "Once" }), Some(Once)),
+            (json!({ "runStrategy": "WaitAsReceiver" }), Some(Other)),
+            (json!({ "running": false }), Some(Halted)),
+            (json!({ "running": true }), Some(Always)),
+            (json!({ "running": "no" }), None),
+            (json!({}), None),
         ] {
-            assert_eq!(read(&json!({ "spec": spec }), is_halted), expected, "{spec}");
+            assert_eq!(read(&json!({ "spec": spec }), run_strategy), expected, "{spec}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Conditions of the fake Nodes.
 
 use virtfleet_collector_core::{
-    facts::{Exclusion, Fact, FactKey, InventoryEvent, Labels, Vm},
+    facts::{Fact, FactKey, InventoryEvent, RunStrategy, Vm},
     reported::{ReportedCondition, ReportedConditions, ReportedStatus},
 };
 use virtfleet_wire::ids::NodeName;
@@ -58,16 +58,9 @@ impl Harness {
     pub(super) async fn stop_vm(&self, cluster: &str, name: &str) {
         let key = vm_key(cluster, name);
         self.apply(Fact::Vm(Vm {
-            key: key.clone(),
-            uid: None,
-            created_ms: None,
-            labels: Labels::new(),
-            firmware_uuid: None,
-            exclusion: Exclusion::None,
             printable_status: Some("Stopped".to_owned()),
-            conditions: ReportedConditions::default(),
-            is_halted: true,
-            volumes: Box::default(),
+            run_strategy: Some(RunStrategy::Halted),
+            ..Vm::new(key.clone())
         }))
         .await;
         self.event(InventoryEvent::Delete(FactKey::Vmi(key))).await;

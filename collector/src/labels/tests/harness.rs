@@ -368,28 +368,13 @@ impl Harness {
     async fn vm_with(&self, cluster: &str, name: &str, host: &str, conditions: ReportedConditions) {
         let key = vm_key(cluster, name);
         self.apply(Fact::Vmi(Box::new(Vmi {
-            key,
             uid: Some(format!("vmi-{name}").parse().unwrap()),
-            owner: None,
-            labels: Labels::new(),
             firmware_uuid: Some(machine(name)),
-            hostname: None,
             has_status: true,
             phase: Phase::Running,
             node: Some(host.parse().unwrap()),
-            interfaces: Vec::new(),
-            guest_os: None,
-            exclusion: virtfleet_collector_core::facts::Exclusion::None,
-            paused: false,
-            migration: None,
-            deleting: false,
             conditions,
-            evacuation_node: None,
-            running_since_ms: None,
-            created_ms: None,
-            spec: None,
-            scheduling: Arc::default(),
-            volumes: Box::default(),
+            ..Vmi::new(key)
         })))
         .await;
     }
@@ -421,18 +406,15 @@ impl Harness {
         let fresh = self.fake.clusters().nodes[&id].clone();
         let conditions = self.fake.clusters().reported(&id);
         self.apply(Fact::UserNode(UserNode {
-            cluster,
             provider_id: Some(format!("kubevirt://{name}")),
             system_uuid: Some(machine(name.as_str())),
-            name,
             uid: fresh.uid,
             labels: fresh.labels,
             ready: Some(true),
             conditions,
-            unschedulable: false,
             owned: fresh.owned,
-            kubelet_labels: BTreeSet::new(),
             resource_version: fresh.resource_version,
+            ..UserNode::new(cluster, name)
         }))
         .await;
     }

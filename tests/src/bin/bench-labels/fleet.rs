@@ -188,7 +188,8 @@ impl Fleet {
             .map(drop)
     }
 
-    /// Number of VMs for which the collector reports that the agent does not answer.
+    /// Number of VMs for which the collector reports that the agent cannot answer: no virt-launcher
+    /// pod carries them.
     pub(crate) fn silent(&self) -> Result<usize> {
         let path = "/apis/virtfleet.io/v1alpha1/guesthealths";
         let list = self.infra.admin().get(path)?.ok()?;
@@ -196,7 +197,7 @@ impl Fleet {
         let silent = |item: &&Value| {
             let conditions = item["status"]["conditions"].as_array();
             let mut conditions = conditions.into_iter().flatten();
-            conditions.any(|one| one["type"] == "AgentReporting" && one["status"] == "False")
+            conditions.any(|one| one["type"] == "AgentReporting" && one["reason"] == "NotRunning")
         };
         Ok(items.iter().filter(silent).count())
     }

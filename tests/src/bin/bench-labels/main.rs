@@ -267,8 +267,8 @@ fn asked(fleet: &Fleet, time: Duration) -> Result<BTreeMap<String, usize>> {
 }
 
 /// Waits until the collector has finished the writes that follow from all changes. It writes
-/// GuestHealth at a separate rate: twice for a VM that is new to it, and once more when the agent
-/// has been silent for 90 seconds, as all agents here are.
+/// GuestHealth at a separate rate: twice for a VM that is new to it, and once more after the first
+/// pull, which fails for all agents here.
 fn settle(fleet: &Fleet, quiet: Duration, table: &mut Table) -> Result<()> {
     let begun = Instant::now();
     let mut written = 0;

@@ -227,6 +227,34 @@ fn a_running_migration_counts_on_both_hosts() {
 }
 
 #[test]
+fn a_migration_that_kubevirt_has_forgotten_reserves_nothing() {
+    let mut stale = vm("x", "h1", &rules());
+    stale.migration = Some(Migration {
+        source: Some(name("h1")),
+        target: Some(name("h2")),
+        uid: Some("gone".parse().unwrap()),
+        ..Migration::default()
+    });
+    let mut index = FleetIndex::default();
+    index.set_cluster_statuses(std::collections::BTreeMap::new());
+    index.apply(InventoryEvent::Init);
+    for host in [host("h1", "a"), host("h2", "a")] {
+        index.apply(InventoryEvent::Apply(Fact::InfraNode(host)));
+    }
+    index.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(stale))));
+    index.apply(InventoryEvent::Synced);
+    let target = |index: &FleetIndex| index.placement_fleet().vms[0].migrating_to().cloned();
+    assert_eq!(target(&index), Some(name("h2")));
+    index.set_time(String::new(), 300_000);
+    index.settle();
+    assert_eq!(target(&index), None);
+    let plan = drain(&index.placement_fleet(), &name("h2")).unwrap();
+    assert_eq!(plan.arriving, [""; 0]);
+    let shown = index.snapshot().vms[&key("ns", "x")].state;
+    assert_eq!(shown, crate::view::VmState::Running);
+}
+
+#[test]
 fn requests_of_the_pod_replace_those_of_the_vmi() {
     let mut index = index(&[host("h1", "a")], &[vm("x", "h1", &rules())]);
     let requests = |index: &FleetIndex| {

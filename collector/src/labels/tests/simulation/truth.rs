@@ -1,15 +1,11 @@
 //! What the infra cluster says at present: infra nodes, VMs, user clusters and policies, as facts;
 //! and the labels that each Node must have in the end, from rules that do not use the planner.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use virtfleet_collector_core::{
     facts::{
-        Exclusion, Fact, FactKey, InfraNode, InventoryEvent, Labels, Migration, Phase, Selector, UserCluster,
-        Vmi, VmiMove,
+        Fact, FactKey, InfraNode, InventoryEvent, Migration, Phase, Selector, UserCluster, Vmi, VmiMove,
     },
     labels::policy::{LabelPolicy, Mode, Rule, Source, Takeover},
     reported::ReportedConditions,
@@ -282,12 +278,9 @@ impl Truth {
         let mut facts: Vec<Fact> = self.vm_fact(id).into_iter().collect();
         if let (Some(from), Some(_)) = (from, host) {
             let one = VmiMove {
-                name: format!("move-{number}"),
-                vm: vm_key(&id.0, &id.1),
                 source: from.parse().ok(),
                 phase: Some("Succeeded".into()),
-                created_ms: None,
-                state: None,
+                ..VmiMove::new(&format!("move-{number}"), vm_key(&id.0, &id.1))
             };
             self.moves.push(one.clone());
             facts.push(Fact::VmiMove(one));
@@ -315,12 +308,8 @@ impl Truth {
             ..Migration::default()
         });
         Some(Fact::Vmi(Box::new(Vmi {
-            key: vm_key(&id.0, &id.1),
             uid: Some(vm.uid.parse().unwrap()),
-            owner: None,
-            labels: Labels::new(),
             firmware_uuid: Some(machine(&id.1)),
-            hostname: None,
             has_status: true,
             phase: if vm.host.is_some() {
                 Phase::Running
@@ -328,19 +317,8 @@ impl Truth {
                 Phase::Scheduling
             },
             node: vm.host.as_ref().map(|host| host.parse().unwrap()),
-            interfaces: Vec::new(),
-            guest_os: None,
-            exclusion: Exclusion::None,
-            paused: false,
             migration,
-            deleting: false,
-            conditions: ReportedConditions::default(),
-            evacuation_node: None,
-            running_since_ms: None,
-            created_ms: None,
-            spec: None,
-            scheduling: Arc::default(),
-            volumes: Box::default(),
+            ..Vmi::new(vm_key(&id.0, &id.1))
         })))
     }
 
