@@ -74,8 +74,8 @@ impl Guest {
         found.and_then(|inner| inner).with_context(|| self.tail())
     }
 
-    /// Boots it and waits until the guest agent answers. If QEMU aborts or loses a request
-    /// to the disk meanwhile, it boots once more: see [`Guest::boot`].
+    /// Boots it and waits until the guest agent answers. If QEMU aborts or loses an interrupt
+    /// meanwhile, it boots once more: see [`Guest::boot`].
     pub fn boot_to_agent(&self) -> Result<()> {
         self.boot()?;
         let Err(error) = self.wait_agent(BOOT) else {
@@ -83,11 +83,11 @@ impl Guest {
         };
         let ended = self.state().process()?.ended()?;
         let aborted = ended.and_then(|status| status.signal()) == Some(Signal::SIGABRT as i32);
-        if !aborted && self.stall().is_none() {
+        if !aborted && self.emulator_fault().is_none() {
             return Err(error);
         }
         say(&format!(
-            "QEMU aborted or lost a request, so {} boots again: {error:#}",
+            "QEMU aborted or lost an interrupt, so {} boots again: {error:#}",
             self.vm().name
         ));
         self.state().kill();

@@ -278,13 +278,14 @@ impl Guest {
 
     /// What QEMU printed if it aborted by a fault of its own, whatever the guest did: with several
     /// vCPUs under emulation it sometimes looks up an address in a memory map that another vCPU has
-    /// just replaced (QEMU issue 1921). Otherwise the kernel's line about a
-    /// boot that stalled while only the initrd ran.
+    /// just replaced (QEMU issue 1921). Otherwise the kernel's line about an interrupt that was
+    /// lost: of the disk while only the initrd ran, or of a vCPU's timer.
     pub fn emulator_fault(&self) -> Option<String> {
         let log = fs::read(self.0.places.file("qemu-system-x86_64.log")).unwrap_or_default();
         emulator_fault(&String::from_utf8_lossy(&log))
             .map(str::to_owned)
             .or_else(|| self.stall())
+            .or_else(|| lost_ticks(&self.console()).map(str::to_owned))
     }
 
     /// The console's line about a boot that stalled while only the initrd ran: its process has
@@ -319,6 +320,15 @@ fn stall(console: &str) -> Option<&str> {
         .find(|line| line.contains("INFO: task busybox:1 blocked for more than "))
 }
 
+/// The kernel's line about a vCPU whose timer has not interrupted it for many seconds. Whatever
+/// waits for a timer there, waits for ever; other interrupts reach it. (Seen under emulation, in a
+/// guest that had just been restored: the other vCPU ticked on.)
+fn lost_ticks(console: &str) -> Option<&str> {
+    console
+        .lines()
+        .find(|line| line.contains("kthread timer wakeup didn't happen for "))
+}
+
 /// The line in QEMU's output that tells of [QEMU issue 1921](Guest::emulator_fault).
 fn emulator_fault(log: &str) -> Option<&str> {
     log.lines()
@@ -334,7 +344,7 @@ fn console(places: &Places) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{emulator_fault, stall};
+    use super::{emulator_fault, lost_ticks, stall};
 
     #[test]
     fn a_boot_stalls_only_in_the_initrd() {
@@ -349,6 +359,21 @@ mod tests {
             "INFO: task busybox:12 blocked for more than 120 seconds.",
         ] {
             assert_eq!(stall(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_vcpu_without_ticks_is_told_from_a_slow_one() {
+        let line = "[  119.370905] rcu: rcu_preempt kthread timer wakeup didn't happen for 15754 jiffies! \
+                    g8317 f0x0 RCU_GP_WAIT_FQS(5) ->state=0x402";
+        assert_eq!(lost_ticks(&format!("booted\n{line}\nrcu: more\n")), Some(line));
+        for other in [
+            "",
+            "[  119.362636] rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+            "[  119.373164] rcu: rcu_preempt kthread starved for 15755 jiffies! g8317 f0x0",
+            "watchdog: BUG: soft lockup - CPU#1 stuck for 22s!",
+        ] {
+            assert_eq!(lost_ticks(other), None, "{other}");
         }
     }
 
