@@ -172,8 +172,8 @@ impl Fleet {
     }
 
     /// The VMs whose volumes are to be read now; see [`FleetIndex::take_volumes_to_read`].
-    pub(crate) fn take_volumes_to_read(&self, max_requests: usize) -> Vec<VolumesToRead> {
-        self.change(|index| index.take_volumes_to_read(max_requests))
+    pub(crate) fn take_volumes_to_read(&self, max_requests: usize, leads: bool) -> Vec<VolumesToRead> {
+        self.change(|index| index.take_volumes_to_read(max_requests, leads))
     }
 
     /// Records what was read of a VM's volumes.

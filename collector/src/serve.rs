@@ -43,6 +43,7 @@ use crate::{
         cluster::{Inventory, WatchMetrics},
         folder,
     },
+    leader::WriteAccess,
     listeners::{bind_ingest, bind_probes, listen},
     mla::{self, RunningStreams, settings::StreamRegistry, status::MlaStatus},
     open_files, panics,
@@ -161,7 +162,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let listeners = [to_labels].into_iter().chain(agents.changes).collect();
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
     keep_current(&fleet, &mla, (findings, file_limit), &mut parts);
-    read_volumes(config, &fleet, tenants.infra(), &mut parts);
+    read_volumes(config, &fleet, tenants.infra(), &writers.write_access, &mut parts);
 
     let state = ApiState {
         access: Arc::new(access),
@@ -169,7 +170,6 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         labels: Arc::clone(&writers.statuses),
         mla,
         write_access: writers.write_access.clone(),
-        only_leader_reads: config.ingest.is_some(),
         pages: agents.pages,
         ca: agents.ca,
         enrolment: agents.enrolment,
@@ -248,13 +248,15 @@ fn read_volumes(
     config: &CollectorConfig,
     fleet: &Arc<Fleet>,
     infra: Option<kube::Client>,
+    write_access: &WriteAccess,
     parts: &mut JoinSet<anyhow::Result<()>>,
 ) {
     let (Some(cluster), Some(client)) = (&config.inventory.cluster, infra) else {
         return;
     };
     let is_namespaced = !cluster.namespaces.is_empty();
-    parts.spawn(volumes::run(Arc::clone(fleet), client, is_namespaced));
+    let (fleet, write_access) = (Arc::clone(fleet), write_access.clone());
+    parts.spawn(volumes::run(fleet, client, write_access, is_namespaced));
 }
 
 /// Watches the manifest folder.

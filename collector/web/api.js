@@ -25,7 +25,40 @@ export function setToken(value) {
   else sessionStorage.removeItem(KEPT);
 }
 
-async function request(path, options = {}) {
+// Behind an API server's proxy each request may reach another collector, and only the leader answers
+// for the fleet. After a leader has died, the next one leads within 17 seconds.
+const QUICK_LEADER_TRIES = 6;
+const MAX_LEADER_TRIES = 24;
+const LEADER_PAUSE_MS = 1000;
+
+async function request(path, options) {
+  for (let tries = 1; ; tries += 1) {
+    try {
+      return await send(path, options);
+    } catch (error) {
+      if (error.code !== "not_leading" || tries === MAX_LEADER_TRIES) throw error;
+    }
+    if (tries >= QUICK_LEADER_TRIES) await pause(LEADER_PAUSE_MS, options?.signal);
+  }
+}
+
+/** Waits; fails at once when `signal` is aborted. */
+function pause(ms, signal) {
+  return new Promise((resolve, reject) => {
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, ms);
+    signal?.addEventListener("abort", stop, { once: true });
+    if (signal?.aborted) stop();
+  });
+}
+
+async function send(path, options = {}) {
   const headers = { accept: "application/json" };
   // Not `authorization`: an API server's proxy keeps that one for itself.
   if (token) headers["virtfleet-authorization"] = `Bearer ${token}`;

@@ -121,6 +121,16 @@ fn until_refused(collector: &Collector, guest: &Guest, reason: &str) {
     });
 }
 
+/// Waits until a collector, which need not lead, has pulled an agent.
+fn until_pulls(collector: &Collector) {
+    wait::eventually(WAIT_TIMEOUT, "it pulls", || {
+        let pulls = collector.sample("virtfleet_collector_pulls_total{result=\"ok\"}")?;
+        ensure!(pulls > 0.5, "none");
+        Ok(())
+    })
+    .unwrap();
+}
+
 /// The VMs with a record, from the ConfigMaps.
 fn recorded(infra: &ApiServer) -> Vec<String> {
     let path = "/api/v1/namespaces/virtfleet/configmaps?labelSelector=virtfleet.io/component=enrolments";
@@ -153,8 +163,8 @@ fn tier3_the_leader_enrols_and_another_takes_over_with_its_records() {
     let agents = [run(first), run(second)];
     for guest in [first, second] {
         until_up(&leader, guest);
-        until_up(&standby, guest);
     }
+    until_pulls(&standby);
     assert!(agents.iter().all(|agent| agent.accepted() == 1));
     assert_eq!(
         recorded(infra),
@@ -181,12 +191,14 @@ fn tier3_the_leader_enrols_and_another_takes_over_with_its_records() {
     standby.ctl(&["enrolment", "revoke", &name]).unwrap();
     until_refused(&standby, second, "revoked");
     let other = stage.collector("other", "");
-    until_refused(&other, second, "revoked");
     // One that runs already learns of it, too.
-    until_up(&other, third);
+    until_pulls(&other);
     standby
         .ctl(&["enrolment", "revoke", &format!("vms/{}", third.name)])
         .unwrap();
+    standby.process.signal(Signal::SIGKILL).unwrap();
+    other.until_leads().unwrap();
+    until_refused(&other, second, "revoked");
     let refused = |agent: &Value| {
         ["revoked", "certificate_denied"]
             .iter()

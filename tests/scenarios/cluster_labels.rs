@@ -277,8 +277,11 @@ fn only_leader(stage: &Stage, pair: &[Collector]) -> anyhow::Result<usize> {
             said.contains(&holder) && said.contains("port-forward pod/"),
             "{holder}: {said}"
         );
-        let page = standby.fleet_metrics()?;
-        ensure!(!page.contains("virtfleet_label_drift"), "{page}");
+        let refused = standby
+            .fleet_metrics()
+            .err()
+            .context("it has series of its own")?;
+        ensure!(format!("{refused:#}").contains("not_leading"), "{refused:#}");
         Ok(leader)
     })
 }

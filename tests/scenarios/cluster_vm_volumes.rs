@@ -1,6 +1,7 @@
 //! Tier 3: VMs that wait for their volumes, on a real API server and with the shipped rights: from
-//! claims and DataVolumes to `virtfleetctl why`, the API and GuestHealth. Claims are read by name
-//! and only for VMs that wait. A missing right and a cluster without CDI are named.
+//! claims and DataVolumes to `virtfleetctl why`, the API and GuestHealth. Claims are read by name,
+//! at once for VMs that wait, now and then for VMs that run. A missing right and a cluster without
+//! CDI are named.
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{fs, path::Path};
@@ -169,6 +170,7 @@ fn a_vm_that_waits_for_its_volume_says_for_which_one_tier3() {
     );
     until(&collector, "hostile", "VolumesProvisioning", "a DataVolume");
     names_data_volumes(&infra, &collector);
+    names_a_lost_claim_of_a_vm_that_runs(&infra, &collector);
     names_missing_rights(&infra, &collector);
     reads_only_what_is_awaited(&infra);
 }
@@ -229,6 +231,28 @@ fn until_guest_health(infra: &ApiServer, name: &str, part: &str) -> Result<()> {
         );
         Ok(())
     })
+}
+
+/// Nothing but its claim says that the volume of a VM that runs is gone.
+fn names_a_lost_claim_of_a_vm_that_runs(infra: &ApiServer, collector: &Collector) {
+    let volume = json!({ "name": "root", "persistentVolumeClaim": { "claimName": "lost" } });
+    let running = cluster::vmi("tenant", "running")
+        .phase("Running")
+        .with("/spec/volumes", json!([volume]));
+    infra.apply(&running).unwrap();
+    wait::eventually(WAIT_TIMEOUT, "the lost claim is named", || {
+        let detail = collector.json("/api/v1/vms/tenant/running")?;
+        let conditions = detail["conditions"].as_array().cloned().unwrap_or_default();
+        let disks = conditions.into_iter().find(|one| one["type"] == "DisksReady");
+        let disks = disks.unwrap_or_default();
+        let message = disks["message"].as_str().unwrap_or_default();
+        ensure!(
+            disks["reason"] == "PvcLost" && message.contains("PersistentVolumeClaim lost"),
+            "{disks:#}"
+        );
+        Ok(())
+    })
+    .unwrap();
 }
 
 /// Without the rights, KubeVirt's word counts, and the message says what grants them.

@@ -19,6 +19,7 @@ mod cluster_faults;
 mod cluster_gardener;
 mod cluster_inventory;
 mod cluster_labels;
+mod cluster_leaders;
 mod cluster_life;
 mod cluster_managed;
 mod cluster_mla;

@@ -1,6 +1,7 @@
 // A proxy in front of a collector, as kubectl proxy with an API server is: the page is below the
 // path of a Service, the header `authorization` is the API server's own and is never passed on, and
-// some proxies wait for the end of an answer before they pass it on.
+// some proxies wait for the end of an answer before they pass it on. Every second request for data
+// reaches a standby.
 import http from "node:http";
 import https from "node:https";
 
@@ -17,6 +18,11 @@ export async function startProxy(target, { holds }) {
       return;
     }
     requests += 1;
+    if (request.url.startsWith(`${SERVICE_PATH}api/`) && requests % 2 === 1) {
+      const error = { code: "not_leading", message: "this collector is a standby", remedy: "" };
+      response.writeHead(503, { "content-type": "application/json" }).end(JSON.stringify({ error }));
+      return;
+    }
     const { authorization, connection, host, ...headers } = request.headers;
     if (authorization) denied += 1;
     const url = new URL(request.url.slice(SERVICE_PATH.length - 1), target);

@@ -22,7 +22,7 @@ use crate::{
     reported::ReportedConditions,
     scheduling::{NodeTraits, ResourceAmounts, Scheduling, Taint},
     vmi_spec::VmiSpec,
-    volumes::ClaimVolume,
+    volumes::{ClaimVolume, PluggingVolume},
 };
 
 /// Event of an inventory reader. After `Init` the reader applies all objects; `Synced` ends this
@@ -164,6 +164,8 @@ pub struct Vmi {
     pub scheduling: Arc<Scheduling>,
     /// Its volumes that a claim backs, also those that were hot-plugged.
     pub volumes: Box<[ClaimVolume]>,
+    /// Its volumes that are being plugged in, at most [`crate::volumes::MAX_CLAIM_VOLUMES`].
+    pub plugging: Box<[PluggingVolume]>,
 }
 
 impl Vmi {
@@ -194,6 +196,7 @@ impl Vmi {
             spec: None,
             scheduling: Arc::default(),
             volumes: Box::default(),
+            plugging: Box::default(),
         }
     }
 }

@@ -76,6 +76,8 @@ pub const INVENTORY_WATCH_FAILING: &str = "inventory-watch-failing";
 pub const INVENTORY_KIND_ABSENT: &str = "inventory-kind-absent";
 /// An object of a live cluster cannot be read; its last valid version is used.
 pub const INVENTORY_OBJECT_UNREADABLE: &str = "inventory-object-unreadable";
+/// The collector may not read the claims of VMs that run.
+pub const CLAIMS_UNREADABLE: &str = "claims-unreadable";
 /// A user cluster has no kubeconfig yet.
 pub const USER_CLUSTER_PENDING: &str = "user-cluster-pending";
 /// A user cluster's kubeconfig cannot be used, or requests to its API server fail; its last known

@@ -93,6 +93,8 @@ pub struct FleetIndex {
     /// Findings about settings of streams.
     mla_settings: Vec<Finding>,
     cluster_sources: Vec<Finding>,
+    /// That claims of VMs that run may not be read, of the leader.
+    claim_findings: Vec<Finding>,
     /// VMs whose conditions have changed and may have to be written to their Nodes.
     changed_conditions: BTreeSet<VmKey>,
     /// RFC 3339; see [`FleetIndex::set_time`].
@@ -318,6 +320,7 @@ impl FleetIndex {
                 .chain(&self.node_conditions)
                 .chain(&self.mla_settings)
                 .chain(&self.cluster_sources)
+                .chain(&self.claim_findings)
                 .chain(&self.inventory)
                 .chain(&self.dangling)
                 .chain(&self.storm_findings)

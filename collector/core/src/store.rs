@@ -32,7 +32,7 @@ use crate::{
     state::vm_state,
     story::VmStory,
     view::{AgentStatus, VmState, VmView},
-    volumes::ReadVolumes,
+    volumes::{ClaimReads, ReadVolumes, SeenPlugging},
     way::{AgentWay, RelayWay},
 };
 
@@ -51,10 +51,14 @@ pub(crate) struct VmEntry {
     pub(crate) health: Option<Box<HealthTrack>>,
     /// What happened to it since the collector started.
     pub(crate) story: Box<VmStory>,
-    /// Its volumes, as read while it waits for them; none for all other VMs.
+    /// Its volumes, as read while it waits for them, or while one is lost; none for all other VMs.
     pub(crate) volumes: Option<Box<ReadVolumes>>,
     /// Since when its migration is one that KubeVirt has forgotten.
     pub(crate) dead_migration: DeadMigration,
+    /// Reads of its claims while it runs.
+    pub(crate) claims: ClaimReads,
+    /// Its hot-plugged volumes that are not ready.
+    pub(crate) plugging: Box<[SeenPlugging]>,
 }
 
 /// Age of an answer, in milliseconds, after which its usage is no evidence any more.

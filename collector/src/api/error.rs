@@ -9,6 +9,8 @@ use crate::{access::AccessError, leader::LeaseView};
 
 /// Code of the error of a caller that sends too many requests.
 pub(crate) const TOO_MANY_REQUESTS: &str = "too_many_requests";
+/// Code of the error of a standby.
+pub(crate) const NOT_LEADING: &str = "not_leading";
 /// `Retry-After` for a caller whose requests that wait are too many, in seconds: one of them ends
 /// after half a minute by default.
 const WATCH_RETRY_SECONDS: u64 = 10;
@@ -100,23 +102,27 @@ impl ApiError {
                     lease.name
                 ),
                 format!(
-                    "query the leader: kubectl -n {} port-forward pod/{pod} 10912",
+                    "query the leader: kubectl -n {} port-forward pod/{pod} 10912; if this is that pod, its former \
+                     container still holds the Lease, which runs out in seconds",
                     lease.namespace()
                 ),
             ),
             _ => (
-                format!("no collector leads: the Lease {} is free", lease.name),
+                format!(
+                    "no collector leads: the Lease {} is free, or cannot be read",
+                    lease.name
+                ),
                 "try again in a few seconds; virtfleet-collector doctor inspects the Lease".to_owned(),
             ),
         };
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "not_leading", message, remedy)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, NOT_LEADING, message, remedy)
     }
 
     /// As [`ApiError::not_leading`], for callers that may not see the collector's own objects.
     pub(super) fn standby() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
-            "not_leading",
+            NOT_LEADING,
             "this collector is a standby, and only the leader has this data",
             "repeat the request on a new connection: the Service has several collectors",
         )

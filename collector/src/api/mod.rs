@@ -59,8 +59,8 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use crate::fleet_series::severity_name;
 pub use enrolment::EnrolmentChange;
-pub(crate) use error::TOO_MANY_REQUESTS;
 pub use error::{ErrorBody, ErrorDetail};
+pub(crate) use error::{NOT_LEADING, TOO_MANY_REQUESTS};
 pub use events::FleetEvent;
 pub use findings::FindingView;
 pub use label_inputs::LabelInputs;
@@ -97,9 +97,6 @@ pub struct ApiState {
     pub mla: Arc<MlaStatus>,
     /// Whether this process leads, and the leader otherwise.
     pub write_access: WriteAccess,
-    /// Whether only the leader answers for the fleet: agents connect to it alone (`ingest`), so a
-    /// standby does not know their VMs.
-    pub only_leader_reads: bool,
     /// Proxies agents' metrics pages; none if agents are not pulled.
     pub pages: Option<Arc<PageProxy>>,
     /// The fleet's authority; none without enrolment.

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use virtfleet_collector_core::{mla::status::QueueStatusView, view::List};
 use virtfleet_wire::ids::ClusterName;
 
-use super::{error::ApiError, paging, reply::Reply, route::ApiRequest, targets::leader_only};
+use super::{error::ApiError, paging, reply::Reply, route::ApiRequest};
 
 pub(super) fn list(request: &ApiRequest) -> Result<Reply, ApiError> {
-    leader_only(request)?;
     let query = &request.query;
     let selected = visible(request).into_iter().filter(|queue| {
         let cluster = queue.stream.cluster().map(ClusterName::as_str);

@@ -243,11 +243,12 @@ impl Rights for WatchRights {
     }
 }
 
-/// Refuses a request for the fleet, if only the leader knows all of it and another process leads.
-/// If none leads, this process answers with what it knows.
+/// Refuses a request for the fleet if another process leads: two processes may have seen and
+/// remember different things, and clients get one answer. If none leads, this one answers with what
+/// it knows.
 fn leader_if_needed(route: &Route, api: &ApiState, is_tenant: bool) -> Result<(), ApiError> {
     let is_of_fleet = matches!(route.access, RouteAccess::Fleet | RouteAccess::Infra);
-    if !api.only_leader_reads || !is_of_fleet {
+    if !is_of_fleet {
         return Ok(());
     }
     match api.write_access.led_by_another() {

@@ -213,7 +213,6 @@ pub(crate) fn state_of(fleet: Arc<dyn FleetRead>) -> ApiState {
         labels: Arc::default(),
         mla: mla_status(),
         write_access: WriteAccess::fixed(true),
-        only_leader_reads: false,
         pages: None,
         enrolment: Some(Arc::new(enrolment::testing::admin(
             &[key("cluster-a", "worker-2")],

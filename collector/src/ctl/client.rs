@@ -12,12 +12,15 @@ use super::{
     locate,
     transport::{ApiCall, CollectorTransport, RawResponse},
 };
-use crate::api::ErrorBody;
+use crate::api::{ErrorBody, NOT_LEADING};
 
-/// Maximum connections tried until the leader answers a request that only the leader can answer:
-/// behind a Service with two replicas each connection reaches it with a probability of one half,
-/// and `--watch` sends many requests.
-const MAX_LEADER_TRIES: usize = 20;
+/// Connections tried without a pause until the leader answers a request that only the leader can
+/// answer: behind a Service with two replicas each one reaches it with a probability of one half.
+const QUICK_LEADER_TRIES: usize = 6;
+/// Maximum connections. After a leader has died, the next one leads within 17 seconds.
+const MAX_LEADER_TRIES: usize = 24;
+/// Pause before each connection after the quick ones. Tests do not wait.
+const LEADER_PAUSE: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 1000 });
 /// Maximum times that a request is sent while the server says that there are too many.
 const MAX_LIMITED_TRIES: usize = 5;
 /// Limits of the pause before the next of these tries.
@@ -81,7 +84,12 @@ impl Client {
             accept: JSON,
             body: None,
         };
-        self.of_leader(call, self.timeout.saturating_add(extra_timeout))
+        let response = self.of_leader(call, self.timeout.saturating_add(extra_timeout))?;
+        read(self.url(&call), &response)
+    }
+
+    fn url(&self, call: &ApiCall<'_>) -> String {
+        format!("{}{}", self.transport.server(), call.target)
     }
 
     /// Sends `GET path` for a text.
@@ -91,8 +99,8 @@ impl Client {
             accept: "*/*",
             body: None,
         };
-        let response = self.send(call, self.timeout, false)?;
-        let url = format!("{}{path}", self.transport.server());
+        let response = self.of_leader(call, self.timeout)?;
+        let url = self.url(&call);
         if !response.status.is_success() {
             return Err(error(&url, &response));
         }
@@ -110,14 +118,11 @@ impl Client {
             accept: JSON,
             body: Some(&body.to_string()),
         };
-        self.of_leader(call, self.timeout)
+        let response = self.of_leader(call, self.timeout)?;
+        read(self.url(&call), &response)
     }
 
     /// Sends a request, and again after a pause while the server says that there are too many.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this client blocks; --watch runs it on a thread of its own"
-    )]
     fn send(&self, call: ApiCall<'_>, timeout: Duration, fresh: bool) -> Result<RawResponse, Fail> {
         let mut response = self.transport.send(call, timeout, fresh)?;
         for _ in 1..MAX_LIMITED_TRIES {
@@ -125,27 +130,41 @@ impl Client {
                 break;
             }
             let pause = response.retry_after.unwrap_or(MIN_LIMITED_PAUSE);
-            std::thread::sleep(pause.clamp(MIN_LIMITED_PAUSE, MAX_LIMITED_PAUSE));
+            wait(pause.clamp(MIN_LIMITED_PAUSE, MAX_LIMITED_PAUSE));
             response = self.transport.send(call, timeout, fresh)?;
         }
         Ok(response)
     }
 
     /// Repeats a request on new connections until the leader answers it, if only the leader can.
-    fn of_leader(&self, call: ApiCall<'_>, timeout: Duration) -> Result<ApiResponse, Fail> {
-        let send = |fresh| {
-            let response = self.send(call, timeout, fresh)?;
-            read(format!("{}{}", self.transport.server(), call.target), &response)
-        };
-        let mut answer = send(false);
-        for _ in 1..MAX_LEADER_TRIES {
-            match &answer {
-                Err(Fail::Refused(error)) if error.code == "not_leading" => answer = send(true),
-                _ => break,
+    fn of_leader(&self, call: ApiCall<'_>, timeout: Duration) -> Result<RawResponse, Fail> {
+        let mut response = self.send(call, timeout, false)?;
+        for tries in 1..MAX_LEADER_TRIES {
+            if !is_of_standby(&response) {
+                break;
             }
+            if tries >= QUICK_LEADER_TRIES {
+                wait(LEADER_PAUSE);
+            }
+            response = self.send(call, timeout, true)?;
         }
-        answer
+        Ok(response)
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this client blocks; --watch runs it on a thread of its own"
+)]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Whether the collector that answered refers to the leader.
+fn is_of_standby(response: &RawResponse) -> bool {
+    let is_refused = response.status == StatusCode::SERVICE_UNAVAILABLE;
+    let body = is_refused.then(|| serde_json::from_slice::<ErrorBody>(&response.body));
+    matches!(body, Some(Ok(body)) if body.error.code == NOT_LEADING)
 }
 
 fn read(url: String, response: &RawResponse) -> Result<ApiResponse, Fail> {
@@ -173,5 +192,76 @@ fn error(url: &str, response: &RawResponse) -> Fail {
             Err(_) => foreign(format!("{status} with other JSON")),
         },
         Err(_) => foreign(format!("{status} without JSON")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Collectors behind a Service: so many connections reach standbys.
+    #[derive(Debug)]
+    struct Standbys {
+        left: Mutex<usize>,
+        answer: &'static [u8],
+    }
+
+    impl CollectorTransport for Standbys {
+        fn server(&self) -> &'static str {
+            "https://collector"
+        }
+
+        fn send(&self, _: ApiCall<'_>, _: Duration, _: bool) -> Result<RawResponse, Fail> {
+            let mut left = self.left.lock().unwrap();
+            let (status, body) = match left.checked_sub(1) {
+                Some(rest) => {
+                    *left = rest;
+                    let error = br#"{"error":{"code":"not_leading","message":"m","remedy":"r"}}"#;
+                    (StatusCode::SERVICE_UNAVAILABLE, &error[..])
+                }
+                None => (StatusCode::OK, self.answer),
+            };
+            Ok(RawResponse {
+                status,
+                revision: None,
+                retry_after: None,
+                body: body.to_vec(),
+            })
+        }
+    }
+
+    fn client(standbys: usize, answer: &'static [u8]) -> Client {
+        let transport = Standbys {
+            left: Mutex::new(standbys),
+            answer,
+        };
+        Client {
+            transport: Arc::new(transport),
+            timeout: Duration::from_secs(1),
+        }
+    }
+
+    #[test]
+    fn every_request_is_repeated_until_the_leader_answers() {
+        let none = Duration::ZERO;
+        for standbys in [0, 1, MAX_LEADER_TRIES - 1] {
+            let found = client(standbys, b"{}").get("/api/v1/status", &[], none);
+            assert!(found.is_ok(), "{standbys}: {found:?}");
+            let text = client(standbys, b"metrics").get_text("/metrics/fleet");
+            assert_eq!(text.unwrap(), "metrics");
+        }
+        let gone = client(MAX_LEADER_TRIES, b"{}");
+        let fail = gone.get("/api/v1/status", &[], none).unwrap_err();
+        assert!(fail.is_transient(), "--wait and --watch go on: {fail}");
+        let fail = client(MAX_LEADER_TRIES, b"").get_text("/metrics/fleet");
+        assert!(fail.unwrap_err().is_transient());
+    }
+
+    #[test]
+    fn the_tries_last_longer_than_a_change_of_the_leader() {
+        let pauses = u32::try_from(MAX_LEADER_TRIES - QUICK_LEADER_TRIES).unwrap();
+        assert!(Duration::from_secs(1) * pauses >= Duration::from_secs(17));
     }
 }

@@ -2,7 +2,7 @@
 
 use virtfleet_runtime::exit::Code;
 
-use crate::api::{ErrorDetail, TOO_MANY_REQUESTS};
+use crate::api::{ErrorDetail, NOT_LEADING, TOO_MANY_REQUESTS};
 
 /// One variant per kind of remedy.
 #[derive(Debug, thiserror::Error)]
@@ -62,14 +62,15 @@ impl Fail {
         code.number()
     }
 
-    /// Whether a retry may help: the collector is away, being replaced, or not ready yet.
+    /// Whether a retry may help: the collector is away, being replaced, or not ready yet, or none
+    /// leads yet.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Foreign { .. } => true,
             Self::Refused(detail) => {
                 matches!(
                     detail.code.as_str(),
-                    "not_synced" | "internal" | "access_unavailable" | TOO_MANY_REQUESTS
+                    NOT_LEADING | "not_synced" | "internal" | "access_unavailable" | TOO_MANY_REQUESTS
                 )
             }
             Self::Access(_)

@@ -84,16 +84,21 @@ fn drain(config: &CollectorConfig, own_namespace: &str) -> Feature {
     }
 }
 
-/// Claims and DataVolumes of VMs that wait for them.
+/// Claims and DataVolumes of VMs that wait for them, and claims of VMs that run.
 fn volumes(config: &CollectorConfig, own_namespace: &str) -> Feature {
-    let without = "the health of a VM that waits for a volume does not name it";
-    let kinds = [("", "persistentvolumeclaims"), ("cdi.kubevirt.io", "datavolumes")];
+    let lost =
+        "the health of a VM does not name the volume for which it waits, nor a lost claim while it runs";
+    let unnamed = "the health of a VM that waits for a volume does not name it";
+    let kinds = [
+        ("", "persistentvolumeclaims", lost),
+        ("cdi.kubevirt.io", "datavolumes", unnamed),
+    ];
     let rights = in_namespaces(config).flat_map(|namespace| {
-        kinds.map(|(group, resource)| get(group, resource, namespace.clone(), without))
+        kinds.map(|(group, resource, without)| get(group, resource, namespace.clone(), without))
     });
     Feature {
         name: "volumes",
-        purpose: "the health of a VM that waits for a volume names it",
+        purpose: "the health of a VM names the volume for which it waits, and a claim that is lost",
         rights: rights.collect(),
         unused: None,
         grant: grant_of_rbac(config, own_namespace),

@@ -102,6 +102,14 @@ impl Election {
         self.seen.as_ref()?.0.holder.as_deref()
     }
 
+    /// The other process that leads, as far as this one knows at `now`. None if it has not renewed
+    /// the Lease for its term, or if the Lease could not be read for so long.
+    pub fn other_leader(&self, now: Instant) -> Option<&str> {
+        let (record, since) = self.seen.as_ref()?;
+        let holder = record.holder.as_deref().filter(|holder| !holder.is_empty())?;
+        (holder != self.identity && now < *since + self.term(record)).then_some(holder)
+    }
+
     /// Handles the Lease read at `now`; none if it does not exist. `stamp` is the `renewTime` to
     /// write.
     pub fn read(&mut self, found: Option<LeaseRecord>, now: Instant, stamp: String) -> LeaseAction {
@@ -116,9 +124,7 @@ impl Election {
         let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
         let ours = found.holder.as_ref() == Some(&self.identity);
         let free = found.holder.as_deref().is_none_or(str::is_empty);
-        // The duration that the holder requested; the own duration if it requested none.
-        let requested = found.seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        let term = requested.map_or(self.timing.lease, Duration::from_secs);
+        let term = self.term(&found);
         if !ours {
             // Another process has taken the Lease since the last write, so this process does not
             // hold it any more.
@@ -148,6 +154,12 @@ impl Election {
             renewed: Some(stamp),
             transitions: record.transitions,
         })
+    }
+
+    /// The duration that the holder requested; the own duration if it requested none.
+    fn term(&self, record: &LeaseRecord) -> Duration {
+        let requested = record.seconds.and_then(|seconds| u64::try_from(seconds).ok());
+        requested.map_or(self.timing.lease, Duration::from_secs)
     }
 
     fn record(&self, stamp: String, transitions: i32) -> LeaseRecord {

@@ -63,7 +63,8 @@ pub struct WriteAccess {
 pub struct LeaseView {
     /// `<namespace>/<name>`.
     pub name: String,
-    /// Its `spec.holderIdentity`, if that is another process: `<pod>_<random part>`.
+    /// Its `spec.holderIdentity`, if that is another process, `<pod>_<random part>`, which has
+    /// renewed it within its term as far as this one knows.
     pub holder: Option<String>,
 }
 
@@ -281,12 +282,7 @@ impl<S: LeaseStore> Candidate<S> {
     fn publish(&self) {
         let leadership = self.election.leadership(now());
         let before = self.tell.send_replace(leadership);
-        let own = self.election.identity();
-        let holder = self
-            .election
-            .holder()
-            .filter(|holder| !holder.is_empty() && *holder != own);
-        let holder = holder.map(str::to_owned);
+        let holder = self.election.other_leader(now()).map(str::to_owned);
         self.lease
             .send_if_modified(|seen| std::mem::replace(&mut seen.holder, holder.clone()) != holder);
         let leads = leadership != Leadership::Standby;

@@ -114,6 +114,27 @@ async fn a_disconnected_leader_stops_before_the_next_starts() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_standby_names_a_leader_only_for_its_term() {
+    let lease = SharedLease::default();
+    let (_first, ..) = start_candidate(&lease, "a");
+    seconds(1).await;
+    let cut_off = lease.another_connection();
+    let (second, ..) = start_candidate(&cut_off, "b");
+    seconds(60).await;
+    let leader = || second.led_by_another().and_then(|lease| lease.holder);
+    assert_eq!(leader().as_deref(), Some("a"));
+    // Nothing is read any more, as from an API server that hangs. The leader may have died.
+    cut_off.cut.store(true, Ordering::Relaxed);
+    seconds(9).await;
+    assert_eq!(leader().as_deref(), Some("a"));
+    seconds(10).await;
+    assert_eq!(leader(), None);
+    cut_off.cut.store(false, Ordering::Relaxed);
+    seconds(6).await;
+    assert_eq!(leader().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn requests_end_with_the_term_but_not_at_a_renewal() {
     let lease = SharedLease::default();
     let (write_access, ..) = start_candidate(&lease, "a");

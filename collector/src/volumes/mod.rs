@@ -18,18 +18,24 @@ use virtfleet_collector_core::volumes::{ReadVolume, ReadVolumes, VolumesToRead};
 
 pub use self::objects::{claim_state, data_volume_state};
 use self::request::{read_claim, read_data_volume};
-use crate::fleet::Fleet;
+use crate::{fleet::Fleet, leader::WriteAccess};
 
 /// Interval of the rounds.
 const ROUND_INTERVAL: Duration = Duration::from_secs(5);
-/// Maximum requests of a round. A VM needs at most 16, most VMs need one or two.
+/// Maximum requests of a round for VMs that wait. A VM needs at most 16, most VMs need one or two.
 const MAX_REQUESTS_PER_ROUND: usize = 32;
 /// Maximum VMs that are read at the same time.
 const MAX_CONCURRENT_VMS: usize = 4;
 
-/// Reads the volumes of the VMs of `fleet` that wait for them, until it is dropped. With
-/// `is_namespaced`, the collector has its rights in some namespaces only.
-pub(crate) async fn run(fleet: Arc<Fleet>, client: Client, is_namespaced: bool) -> anyhow::Result<()> {
+/// Reads the volumes of the VMs of `fleet` that wait for them, until it is dropped; while no other
+/// process leads, also the claims of those that run. With `is_namespaced`, the collector has its
+/// rights in some namespaces only.
+pub(crate) async fn run(
+    fleet: Arc<Fleet>,
+    client: Client,
+    write_access: WriteAccess,
+    is_namespaced: bool,
+) -> anyhow::Result<()> {
     let manifest = if is_namespaced {
         "namespaced/rbac.yaml"
     } else {
@@ -39,7 +45,8 @@ pub(crate) async fn run(fleet: Arc<Fleet>, client: Client, is_namespaced: bool) 
     rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         rounds.tick().await;
-        let due = stream::iter(fleet.take_volumes_to_read(MAX_REQUESTS_PER_ROUND));
+        let leads = write_access.led_by_another().is_none();
+        let due = stream::iter(fleet.take_volumes_to_read(MAX_REQUESTS_PER_ROUND, leads));
         let read = due.map(|one| async {
             let volumes = read(&client, &one).await;
             (one.vm, volumes)

@@ -63,7 +63,7 @@ where
 
 fn of_error<T>(error: &Error, name: &ClaimName) -> ReadAnswer<T> {
     match error {
-        Error::Api(status) if matches!(status.code, 401 | 403) => ReadAnswer::Denied,
+        Error::Api(status) if status.code == 403 => ReadAnswer::Denied,
         Error::Api(status) if status.code == 404 && names(status, name) => ReadAnswer::NotFound,
         Error::Api(status) if status.code == 404 => ReadAnswer::NotServed,
         other => ReadAnswer::failed(&explain(other, false).1),
@@ -106,6 +106,9 @@ mod tests {
             ReadAnswer::NotServed
         );
         assert_eq!(answer(json!({ "code": 403, "message": "m" })), ReadAnswer::Denied);
+        // A token that is being replaced says nothing about rights.
+        let expired = answer(json!({ "code": 401, "message": "Unauthorized" }));
+        assert!(matches!(expired, ReadAnswer::Failed(_)), "{expired:?}");
         let busy = answer(json!({ "code": 503, "message": "\u{1b}[2Jbusy" }));
         let ReadAnswer::Failed(text) = busy else {
             panic!("{busy:?}");

@@ -217,7 +217,7 @@ impl Stage {
     /// Reads the volumes that the fleet requests, as the collector does from time to time.
     fn read_volumes(&mut self) {
         let Some(volumes) = &self.volumes else { return };
-        for due in self.index.take_volumes_to_read(MAX_REQUESTS_PER_ROUND) {
+        for due in self.index.take_volumes_to_read(MAX_REQUESTS_PER_ROUND, true) {
             let read = volumes.read(&due);
             self.index.record_volumes(&due.vm, read);
         }

@@ -6,22 +6,33 @@ use super::{
     evaluation::Evaluation,
     facts::HealthFacts,
     guest::{no_report, of_findings},
-    verdict::HealthCause,
+    verdict::{HealthCause, HealthConditionStatus},
     volumes,
 };
-use crate::{view::VmState, volumes::VolumeWait};
 
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
-    match facts.volume_wait() {
-        Some(VolumeWait::NotReady(said)) if facts.state != VmState::Starting => {
-            return volumes::of_running(facts, said);
+    let found = known(facts);
+    if !facts.seen.is_run() || found.status != HealthConditionStatus::True {
+        return found;
+    }
+    if let Some(lost) = volumes::lost_before(facts) {
+        return lost;
+    }
+    if facts.may_have_older_problem() {
+        return found.undecided();
+    }
+    found
+}
+
+fn known(facts: &HealthFacts<'_>) -> Evaluation {
+    if facts.seen.is_run() {
+        if let Some(found) = volumes::of_running(facts) {
+            return found;
         }
+    } else if facts.volume_wait().is_some() {
         // `Running` says for which one, and how bad that is.
-        Some(_) => {
-            let message = "the VM does not run, because it waits for a volume";
-            return Evaluation::unknown(HealthCause::Storage, "WaitsForVolume", message);
-        }
-        None => {}
+        let message = "the VM does not run, because it waits for a volume";
+        return Evaluation::unknown(HealthCause::Storage, "WaitsForVolume", message);
     }
     let Some(answer) = facts.fresh_answer() else {
         return no_report(facts);

@@ -21,6 +21,7 @@ use crate::{
     store::tests::{infra_node, key, user_node, vm, vmi},
     tenant::Tenant,
     view::{AgentStatus, ClusterState, VmState},
+    volumes::{PluggingVolume, SeenPlugging},
 };
 
 const NOW_MS: u64 = 1_800_000_000_000;
@@ -45,6 +46,8 @@ struct Flaws {
     finding: Option<(&'static str, Severity)>,
     clock_offset_ms: i64,
     stale: bool,
+    /// For how long a hot-plugged volume has not become ready.
+    plugging_ms: Option<u64>,
 }
 
 fn status() -> impl Strategy<Value = ReportedStatus> {
@@ -123,6 +126,7 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         rarely((findings, severities)),
         prop_oneof![10 => Just(0_i64), 1 => -400_000..400_000_i64],
         flag(),
+        rarely(0..1_200_000_u64),
     );
     (platform, guest).prop_map(|(platform, guest)| Flaws {
         no_vmi: platform.0,
@@ -142,6 +146,7 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         finding: guest.4,
         clock_offset_ms: guest.5,
         stale: guest.6,
+        plugging_ms: guest.7,
     })
 }
 
@@ -168,6 +173,13 @@ fn vmi_of(flaws: &Flaws) -> Vmi {
     let mut made = vmi("ns", "a");
     made.phase = flaws.phase.unwrap_or(Phase::Running);
     made.node = Some("h".parse().unwrap());
+    let plugging = flaws.plugging_ms.map(|_| PluggingVolume {
+        name: "data".into(),
+        phase: "AttachedToNode".into(),
+        said: None,
+        claim: None,
+    });
+    made.plugging = plugging.into_iter().collect();
     made.conditions = match flaws.vmi_conditions {
         None => conditions(&[("Ready", ReportedStatus::True, None)]),
         Some(None) => ReportedConditions::default(),
@@ -223,6 +235,13 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
     host.conditions = node_conditions(flaws.host_conditions);
     let mut node = user_node("c", "a", None);
     node.conditions = node_conditions(flaws.node_conditions);
+    let plugging: Vec<_> = (flaws.plugging_ms.into_iter())
+        .map(|age_ms| SeenPlugging {
+            name: "data".into(),
+            since_ms: NOW_MS - age_ms,
+            is_older: false,
+        })
+        .collect();
     let tenant = if flaws.no_tenant {
         Tenant::None
     } else {
@@ -272,6 +291,7 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         findings: &[],
         is_inventory_stale: flaws.stale,
         volumes: None,
+        plugging: &plugging,
     };
     HealthTrack::new(&facts).view().verdict
 }
@@ -312,6 +332,7 @@ fn has_evidence(flaws: &Flaws) -> bool {
         && finding
         && flaws.clock_offset_ms.abs() < 4_000
         && !flaws.stale
+        && flaws.plugging_ms.is_none_or(|age| age < 600_000)
 }
 
 proptest! {

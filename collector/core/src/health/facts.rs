@@ -17,7 +17,7 @@ use crate::{
     tenant::Tenant,
     usage::GuestUsage,
     view::{AgentStatus, ClusterState, VmState},
-    volumes::{ReadVolume, ReadVolumes, VolumeWait, wait_of},
+    volumes::{PluggingVolume, ReadVolume, ReadVolumes, SeenPlugging, VolumeWait, wait_of},
 };
 
 /// Age of the last answer of an agent, in milliseconds, after which it is no evidence any more.
@@ -79,8 +79,11 @@ pub(crate) struct HealthFacts<'a> {
     pub(crate) findings: &'a [Finding],
     /// The inventory does not follow the infra cluster at present.
     pub(crate) is_inventory_stale: bool,
-    /// Its claims and DataVolumes as they were read last; none unless it waits for them.
+    /// Its claims and DataVolumes as they were read last; none unless it waits for them, or one of
+    /// its claims is lost.
     pub(crate) volumes: Option<&'a ReadVolumes>,
+    /// Its hot-plugged volumes that are not ready, and since when.
+    pub(crate) plugging: &'a [SeenPlugging],
 }
 
 /// Kubernetes' reason for `Ready` of a pod whose probe fails; KubeVirt copies it to the VMI, and
@@ -322,6 +325,18 @@ impl<'a> HealthFacts<'a> {
         self.waits_too_long() && self.is_over(volume.since_ms)
     }
 
+    /// A hot-plugged volume that has not become ready for so long that this is a problem.
+    pub(super) fn stuck_plugging(&self) -> Option<&'a PluggingVolume> {
+        let stuck = self.plugging.iter().find(|one| self.is_over(one.since_ms))?;
+        self.vmi?.plugging.iter().find(|one| one.name == stuck.name)
+    }
+
+    /// Whether a hot-plugged volume was not ready when the collector saw the VM first, and may have
+    /// been so for long: it is found out soon. Claims that were not read yet leave nothing open.
+    pub(super) fn may_have_older_problem(&self) -> bool {
+        self.plugging.iter().any(|one| one.is_older)
+    }
+
     /// A command that shows the VMI, or its VirtualMachine if there is no VMI.
     pub(super) fn describe(&self) -> String {
         let kind = if self.vmi.is_some() { "vmi" } else { "vm" };
@@ -360,6 +375,10 @@ impl<'a> HealthFacts<'a> {
         let first_read = Some(self.first_read_ends_ms()).filter(|_| is_unread);
         let unmoved = self.volumes.into_iter().flat_map(|read| &read.volumes);
         let unmoved = unmoved.map(|one| over(one.since_ms));
+        let plugging = self.plugging.iter().map(|one| over(one.since_ms));
+        let kept = self.volumes.into_iter().flat_map(|read| &read.volumes);
+        let kept = kept.filter_map(|one| one.claim.found()?.kept_ms);
+        let kept = kept.map(|at| at.saturating_add(MAX_VOLUMES_AGE_MS + 1));
         let times = [stuck, first_pull, boot, answer, last_try, volumes, first_read];
         let stopped = Some(self.just_stopped_until_ms()).filter(|_| self.state == VmState::Stopped);
         let times = times
@@ -367,6 +386,8 @@ impl<'a> HealthFacts<'a> {
             .flatten()
             .chain(node)
             .chain(unmoved)
+            .chain(plugging)
+            .chain(kept)
             .chain(stopped)
             .chain([self.begun_until_ms(), self.nodes_known_ms()]);
         times.filter(|due| *due > self.now_ms).min()

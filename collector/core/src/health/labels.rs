@@ -1,7 +1,7 @@
 //! `LabelsInSync`: the labels of the VM's Node have their desired values.
 //!
-//! Only the leader compares labels, so this condition is not part of the verdict, which must be the
-//! same at every replica.
+//! Only the leader compares labels, for which it reads objects of the user cluster. The condition
+//! is not part of the verdict: a VM whose Node has a wrong label is not sick.
 
 use super::{
     evaluation::{Evaluation, HealthCondition},

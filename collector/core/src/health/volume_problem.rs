@@ -2,7 +2,9 @@
 
 use virtfleet_wire::ids::VmKey;
 
+use super::facts::MAX_VOLUMES_AGE_MS;
 use crate::{
+    pull_result::UnixMs,
     reported::{ReportedCondition, ReportedStatus},
     volumes::{ClaimState, DataVolumeState, ReadAnswer, ReadVolume, ReadVolumes},
 };
@@ -39,16 +41,18 @@ pub(super) enum VolumeProblem<'a> {
 }
 
 /// The worst problem of these volumes; the first one of equally bad ones.
-pub(super) fn worst(read: &ReadVolumes) -> Option<VolumeProblem<'_>> {
-    let found = read.volumes.iter().filter_map(problem);
+pub(super) fn worst(read: &ReadVolumes, now_ms: UnixMs) -> Option<VolumeProblem<'_>> {
+    let found = read.volumes.iter().filter_map(|volume| problem(volume, now_ms));
     found.min_by_key(VolumeProblem::rank)
 }
 
 /// What is wrong with a volume; none if nothing is, or if it could not be read.
-fn problem(volume: &ReadVolume) -> Option<VolumeProblem<'_>> {
+pub(super) fn problem(volume: &ReadVolume, now_ms: UnixMs) -> Option<VolumeProblem<'_>> {
+    let is_fresh = |at: UnixMs| now_ms.saturating_sub(at) <= MAX_VOLUMES_AGE_MS;
     let claim = volume.claim.found();
+    let claim = claim.filter(|claim| claim.kept_ms.is_none_or(is_fresh));
     let data_volume = volume.data_volume.as_ref().and_then(ReadAnswer::found);
-    if claim.is_some_and(|claim| &*claim.phase == "Lost") {
+    if claim.is_some_and(ClaimState::is_lost) {
         return Some(VolumeProblem::Lost(volume));
     }
     if let Some(found) = data_volume

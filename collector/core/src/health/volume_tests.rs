@@ -129,6 +129,7 @@ fn health_beside(
         findings: &[],
         is_inventory_stale: false,
         volumes: read,
+        plugging: &[],
     };
     HealthTrack::new(&facts).view()
 }

@@ -8,14 +8,18 @@ use super::{
     evaluation::Evaluation,
     facts::HealthFacts,
     verdict::{HealthCause, HealthVerdict},
-    volume_problem::{VolumeProblem, worst},
+    volume_problem::{VolumeProblem, problem, worst},
 };
 use crate::{
+    findings::escaped,
     reported::ReportedStatus,
-    volumes::{ReadAnswer, ReadVolumes, VolumeWait},
+    volumes::{ReadAnswer, ReadVolume, ReadVolumes, VolumeWait},
 };
 
 const STORAGE: HealthCause = HealthCause::Storage;
+/// Maximum bytes of a name and of a text of KubeVirt in a message.
+const MAX_NAME_BYTES: usize = 96;
+const MAX_SAID_BYTES: usize = 256;
 /// Folder of the packaged manifests.
 const MANIFESTS: &str = "packaging/collector/kubernetes";
 
@@ -23,9 +27,14 @@ const MANIFESTS: &str = "packaging/collector/kubernetes";
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Option<Evaluation> {
     let wait = facts.volume_wait()?;
     let read = facts.fresh_volumes();
-    let problem = read.and_then(worst);
+    let problem = worst_problem(facts);
     let evaluation = steady(|with_progress| evaluate_wait(facts, wait, problem, with_progress));
     Some(with_gap(with_lost_node(facts, evaluation), read).naming_object())
+}
+
+/// The worst problem of its volumes, as they were read lately.
+fn worst_problem<'a>(facts: &HealthFacts<'a>) -> Option<VolumeProblem<'a>> {
+    worst(facts.fresh_volumes()?, facts.now_ms)
 }
 
 fn evaluate_wait(
@@ -71,14 +80,64 @@ fn is_final(wait: VolumeWait<'_>) -> bool {
     }
 }
 
-/// A volume of a VM that runs and whose volumes are not all ready: it was hot-plugged.
-pub(super) fn of_running(facts: &HealthFacts<'_>, said: &str) -> Evaluation {
+/// What is wrong with a volume of a VM that runs: its claim is lost, or it was hot-plugged and is
+/// not ready.
+pub(super) fn of_running(facts: &HealthFacts<'_>) -> Option<Evaluation> {
+    if let Some(lost @ VolumeProblem::Lost(_)) = worst_problem(facts) {
+        let message = format!(
+            "{}; the VM cannot be started or migrated again",
+            lost.sentence(false)
+        );
+        let found = Evaluation::degraded(STORAGE, "PvcLost", message);
+        return Some(found.next(lost.next(facts.key)).naming_object());
+    }
+    if let Some(VolumeWait::NotReady(said)) = facts.volume_wait() {
+        let message = |text: String| format!("a volume of the VM is not ready: {text}");
+        let problem = worst_problem(facts);
+        return Some(not_ready(facts, "DataVolumesNotReady", said, problem, message));
+    }
+    let stuck = facts.stuck_plugging()?;
+    let name = escaped(&stuck.name, MAX_NAME_BYTES);
+    let phase = match &*stuck.phase {
+        "" => "without phase".to_owned(),
+        phase => escaped(phase, MAX_NAME_BYTES),
+    };
+    let said = stuck.said.as_deref().unwrap_or("no reason is given");
+    let said = escaped(said, MAX_SAID_BYTES);
+    let message = |text: String| {
+        format!("the hot-plugged volume {name} has been {phase} for more than 10 minutes: {text}")
+    };
+    // Another volume of the VM may have a problem, too, which does not explain this one.
+    let problem = facts.fresh_volumes().and_then(|read| {
+        let is_stuck = |one: &&ReadVolume| Some(&one.volume.claim) == stuck.claim.as_ref();
+        problem(read.volumes.iter().find(is_stuck)?, facts.now_ms)
+    });
+    Some(not_ready(facts, "VolumeNotAttached", &said, problem, message))
+}
+
+/// A claim that was lost when it was read last, which is too long ago; none if there is none.
+pub(super) fn lost_before(facts: &HealthFacts<'_>) -> Option<Evaluation> {
+    let claim = facts.volumes?.lost()?;
+    let message = format!(
+        "the PersistentVolumeClaim {claim} of the VM was Lost when it was read last, and could not be read for 5 minutes"
+    );
+    let found = Evaluation::unknown(STORAGE, "PvcNotRead", message);
+    let next = format!("kubectl -n {} describe pvc {claim}", facts.key.namespace);
+    Some(found.next(next).naming_object())
+}
+
+/// A volume that is not ready, with what was read of it, else with what KubeVirt says.
+fn not_ready(
+    facts: &HealthFacts<'_>,
+    reason: &'static str,
+    said: &str,
+    problem: Option<VolumeProblem<'_>>,
+    message: impl Fn(String) -> String,
+) -> Evaluation {
     let read = facts.fresh_volumes();
-    let problem = read.and_then(worst);
     let evaluation = steady(|with_progress| {
         let text = problem.map_or_else(|| said.to_owned(), |problem| problem.sentence(with_progress));
-        let message = format!("a volume of the VM is not ready: {text}");
-        Evaluation::degraded(STORAGE, "DataVolumesNotReady", message)
+        Evaluation::degraded(STORAGE, reason, message(text))
     });
     let next = problem.map_or_else(|| facts.describe(), |problem| problem.next(facts.key));
     with_gap(evaluation.next(next), read).naming_object()

@@ -323,6 +323,7 @@ impl FleetIndex {
         let over: Vec<_> = views.iter().flat_map(|vm| self.update_budget(vm)).collect();
         views.extend(over);
         for vm in &views {
+            self.observe_plugging(vm);
             self.observe_dead_migration(vm);
             self.observe_migrations(vm);
             let Some(entry) = self.store.vms.get_mut(vm) else {

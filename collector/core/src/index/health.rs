@@ -157,6 +157,7 @@ impl FleetIndex {
             findings: found,
             is_inventory_stale: self.stale.affects(vm),
             volumes: entry.volumes.as_deref(),
+            plugging: &entry.plugging,
         }
     }
 

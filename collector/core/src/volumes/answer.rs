@@ -1,6 +1,8 @@
 //! What was read of the volumes of one VM. Texts of objects are escaped and cut: their writers are
 //! not trusted.
 
+use virtfleet_wire::ids::ClaimName;
+
 use crate::{findings::escaped, pull_result::UnixMs, reported::ReportedConditions, volumes::ClaimVolume};
 
 /// Maximum bytes kept of a phase, a progress, or the name of a storage class.
@@ -49,6 +51,8 @@ pub struct ClaimState {
     pub is_deleting: bool,
     /// `metadata.creationTimestamp` in milliseconds since 1970.
     pub created_ms: Option<UnixMs>,
+    /// When it was read, if it could not be read since. [`ReadVolumes::after`] sets it.
+    pub kept_ms: Option<UnixMs>,
 }
 
 impl ClaimState {
@@ -60,7 +64,13 @@ impl ClaimState {
             storage_class: class.map(word),
             is_deleting,
             created_ms: None,
+            kept_ms: None,
         }
+    }
+
+    /// Whether its PersistentVolume is gone.
+    pub(crate) fn is_lost(&self) -> bool {
+        &*self.phase == "Lost"
     }
 }
 
@@ -129,6 +139,20 @@ impl ReadVolume {
         self.claim.found().is_some() || filled.is_some()
     }
 
+    /// A claim that was lost is so until another answer says otherwise: a failed read says nothing.
+    /// `before` was read at `at_ms`.
+    fn keep_lost(&mut self, before: &Self, at_ms: UnixMs) {
+        if matches!(self.claim, ReadAnswer::Found(_) | ReadAnswer::NotFound) {
+            return;
+        }
+        if let Some(lost) = before.claim.found().filter(|claim| claim.is_lost()) {
+            self.claim = ReadAnswer::Found(ClaimState {
+                kept_ms: lost.kept_ms.or(Some(at_ms)),
+                ..lost.clone()
+            });
+        }
+    }
+
     /// Whether both differ in texts of conditions only.
     fn is_at_same_point(&self, other: &Self) -> bool {
         let point = |one: &Self| {
@@ -152,11 +176,34 @@ pub struct ReadVolumes {
 }
 
 impl ReadVolumes {
-    /// Sets since when each volume has not moved: as these reads show, and before the first one, as
-    /// the objects say.
+    /// Whether the collector may not read a claim.
+    pub(crate) fn is_denied(&self) -> bool {
+        self.volumes.iter().any(|one| one.claim == ReadAnswer::Denied)
+    }
+
+    /// Whether a claim could not be read.
+    pub(crate) fn has_failed(&self) -> bool {
+        let mut claims = self.volumes.iter().map(|one| &one.claim);
+        claims.any(|claim| matches!(claim, ReadAnswer::Failed(_) | ReadAnswer::NotServed))
+    }
+
+    /// The first claim whose PersistentVolume was gone when it was read last.
+    pub(crate) fn lost(&self) -> Option<&ClaimName> {
+        let is_lost = |one: &&ReadVolume| one.claim.found().is_some_and(ClaimState::is_lost);
+        Some(&self.volumes.iter().find(is_lost)?.volume.claim)
+    }
+
+    /// Keeps what these reads could not refute, and sets since when each volume has not moved: as
+    /// these reads show, and before the first one, as the objects say.
     pub(crate) fn after(mut self, before: Option<&Self>) -> Self {
+        let before_ms = before.map_or(0, |before| before.at_ms);
         let before = before.map_or(&[][..], |before| &before.volumes);
         for volume in &mut self.volumes {
+            // The DataVolume of a VM that runs is not read each time.
+            let same_claim = |one: &&ReadVolume| one.volume.claim == volume.volume.claim;
+            if let Some(known) = before.iter().find(same_claim) {
+                volume.keep_lost(known, before_ms);
+            }
             let known = before
                 .iter()
                 .find(|one| one.volume == volume.volume && one.is_known());

@@ -7,10 +7,10 @@ use virtfleet_wire::ids::{Namespace, VmKey};
 
 use crate::pull_result::UnixMs;
 
-/// Time after which the volumes of a VM are read again, in milliseconds.
-const REREAD_AFTER_MS: u64 = 30_000;
+/// Time after which the volumes of a VM that waits are read again, in milliseconds.
+pub(crate) const REREAD_AFTER_MS: u64 = 30_000;
 
-/// A VM that waits for its volumes.
+/// A VM whose volumes are to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitingVm<'a> {
     pub(crate) vm: &'a VmKey,
@@ -23,12 +23,18 @@ pub(crate) struct WaitingVm<'a> {
 /// The VMs to read now, with at most `max_requests` requests. A namespace is a tenant, or a part of
 /// one: the one that was served least recently comes first, and each gets one VM in turn, so that a
 /// thousand VMs of one tenant do not delay those of another.
-pub(crate) fn choose(waiting: &[WaitingVm<'_>], now_ms: UnixMs, max_requests: usize) -> Vec<VmKey> {
+/// None is read again before `reread_after_ms`.
+pub(crate) fn choose(
+    waiting: &[WaitingVm<'_>],
+    now_ms: UnixMs,
+    reread_after_ms: u64,
+    max_requests: usize,
+) -> Vec<VmKey> {
     let mut namespaces: BTreeMap<&Namespace, (Option<UnixMs>, VecDeque<WaitingVm<'_>>)> = BTreeMap::new();
     for one in waiting {
         let (served_ms, due) = namespaces.entry(&one.vm.namespace).or_default();
         *served_ms = (*served_ms).max(one.read_ms);
-        let is_due = |at: UnixMs| now_ms.saturating_sub(at) >= REREAD_AFTER_MS;
+        let is_due = |at: UnixMs| now_ms.saturating_sub(at) >= reread_after_ms;
         if one.read_ms.is_none_or(is_due) {
             due.push_back(*one);
         }
@@ -78,25 +84,29 @@ mod tests {
         let quiet = key("quiet", "vm");
         let mut all: Vec<_> = loud.iter().map(|vm| waiting(vm, None)).collect();
         all.push(waiting(&quiet, None));
-        let chosen = choose(&all, 1_000_000, 8);
+        let chosen = choose(&all, 1_000_000, REREAD_AFTER_MS, 8);
         assert_eq!(chosen.len(), 4);
         assert!(chosen.contains(&quiet), "{chosen:?}");
         // The next round: the namespace that was served least recently, and its VMs in turn.
         all.last_mut().unwrap().read_ms = Some(900_000);
         all[0].read_ms = Some(1_000_000);
-        let chosen = choose(&all, 1_000_000, 4);
+        let chosen = choose(&all, 1_000_000, REREAD_AFTER_MS, 4);
         assert_eq!(chosen, [quiet, key("loud", "vm-0001")]);
     }
 
     #[test]
     fn what_was_just_read_is_not_read_again() {
         let vm = key("ns", "a");
-        let at = |read_ms, now_ms| choose(&[waiting(&vm, read_ms)], now_ms, 100).len();
+        let at = |read_ms, now_ms| choose(&[waiting(&vm, read_ms)], now_ms, REREAD_AFTER_MS, 100).len();
         assert_eq!(
             (at(Some(1000), 30_999), at(Some(1000), 31_000), at(None, 0)),
             (0, 1, 1)
         );
-        assert_eq!(choose(&[waiting(&vm, None)], 0, 1), [], "it has no room");
+        assert_eq!(
+            choose(&[waiting(&vm, None)], 0, REREAD_AFTER_MS, 1),
+            [],
+            "it has no room"
+        );
     }
 
     proptest! {
@@ -114,7 +124,7 @@ mod tests {
                 let all: Vec<_> = keys.iter().enumerate().map(|(n, vm)| WaitingVm {
                     vm, requests: requests(n), read_ms: read.get(vm).copied(),
                 }).collect();
-                let chosen = choose(&all, now_ms, max);
+                let chosen = choose(&all, now_ms, REREAD_AFTER_MS, max);
                 let sent: usize = chosen.iter().map(|vm| requests(keys.iter().position(|one| one == vm).unwrap())).sum();
                 prop_assert!(sent <= max && !chosen.is_empty());
                 prop_assert_eq!(chosen.iter().collect::<BTreeSet<_>>().len(), chosen.len());

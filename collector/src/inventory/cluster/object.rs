@@ -175,8 +175,10 @@ pub(super) fn kept_part(names: &[String]) -> KeptPart {
 /// The part of a pod's container that is kept.
 const REQUESTS: FieldMask = Only(&[("restartPolicy", All), ("resources", Only(&[("requests", All)]))]);
 
-/// The part of a volume of a VM that is kept: the claim behind it. The rest may contain user-data.
+/// The part of a volume of a VM that is kept: its name and the claim behind it. The rest may
+/// contain user-data.
 const VOLUMES: FieldMask = Only(&[
+    ("name", All),
     ("persistentVolumeClaim", Only(&[("claimName", All)])),
     ("dataVolume", Only(&[("name", All)])),
     (
@@ -336,7 +338,10 @@ static VOLUME_STATUS: &[(&str, FieldMask)] = &[
     ("name", All),
     ("phase", All),
     ("size", All),
+    ("reason", All),
+    ("message", All),
     ("hotplugVolume", All),
+    ("memoryDumpVolume", Only(&[("claimName", All)])),
 ];
 
 /// `spec.domain` of a VMI. `chassis` is not kept.

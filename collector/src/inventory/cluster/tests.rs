@@ -233,6 +233,7 @@ fn both_readers_give_the_same_fact() {
             assert!(spec.disks[0].is_pending && spec.interfaces[0].is_tap && spec.dns.is_some());
             assert!(spec.pings_guest);
             assert_eq!(vmi.volumes[0].claim.as_str(), "root");
+            assert_eq!(vmi.plugging[0].claim.as_ref(), Some(&vmi.volumes[0].claim));
             let rules = &vmi.scheduling;
             assert_eq!(
                 (&*rules.node_selector[0].0, rules.eviction),

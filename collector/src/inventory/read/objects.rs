@@ -60,6 +60,7 @@ pub(in crate::inventory) fn vmi(object: &Field<'_>) -> Result<Vmi, Problem> {
         spec: vmi_spec(object).map(Arc::new),
         scheduling: Arc::new(scheduling::scheduling(&object.get("spec")?)),
         volumes: claim_volumes(object, "spec.volumes"),
+        plugging: volumes::plugging(object),
     })
 }
 

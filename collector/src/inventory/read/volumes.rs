@@ -4,13 +4,18 @@
 
 use virtfleet_collector_core::{
     facts::RunStrategy,
-    volumes::{ClaimVolume, MAX_CLAIM_VOLUMES},
+    volumes::{ClaimVolume, MAX_CLAIM_VOLUMES, PluggingVolume},
 };
+use virtfleet_wire::ids::ClaimName;
 
 use super::field::Field;
+use crate::bounded::bounded;
 
 /// Maximum volumes of a VM that are searched for claims.
 const MAX_VOLUMES: usize = 256;
+/// Maximum characters of a volume's name or phase, and of what KubeVirt says about it.
+const MAX_NAME_CHARS: usize = 64;
+const MAX_SAID_CHARS: usize = 256;
 
 /// The volumes at `path` that a claim backs, without repetition. A name that is no valid name of an
 /// object is skipped: it becomes a part of the path of a request.
@@ -40,6 +45,45 @@ fn claim_volume(volume: &Field<'_>) -> Option<ClaimVolume> {
         claim: claim.parse().ok()?,
         is_data_volume: data_volume.is_some(),
     })
+}
+
+/// The hot-plugged volumes that are not ready: `status.volumeStatus` of a VMI. Those that are being
+/// unplugged are not among them, nor are dumps of memory, which use the same way.
+pub(super) fn plugging(object: &Field<'_>) -> Box<[PluggingVolume]> {
+    let list = |path| object.at(path).and_then(|field| field.items());
+    let statuses = list("status.volumeStatus").unwrap_or_default();
+    let volumes = list("spec.volumes").unwrap_or_default();
+    let statuses = statuses.iter().take(MAX_VOLUMES);
+    let found = statuses.filter_map(|status| plugging_volume(status, &volumes));
+    found.take(MAX_CLAIM_VOLUMES).collect()
+}
+
+/// `volume` is an item of `status.volumeStatus`, and `volumes` are those of the specification.
+fn plugging_volume(volume: &Field<'_>, volumes: &[Field<'_>]) -> Option<PluggingVolume> {
+    let has = |name| volume.get(name).is_ok_and(|field| field.is_there());
+    let text = |name| volume.get(name).ok()?.text().ok()?;
+    let phase = text("phase").unwrap_or_default();
+    let (is_plugged, is_dump) = (has("hotplugVolume"), has("memoryDumpVolume"));
+    let (said, name) = (text("message").or_else(|| text("reason")), text("name")?);
+    if !is_plugged || is_dump || ["Ready", "Detaching", "UnMountedFromPod"].contains(&phase) {
+        return None;
+    }
+    Some(PluggingVolume {
+        name: bounded(name, MAX_NAME_CHARS).into(),
+        phase: bounded(phase, MAX_NAME_CHARS).into(),
+        said: said.map(|said| bounded(said, MAX_SAID_CHARS).into()),
+        claim: claim_of(volumes, name),
+    })
+}
+
+/// The claim of the volume with this name.
+fn claim_of(volumes: &[Field<'_>], name: &str) -> Option<ClaimName> {
+    let mut volumes = volumes.iter().take(MAX_VOLUMES);
+    let named = |volume: &&Field<'_>| {
+        let found = volume.get("name").and_then(|field| field.text());
+        found.is_ok_and(|found| found == Some(name))
+    };
+    Some(claim_volume(volumes.find(named)?)?.claim)
 }
 
 /// When KubeVirt starts a VirtualMachine.
@@ -118,6 +162,40 @@ mod tests {
             .collect();
         assert_eq!(volumes(&json!(many)).len(), MAX_CLAIM_VOLUMES);
         assert_eq!(volumes(&json!("none")), []);
+    }
+
+    #[test]
+    fn volumes_that_are_being_plugged_in_are_kept_with_their_phases() {
+        let plugged = |name: &str, phase: &str| json!({ "name": name, "phase": phase, "hotplugVolume": {} });
+        let mut dump = plugged("dump", "MemoryDumpVolumeInProgress");
+        dump["memoryDumpVolume"] = json!({ "claimName": "dump" });
+        let mut stuck = plugged("data", "AttachedToNode");
+        stuck["message"] = json!("mount failed");
+        let statuses = json!([
+            { "name": "root", "phase": "Ready" }, { "name": "cd", "phase": "Pending" },
+            plugged("ready", "Ready"), plugged("going", "Detaching"), plugged("gone", "UnMountedFromPod"),
+            dump, stuck, plugged("new", ""), plugged("later", "PhaseOfALaterVersion"), 7,
+        ]);
+        let volumes = json!([
+            { "name": "root", "dataVolume": { "name": "root" } },
+            { "name": "data", "persistentVolumeClaim": { "claimName": "disk-1" } },
+            { "name": "new", "persistentVolumeClaim": { "claimName": "../x" } },
+        ]);
+        let object = json!({ "spec": { "volumes": volumes }, "status": { "volumeStatus": statuses } });
+        let found = read(&object, plugging);
+        let found: Vec<_> = found
+            .iter()
+            .map(|one| {
+                let claim = one.claim.as_ref().map(ClaimName::as_str);
+                (&*one.name, &*one.phase, one.said.as_deref(), claim)
+            })
+            .collect();
+        let expected = [
+            ("data", "AttachedToNode", Some("mount failed"), Some("disk-1")),
+            ("new", "", None, None),
+            ("later", "PhaseOfALaterVersion", None, None),
+        ];
+        assert_eq!(found, expected);
     }
 
     #[test]
