@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 mod guests;
+mod leases;
 mod page;
 pub(crate) mod real;
 pub(crate) mod script;

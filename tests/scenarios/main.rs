@@ -33,6 +33,7 @@ mod cluster_schema;
 mod cluster_services;
 mod cluster_source_accounts;
 mod cluster_sources;
+mod cluster_stale;
 mod cluster_verbs;
 mod cluster_vm_volumes;
 mod cluster_volumes;

@@ -2,10 +2,12 @@
 //! produce them; the rest of the collector uses no Kubernetes types.
 
 mod migration;
+mod node_leases;
 mod user_cluster;
 
 pub use self::{
     migration::{Migration, VmiMove},
+    node_leases::{NodeLease, NodeLeases},
     user_cluster::{UserCluster, UserNode},
 };
 pub use super::selector::{Operator, Requirement, Selector};
@@ -29,6 +31,10 @@ use crate::{
 /// full read, and objects that were known before `Init` and not applied since are removed. A broken
 /// source never emits `Delete`.
 #[derive(Debug, Clone, PartialEq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all events are objects; a box would cost each an allocation"
+)]
 pub enum InventoryEvent {
     /// A full read begins.
     Init,
@@ -40,6 +46,8 @@ pub enum InventoryEvent {
     Synced,
     /// The service networks of the infra cluster, all of them.
     ServiceNetworks(Vec<IpNet>),
+    /// The Leases of the kubelets of one cluster, from time to time.
+    Leases(NodeLeases),
 }
 
 /// One object of the inventory.
@@ -372,6 +380,9 @@ pub struct InfraNode {
     /// `status.conditions`.
     #[serde(skip)]
     pub conditions: ReportedConditions,
+    /// As [`UserNode::reported_ms`]; the index takes it out.
+    #[serde(skip)]
+    pub reported_ms: Option<u64>,
     /// `spec.unschedulable`: the node is cordoned.
     #[serde(skip)]
     pub unschedulable: bool,

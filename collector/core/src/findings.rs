@@ -78,6 +78,8 @@ pub const INVENTORY_KIND_ABSENT: &str = "inventory-kind-absent";
 pub const INVENTORY_OBJECT_UNREADABLE: &str = "inventory-object-unreadable";
 /// The collector may not read the claims of VMs that run.
 pub const CLAIMS_UNREADABLE: &str = "claims-unreadable";
+/// The Leases of a cluster's kubelets cannot be read.
+pub const NODE_LEASES_UNREADABLE: &str = "node-leases-unreadable";
 /// A user cluster has no kubeconfig yet.
 pub const USER_CLUSTER_PENDING: &str = "user-cluster-pending";
 /// A user cluster's kubeconfig cannot be used, or requests to its API server fail; its last known

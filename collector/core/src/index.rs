@@ -11,6 +11,7 @@ mod change;
 mod dangling;
 mod expected_node;
 mod health;
+mod heartbeats;
 mod labels;
 mod located_vm;
 mod managed;
@@ -156,6 +157,7 @@ impl FleetIndex {
                 self.synced_ms.get_or_insert(self.now_ms);
                 self.check_policies();
             }
+            InventoryEvent::Leases(leases) => self.put_leases(leases),
             InventoryEvent::ServiceNetworks(networks) => {
                 if self.store.rules.set_service_networks(networks) {
                     // The dial target of every VM may change.
@@ -268,6 +270,7 @@ impl FleetIndex {
         }
         let before = self.statuses.replace(statuses);
         self.revision += 1;
+        self.note_reached(before.as_ref());
         let state = |statuses: &Option<BTreeMap<ClusterName, ClusterStatus>>, name: &ClusterName| {
             statuses
                 .as_ref()

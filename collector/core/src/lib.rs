@@ -41,6 +41,7 @@ pub mod fleet_changes;
 pub mod fleet_status;
 mod guest_hardware;
 pub mod health;
+mod heartbeats;
 pub mod history_probe;
 pub mod identity;
 pub mod index;

@@ -19,6 +19,7 @@ use crate::{
     dial::DialRules,
     facts::{InfraNode, Labels, LauncherPod, Migration, UserCluster, UserNode, Vm, Vmi, VmiMove},
     health::HealthTrack,
+    heartbeats::Heartbeats,
     keys::{Keys, SharedValues, VmsBy},
     label_map::StringInterner,
     labels::policy::LabelPolicy,
@@ -127,6 +128,7 @@ pub(crate) struct Store {
     /// Nodes by `systemUUID`.
     nodes_by_machine: HashMap<(ClusterName, Uuid), SmallSet<NodeName>>,
     pub(crate) shared_nodes: SharedNodes,
+    pub(crate) heartbeats: Heartbeats,
     pub(crate) strings: StringInterner,
     pub(crate) scheduling: SchedulingInterner,
     /// Number of selector evaluations, for tests of the cost.
@@ -459,6 +461,7 @@ pub(crate) mod tests {
             ]),
             ready: Some(true),
             conditions: ReportedConditions::default(),
+            reported_ms: None,
             unschedulable: false,
             taints: Vec::new(),
             allocatable: None,

@@ -177,6 +177,7 @@ pub(crate) fn label_inputs() -> Vec<LabelInput> {
             labels: labels(&[("example.com/rack", rack)]),
             ready: Some(true),
             conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+            reported_ms: None,
             unschedulable: false,
             taints: Vec::new(),
             allocatable: None,

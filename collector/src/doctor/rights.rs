@@ -293,6 +293,17 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
         CheckStatus::Warn,
         without,
     );
+    let (group, namespace) = ("coordination.k8s.io", "kube-node-lease");
+    let without = "a dead kubelet of an infra node that the controller manager does not notice is noticed after 10 minutes";
+    one(
+        "list",
+        group,
+        "leases",
+        namespace,
+        None,
+        CheckStatus::Warn,
+        without,
+    );
     if let Some((namespace, lease)) = lease {
         let service = config.leader_election.service.as_deref();
         rights.extend(leader_rights(namespace, lease, service));

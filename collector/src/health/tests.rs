@@ -132,6 +132,7 @@ fn host(name: &str) -> InventoryEvent {
         labels: Labels::new(),
         ready: Some(true),
         conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        reported_ms: None,
         unschedulable: false,
         taints: Vec::new(),
         allocatable: None,

@@ -195,7 +195,7 @@ mod tests {
             .flat_map(documents)
             .collect();
         assert_eq!(user_cluster_objects(ALL, true), packaged);
-        assert_eq!(packaged.len(), 8);
+        assert_eq!(packaged.len(), 10);
         assert!(unneeded_objects(ALL).is_empty());
     }
 
@@ -203,6 +203,7 @@ mod tests {
     fn rights_are_those_of_the_options() {
         let objects = user_cluster_objects(NONE, true);
         assert_eq!(verbs(&objects, "nodes"), ["get", "list", "watch"]);
+        assert_eq!(verbs(&objects, "leases"), ["list"]);
         for resource in ["pods", "persistentvolumes", "csinodes", "nodes/status"] {
             assert_eq!(verbs(&objects, resource), [""; 0], "{resource}");
         }

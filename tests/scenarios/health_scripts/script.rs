@@ -85,6 +85,9 @@ pub(crate) struct Changes {
     pub(crate) inventory: Option<Inventory>,
     #[serde(default)]
     pub(crate) collector: Option<CollectorChange>,
+    /// Whether the kubelets of the Node and of the infra node renew their Leases from now on.
+    #[serde(default)]
+    pub(crate) leases: Option<ScriptedLeases>,
     /// What the API server answers to requests for volumes from now on; without it nothing is read.
     #[serde(default)]
     pub(crate) volumes: Option<ScriptedVolumes>,
@@ -152,6 +155,25 @@ pub(crate) enum Pulls {
 pub(crate) enum Inventory {
     Follows,
     Fails,
+}
+
+/// Which kubelets renew their Leases.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(crate) struct ScriptedLeases {
+    pub(crate) node: LeaseState,
+    pub(crate) host: LeaseState,
+}
+
+/// What a kubelet does with its Lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LeaseState {
+    Renewed,
+    /// It stays as it is.
+    Old,
+    /// The API server does not answer: the kubelet cannot renew it, and the collector reads none.
+    Unread,
 }
 
 /// What happens to the collector.

@@ -22,6 +22,7 @@ use virtfleet_wire::{
 
 use super::{
     guests::{MeteredGuest, VCPUS, manifests},
+    leases::Kubelets,
     real::RealPull,
     script::{
         CollectorChange, Inventory, Neighbour, OBJECTS, Pulls, ScriptedClockEvent, Step, Usage, document,
@@ -62,6 +63,7 @@ pub(crate) struct Stage {
     /// The manifests of the neighbours.
     neighbour_manifests: String,
     cluster_state: ClusterState,
+    kubelets: Kubelets,
     /// Findings about the watches of the inventory.
     watches: Vec<Finding>,
     /// None: the volumes of VMs are not read.
@@ -104,6 +106,7 @@ impl Stage {
             neighbours: Vec::new(),
             neighbour_manifests: String::new(),
             cluster_state: ClusterState::Ready,
+            kubelets: Kubelets::new(),
             watches: Vec::new(),
             volumes: None,
             now: 0,
@@ -170,6 +173,11 @@ impl Stage {
             volumes.set_times(self.volumes.as_ref(), &self.rfc3339());
             self.volumes = Some(volumes);
         }
+        // The Leases are read before the API server counts as reached.
+        if let Some(leases) = rest.leases {
+            self.kubelets.set(leases, self.now);
+            self.read_leases();
+        }
         if let Some(state) = rest.cluster_state {
             self.set_cluster_state(state);
         }
@@ -196,6 +204,7 @@ impl Stage {
 
     /// Another collector starts, and reads what there is now.
     pub(super) fn restart(&mut self) {
+        self.kubelets.restart_collector(self.now);
         self.index = FleetIndex::new(DialRules::default());
         self.folder = FolderState::default();
         self.set_time();
@@ -231,13 +240,22 @@ impl Stage {
             if self.now.is_multiple_of(PULL_INTERVAL_SECONDS) {
                 self.pull();
             }
+            self.kubelets.renew(self.now);
+            self.read_leases();
             self.read_volumes();
             self.index.settle();
         }
     }
 
+    /// Reads the Leases of both clusters, as the collector does from time to time.
+    fn read_leases(&mut self) {
+        for leases in self.kubelets.read(self.now, to_ms) {
+            self.index.apply(InventoryEvent::Leases(leases));
+        }
+    }
+
     fn now_ms(&self) -> u64 {
-        (EPOCH_SECONDS + self.now) * 1000
+        to_ms(self.now)
     }
 
     fn set_time(&mut self) {
@@ -396,6 +414,11 @@ impl Stage {
             certificate: None,
         }
     }
+}
+
+/// A time in milliseconds since 1970, of one in seconds since the first tick.
+fn to_ms(seconds: u64) -> u64 {
+    (EPOCH_SECONDS + seconds) * 1000
 }
 
 fn key() -> VmKey {

@@ -101,6 +101,7 @@ fn host(number: usize) -> Result<Fact> {
         labels: Labels::new(),
         ready: Some(true),
         conditions: conditions(&READY_NODE),
+        reported_ms: None,
         unschedulable: false,
         taints: Vec::new(),
         allocatable: None,

@@ -205,6 +205,7 @@ impl Tenant {
             { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch", "patch"] },
             { "apiGroups": [""], "resources": ["pods", "persistentvolumes"], "verbs": ["list"] },
             { "apiGroups": ["storage.k8s.io"], "resources": ["csinodes"], "verbs": ["get"] },
+            { "apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["list"] },
         ]);
         self.server.grant(COLLECTOR, &self.user, None, &rules)
     }

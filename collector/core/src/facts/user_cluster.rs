@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use virtfleet_wire::ids::{ClusterName, Namespace, NodeName, Uid, Uuid, VmName};
 
 use super::{Labels, Selector};
-use crate::{host_port::HostPort, node_conditions::NodeConditionKind, reported::ReportedConditions};
+use crate::{
+    host_port::HostPort, node_conditions::NodeConditionKind, reported::ReportedConditions, scheduling::Taint,
+};
 
 /// A `UserCluster`: selects the VMIs of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,8 +65,13 @@ pub struct UserNode {
     pub ready: Option<bool>,
     /// `status.conditions`.
     pub conditions: ReportedConditions,
+    /// When its kubelet has reported last, by the kubelet's clock, in milliseconds since 1970
+    /// (`lastHeartbeatTime` of `Ready`); of a live cluster only, and no change of the Node.
+    pub reported_ms: Option<u64>,
     /// `spec.unschedulable`: the Node is cordoned.
     pub unschedulable: bool,
+    /// `spec.taints`.
+    pub taints: Box<[Taint]>,
     /// The text of the annotation `virtfleet.io/owned-labels`.
     pub owned: Option<String>,
     /// Keys of labels that its kubelet wrote last, from `metadata.managedFields`.
@@ -87,14 +94,16 @@ impl UserNode {
             system_uuid: None,
             ready: None,
             conditions: ReportedConditions::default(),
+            reported_ms: None,
             unschedulable: false,
+            taints: Box::default(),
             owned: None,
             kubelet_labels: BTreeSet::new(),
             resource_version: None,
         }
     }
 
-    /// Whether `other` is equal or differs in the version only.
+    /// Whether `other` is equal or differs in the version and the time of the report only.
     pub fn same_except_version(&self, other: &Self) -> bool {
         let Self {
             cluster,
@@ -106,7 +115,9 @@ impl UserNode {
             system_uuid,
             ready,
             conditions,
+            reported_ms: _,
             unschedulable,
+            taints,
             owned,
             kubelet_labels,
             resource_version: _,
@@ -115,7 +126,7 @@ impl UserNode {
             && (provider_id, ready, owned) == (&other.provider_id, &other.ready, &other.owned)
             && *created_ms == other.created_ms
             && (system_uuid, kubelet_labels) == (&other.system_uuid, &other.kubelet_labels)
-            && (conditions, unschedulable) == (&other.conditions, &other.unschedulable)
+            && (conditions, unschedulable, taints) == (&other.conditions, &other.unschedulable, &other.taints)
     }
 
     /// The VM's name in `kubevirt://<name>`.

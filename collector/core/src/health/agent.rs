@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     findings::{self, GUEST_PREFIX},
+    heartbeats::Hearing,
     pull_result::{Failure, FailureClass, FailurePoint},
     reported::ReportedStatus,
     view::{AgentStatus, VmState},
@@ -120,7 +121,7 @@ fn silent(facts: &HealthFacts<'_>) -> Evaluation {
         return Evaluation::unknown(
             HealthCause::Host,
             "HostDown",
-            "the agent does not answer, because the infra node is down or not ready",
+            "the agent does not answer, because the infra node is down, not ready or silent",
         );
     }
     // A contradiction is no question of time.
@@ -256,8 +257,12 @@ fn next_step(facts: &HealthFacts<'_>, failure: &Failure) -> Text {
 ///
 /// KubeVirt's `AgentConnected` does not tell: it stays `True` while a guest hangs.
 fn timeout(facts: &HealthFacts<'_>, is_accepted: bool) -> Evaluation {
-    let node = facts.user_node.and_then(|node| node.conditions.status("Ready"));
-    let are_both_silent = node == Some(ReportedStatus::Unknown);
+    let node = facts.user_node.filter(|_| facts.is_cluster_read());
+    let ready = node.and_then(|node| node.conditions.status("Ready"));
+    // Without a controller manager, a Node stays ready.
+    let is_kubelet_silent = ready == Some(ReportedStatus::Unknown) || facts.node_hearing() == Hearing::Silent;
+    let are_both_silent = node.is_some() && is_kubelet_silent;
+    let lives = ready == Some(ReportedStatus::True) && facts.node_hearing() == Hearing::Heard;
     let spec = facts.vmi.and_then(|vmi| vmi.spec.as_deref());
     match (is_accepted, are_both_silent) {
         (true, true) => Evaluation::critical(
@@ -277,7 +282,7 @@ fn timeout(facts: &HealthFacts<'_>, is_accepted: bool) -> Evaluation {
         )
         .next(facts.describe()),
         (false, true) => both_silent(facts),
-        (false, false) if node == Some(ReportedStatus::True) => Evaluation::degraded(
+        (false, false) if lives => Evaluation::degraded(
             HealthCause::Network,
             "AddressFiltered",
             "the guest lives, and its agent does not answer in time: a firewall or NetworkPolicy may drop the packets",

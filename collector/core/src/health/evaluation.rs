@@ -64,13 +64,13 @@ impl HealthCondition {
                 "the VM is `Running`, not paused, and its agent answers or KubeVirt's condition `Ready` is `True`; a VM that waits for a volume has the cause `storage`"
             }
             Self::HostReady => {
-                "the infra node is `Ready`, without pressure, and virt-handler reports there; a cordon is only named"
+                "the infra node is `Ready`, without pressure, its kubelet has renewed its Lease, and virt-handler reports there; a cordon is only named"
             }
             Self::AgentReporting => {
                 "the agent answered the last pull, not longer than 5 minutes ago, and reports no other critical problem"
             }
             Self::NodeReady => {
-                "the Node in the user cluster is `Ready`, without pressure, not cordoned, and its cluster can be read"
+                "the Node in the user cluster is `Ready`, without pressure, not cordoned, without a taint that says that it is not ready, its kubelet gives signs of life, and its cluster can be read"
             }
             Self::DisksReady => {
                 "all declared disks are ready and without findings, all DataVolumes are ready, and the VM waits for no volume"

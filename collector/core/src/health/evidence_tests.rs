@@ -14,9 +14,11 @@ use virtfleet_wire::{
 use super::{AgentFacts, HealthFacts, HealthTrack, HealthVerdict, LauncherState, SeenSince};
 use crate::{
     facts::{Phase, Vmi},
+    heartbeats::HeartbeatLimits,
     pull_result::{Answer, Failure, FailureClass, MetricsSummary},
     report::KeptReport,
     reported::{ReportedCondition, ReportedConditions, ReportedStatus},
+    scheduling::{Taint, TaintEffect},
     state::vm_state,
     store::tests::{infra_node, key, user_node, vm, vmi},
     tenant::Tenant,
@@ -25,6 +27,8 @@ use crate::{
 };
 
 const NOW_MS: u64 = 1_800_000_000_000;
+/// How long a heartbeat is evidence.
+const HEARTBEAT_MS: u64 = 120_000;
 
 /// What is wrong or missing; `None` everywhere is a healthy VM.
 #[derive(Debug, Clone, Default)]
@@ -39,6 +43,11 @@ struct Flaws {
     cluster: Option<Option<ClusterState>>,
     no_node: bool,
     node_conditions: Option<Option<(&'static str, ReportedStatus)>>,
+    /// Whether it says that the Node is not ready.
+    node_taint: Option<(&'static str, TaintEffect, bool)>,
+    /// Ages of the last heartbeats of host and Node.
+    heartbeat_ages_ms: [u64; 2],
+    is_after_outage: bool,
     agent: Option<AgentStatus>,
     answer_age_ms: u64,
     storage: Option<Option<SectionStatus>>,
@@ -78,6 +87,11 @@ fn flag() -> impl Strategy<Value = bool> {
     prop_oneof![20 => Just(false), 1 => Just(true)]
 }
 
+/// The age of a heartbeat.
+fn heartbeat() -> impl Strategy<Value = u64> {
+    prop_oneof![10 => Just(1000_u64), 1 => 0..3 * HEARTBEAT_MS, 1 => HEARTBEAT_MS - 1..HEARTBEAT_MS + 2]
+}
+
 fn flaws() -> impl Strategy<Value = Flaws> {
     let pressures = || prop::sample::select(vec!["Ready", "MemoryPressure", "DiskPressure", "Other"]);
     let of_node = move || rarely(prop::option::of((pressures(), status())));
@@ -90,6 +104,23 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         Phase::WaitingForSync,
         Phase::Unknown,
         Phase::Other,
+    ];
+    let taints = vec![
+        ("node.cilium.io/agent-not-ready", TaintEffect::NoExecute, true),
+        (
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            TaintEffect::NoSchedule,
+            true,
+        ),
+        (
+            "node.cloudprovider.kubernetes.io/uninitialized",
+            TaintEffect::PreferNoSchedule,
+            false,
+        ),
+        ("node.kubernetes.io/network-unavailable", TaintEffect::Other, true),
+        ("readiness.k8s.io/virtfleet-disks", TaintEffect::NoSchedule, true),
+        ("node.kubernetes.io/unschedulable", TaintEffect::NoSchedule, false),
+        ("dedicated", TaintEffect::NoSchedule, false),
     ];
     let of_vmi = prop::option::of((
         prop::sample::select(vec!["Ready", "Paused", "DataVolumesReady", "Synchronized"]),
@@ -116,6 +147,8 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         rarely(prop::sample::select(clusters)),
         flag(),
         of_node(),
+        rarely(prop::sample::select(taints)),
+        ([heartbeat(), heartbeat()], any::<bool>()),
         flag(),
     );
     let guest = (
@@ -138,7 +171,10 @@ fn flaws() -> impl Strategy<Value = Flaws> {
         cluster: platform.6,
         no_node: platform.7,
         node_conditions: platform.8,
-        no_launcher: platform.9,
+        node_taint: platform.9,
+        heartbeat_ages_ms: platform.10.0,
+        is_after_outage: platform.10.1,
+        no_launcher: platform.11,
         agent: guest.0,
         answer_age_ms: guest.1,
         storage: guest.2,
@@ -229,12 +265,27 @@ fn answer(flaws: &Flaws) -> Answer {
     }
 }
 
+/// Of the host, or the Node.
+fn heartbeat_limits(flaws: &Flaws, which: usize) -> HeartbeatLimits {
+    HeartbeatLimits {
+        ends_ms: NOW_MS - flaws.heartbeat_ages_ms[which] + HEARTBEAT_MS,
+        // That one is awaited is no evidence.
+        awaited_ms: if flaws.is_after_outage { NOW_MS + 1 } else { 0 },
+    }
+}
+
 fn verdict(flaws: &Flaws) -> HealthVerdict {
     let (key, of_vm, made, answer) = (key("ns", "a"), vm("ns", "a"), vmi_of(flaws), answer(flaws));
     let mut host = infra_node("h", "z");
     host.conditions = node_conditions(flaws.host_conditions);
     let mut node = user_node("c", "a", None);
     node.conditions = node_conditions(flaws.node_conditions);
+    let taints = flaws.node_taint.map(|(key, effect, _)| Taint {
+        key: key.into(),
+        value: "".into(),
+        effect,
+    });
+    node.taints = taints.into_iter().collect();
     let plugging: Vec<_> = (flaws.plugging_ms.into_iter())
         .map(|age_ms| SeenPlugging {
             name: "data".into(),
@@ -277,6 +328,8 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         node_match: &crate::keys::NodeMatch::None,
         other_node_created_ms: None,
         user_node: (!flaws.no_node && !flaws.no_tenant).then_some(&node),
+        host_heartbeat: Some(heartbeat_limits(flaws, 0)),
+        node_heartbeat: Some(heartbeat_limits(flaws, 1)),
         agent: AgentFacts {
             status: agent_status,
             is_expected: true,
@@ -324,7 +377,12 @@ fn has_evidence(flaws: &Flaws) -> bool {
         && !flaws.no_host
         && ready_only(&flaws.host_conditions)
         && (flaws.no_tenant
-            || flaws.cluster.is_none() && !flaws.no_node && ready_only(&flaws.node_conditions))
+            || flaws.cluster.is_none()
+                && !flaws.no_node
+                && ready_only(&flaws.node_conditions)
+                && flaws.node_taint.is_none_or(|(_, _, is_bad)| !is_bad)
+                && flaws.heartbeat_ages_ms[1] <= HEARTBEAT_MS)
+        && flaws.heartbeat_ages_ms[0] <= HEARTBEAT_MS
         && flaws.agent.is_none()
         && flaws.answer_age_ms <= 300_000
         && section(flaws.storage)

@@ -10,6 +10,7 @@ use crate::{
     abandoned::DeadMigration,
     contention::HostContention,
     facts::{InfraNode, RunStrategy, UserNode, Vm, Vmi},
+    heartbeats::{Hearing, HeartbeatLimits},
     keys::NodeMatch,
     pull_result::{Answer, Failure, UnixMs},
     reported::{ReportedCondition, ReportedStatus},
@@ -66,6 +67,10 @@ pub(crate) struct HealthFacts<'a> {
     /// When the Node was created that has its name and is another machine.
     pub(crate) other_node_created_ms: Option<UnixMs>,
     pub(crate) user_node: Option<&'a UserNode>,
+    /// Until when the last heartbeat of the infra node counts; none if none is known.
+    pub(crate) host_heartbeat: Option<HeartbeatLimits>,
+    /// The same of the Node.
+    pub(crate) node_heartbeat: Option<HeartbeatLimits>,
     pub(crate) agent: AgentFacts<'a>,
     /// Use of CPU and memory between the last two answers.
     pub(crate) usage: Option<GuestUsage>,
@@ -286,12 +291,36 @@ impl<'a> HealthFacts<'a> {
         self.vm?.printable_status.as_deref()
     }
 
-    /// Whether the infra node is known not to run its VMs normally: not ready, or unreachable.
+    /// Whether the infra node is known not to run its VMs normally: not ready, or unreachable, or
+    /// its kubelet is silent and no controller manager says so.
     pub(super) fn is_host_down(&self) -> bool {
-        self.infra_node.is_some_and(|node| {
+        let is_not_ready = self.infra_node.is_some_and(|node| {
             let ready = node.conditions.status("Ready");
             ready.is_some_and(|status| status != ReportedStatus::True) || node.ready == Some(false)
-        })
+        });
+        is_not_ready || self.host_hearing() == Hearing::Silent
+    }
+
+    fn hearing(&self, heartbeat: Option<HeartbeatLimits>) -> Hearing {
+        heartbeat.map_or(Hearing::Heard, |limits| limits.hearing(self.now_ms))
+    }
+
+    /// The kubelet of the infra node. An inventory that is not followed says nothing against it.
+    pub(super) fn host_hearing(&self) -> Hearing {
+        self.hearing(self.host_heartbeat.filter(|_| !self.is_inventory_stale))
+    }
+
+    /// The kubelet of the Node.
+    pub(super) fn node_hearing(&self) -> Hearing {
+        self.hearing(self.node_heartbeat)
+    }
+
+    /// Whether the user cluster can be read.
+    pub(super) fn is_cluster_read(&self) -> bool {
+        matches!(
+            self.cluster_state,
+            Some(ClusterState::Ready | ClusterState::Suspended)
+        )
     }
 
     /// The volume for which the VM waits, as KubeVirt says.
@@ -381,6 +410,9 @@ impl<'a> HealthFacts<'a> {
         let kept = kept.map(|at| at.saturating_add(MAX_VOLUMES_AGE_MS + 1));
         let times = [stuck, first_pull, boot, answer, last_try, volumes, first_read];
         let stopped = Some(self.just_stopped_until_ms()).filter(|_| self.state == VmState::Stopped);
+        let heard = [self.host_heartbeat, self.node_heartbeat].into_iter().flatten();
+        let heard = heard.flat_map(|one| [one.ends_ms, one.awaited_ms]);
+        let heard = heard.map(|until| until.saturating_add(1));
         let times = times
             .into_iter()
             .flatten()
@@ -388,6 +420,7 @@ impl<'a> HealthFacts<'a> {
             .chain(unmoved)
             .chain(plugging)
             .chain(kept)
+            .chain(heard)
             .chain(stopped)
             .chain([self.begun_until_ms(), self.nodes_known_ms()]);
         times.filter(|due| *due > self.now_ms).min()

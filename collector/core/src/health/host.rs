@@ -1,7 +1,7 @@
 //! `HostReady`: the infra node of the VM is ready, and KubeVirt runs on it.
 
 use super::{evaluation::Evaluation, facts::HealthFacts, verdict::HealthCause};
-use crate::{facts::InfraNode, reported::ReportedStatus};
+use crate::{facts::InfraNode, heartbeats::Hearing, reported::ReportedStatus};
 
 /// Set by KubeVirt: whether virt-handler of the node is alive.
 const SCHEDULABLE_LABEL: &str = "kubevirt.io/schedulable";
@@ -24,10 +24,10 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
         let message = format!("the infra node {host} is not in the inventory");
         return Evaluation::unknown(HealthCause::Host, "HostUnknown", message).next(next);
     };
-    evaluate_node(node).next(next)
+    evaluate_node(node, facts.host_hearing()).next(next)
 }
 
-fn evaluate_node(node: &InfraNode) -> Evaluation {
+fn evaluate_node(node: &InfraNode, hearing: Hearing) -> Evaluation {
     let name = &node.name;
     if node
         .taints
@@ -53,6 +53,25 @@ fn evaluate_node(node: &InfraNode) -> Evaluation {
         None => {
             let message = format!("the infra node {name} reports no condition Ready");
             return Evaluation::unknown(HealthCause::Host, "HostReadyUnknown", message);
+        }
+    }
+    match hearing {
+        Hearing::Heard => {}
+        Hearing::Awaited => {
+            let message = format!(
+                "the last sign of life of the kubelet of the node {name} is old, and it has had no time for another one since the \
+                 collector has reached the API server"
+            );
+            return Evaluation::unknown(HealthCause::Network, "HostHeartbeatAwaited", message)
+                .immediate()
+                .undecided();
+        }
+        Hearing::Silent => {
+            let message = format!(
+                "the infra cluster calls the node {name} ready, and its kubelet has given no sign of life for minutes: the \
+                 controller manager of the infra cluster may be down"
+            );
+            return Evaluation::unknown(HealthCause::Host, "HostHeartbeatOld", message).immediate();
         }
     }
     if node.labels.get(SCHEDULABLE_LABEL) == Some("false") {

@@ -3,8 +3,11 @@
 use super::{evaluation::Evaluation, facts::HealthFacts, verdict::HealthCause};
 use crate::{
     facts::UserNode,
+    findings::escaped,
+    heartbeats::Hearing,
     keys::NodeMatch,
     reported::ReportedStatus,
+    scheduling::Taint,
     tenant::Tenant,
     view::{ClusterState, VmState},
 };
@@ -16,6 +19,31 @@ const PRESSURES: [(&str, &str); 4] = [
     ("PIDPressure", "NodePIDPressure"),
     ("NetworkUnavailable", "NodeNetworkUnavailable"),
 ];
+
+/// Taints that Kubernetes itself sets on a Node that pods should not use, beside that of a cordon
+/// (`well_known_taints.go` of `k8s.io/api/core/v1` and `k8s.io/cloud-provider/api`).
+const TAINTS_OF_KUBERNETES: [&str; 9] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+    "node.kubernetes.io/out-of-service",
+    "node.kubernetes.io/memory-pressure",
+    "node.kubernetes.io/disk-pressure",
+    "node.kubernetes.io/pid-pressure",
+    "node.kubernetes.io/network-unavailable",
+    "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.cloudprovider.kubernetes.io/shutdown",
+];
+/// Ends of the names of taints by which other controllers say the same, e.g.
+/// `node.cilium.io/agent-not-ready`, `ebs.csi.aws.com/agent-not-ready`,
+/// `node.cluster.x-k8s.io/uninitialized`, `karpenter.sh/unregistered`.
+const TAINT_ENDS: [&str; 3] = ["not-ready", "uninitialized", "unregistered"];
+/// Prefix of the taints of the Node Readiness Controller.
+const READINESS_PREFIX: &str = "readiness.k8s.io/";
+/// Prefix of those of virtfleet's own rules.
+const OWN_PREFIX: &str = "readiness.k8s.io/virtfleet-";
+/// Maximum taints that a message names, and maximum bytes of each.
+const MAX_NAMED_TAINTS: usize = 4;
+const MAX_TAINT_BYTES: usize = 96;
 
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
     let cluster = match facts.tenant {
@@ -50,7 +78,10 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
         Some(ClusterState::Unreachable | ClusterState::Failed) => {
             let message =
                 format!("the API server of {cluster} cannot be read, so the state of the Node is old");
-            return Evaluation::unknown(HealthCause::Network, "UserClusterUnreachable", message).next(next);
+            // It has lasted for half a minute before the cluster is called unreachable.
+            return Evaluation::unknown(HealthCause::Network, "UserClusterUnreachable", message)
+                .next(next)
+                .immediate();
         }
         Some(ClusterState::Refused) => {
             let message = format!(
@@ -134,17 +165,81 @@ fn evaluate_node(facts: &HealthFacts<'_>, node: &UserNode) -> Evaluation {
             return Evaluation::unknown(HealthCause::Guest, "NodeReadyUnknown", message);
         }
     }
+    match facts.node_hearing() {
+        Hearing::Heard => {}
+        Hearing::Awaited => {
+            let message = format!(
+                "the last sign of life of the kubelet of the Node {name} is old, and it has had no time for another one since the \
+                 collector has reached the API server"
+            );
+            return Evaluation::unknown(HealthCause::Network, "HeartbeatAwaited", message)
+                .immediate()
+                .undecided();
+        }
+        Hearing::Silent => {
+            let message = format!(
+                "the user cluster calls the Node {name} ready, and its kubelet has given no sign of life for minutes: the \
+                 controller manager of the user cluster may be down"
+            );
+            // The limit is long enough that nothing else must last.
+            return Evaluation::unknown(HealthCause::Guest, "HeartbeatOld", message).immediate();
+        }
+    }
     for (kind, reason) in PRESSURES {
         if let Some(pressure) = node.conditions.with_status(kind, ReportedStatus::True) {
             let message = format!("the Node {name} has {kind}: {}", pressure.text());
             return Evaluation::degraded(HealthCause::Guest, reason, message);
         }
     }
+    if let Some(found) = named(node, says_not_ready) {
+        let message = format!(
+            "the kubelet of the Node {name} is ready, and the Node is not: pods that do not tolerate {found} are kept off it"
+        );
+        let mut telling = node.taints.iter().filter(|one| says_not_ready(one));
+        // virtfleet's own rule repeats what another condition of the VM says, which explains it.
+        let cause = if telling.all(|one| one.key.starts_with(OWN_PREFIX)) {
+            HealthCause::Agent
+        } else {
+            HealthCause::Guest
+        };
+        return Evaluation::degraded(cause, "NodeTainted", message);
+    }
     if node.unschedulable {
         let message = format!("the Node {name} is ready and cordoned: it takes no new pods");
         return Evaluation::degraded(HealthCause::Guest, "NodeCordoned", message);
     }
-    Evaluation::holds("NodeReady", format!("the Node {name} is ready"))
+    let others = named(node, |_| true).map(|found| format!("; it has {found}"));
+    let message = format!("the Node {name} is ready{}", others.unwrap_or_default());
+    Evaluation::holds("NodeReady", message)
+}
+
+/// Whether a taint says that a controller does not consider the Node ready. Other taints keep pods
+/// off on purpose, and one that the scheduler only avoids keeps none off: a cloud controller of
+/// KubeVirt leaves `uninitialized` with this effect after each migration.
+fn says_not_ready(taint: &Taint) -> bool {
+    let key = &*taint.key;
+    taint.effect.is_hard()
+        && (TAINTS_OF_KUBERNETES.contains(&key)
+            || key.starts_with(READINESS_PREFIX)
+            || TAINT_ENDS.iter().any(|end| key.ends_with(end)))
+}
+
+/// These taints of a Node, for a message; none if it has none.
+fn named(node: &UserNode, is_named: impl Fn(&Taint) -> bool) -> Option<String> {
+    let found: Vec<&Taint> = node.taints.iter().filter(|one| is_named(one)).collect();
+    let keys = found.iter().take(MAX_NAMED_TAINTS);
+    let keys: Vec<String> = keys.map(|one| escaped(&one.key, MAX_TAINT_BYTES)).collect();
+    let word = match found.len() {
+        0 => return None,
+        1 => "the taint",
+        _ => "the taints",
+    };
+    let more = found.len().saturating_sub(MAX_NAMED_TAINTS);
+    let more = match more {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Some(format!("{word} {}{more}", keys.join(", ")))
 }
 
 /// What a Node that is not ready comes from.

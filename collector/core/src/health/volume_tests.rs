@@ -115,6 +115,8 @@ fn health_beside(
         node_match: &crate::keys::NodeMatch::None,
         other_node_created_ms: None,
         user_node: node.map(|_| &user_node),
+        host_heartbeat: None,
+        node_heartbeat: None,
         agent: AgentFacts {
             status: AgentStatus::Off,
             is_expected: true,

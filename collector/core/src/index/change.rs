@@ -130,9 +130,19 @@ impl FleetIndex {
         changed
     }
 
-    fn put_infra_node(&mut self, name: &NodeName, new: Option<InfraNode>, touched: &mut Touched) -> bool {
+    fn put_infra_node(&mut self, name: &NodeName, mut new: Option<InfraNode>, touched: &mut Touched) -> bool {
+        let (heartbeats, now_ms) = (&mut self.store.heartbeats, self.now_ms);
+        if new.is_none() {
+            heartbeats.remove_node(None, name);
+        }
+        // A heartbeat alone is no change.
+        let reported_ms = new.as_mut().and_then(|new| new.reported_ms.take());
+        let is_heard_again = reported_ms.is_some_and(|at| heartbeats.set_status(None, name, at, now_ms));
         let nodes = &mut self.store.infra_nodes;
         if nodes.get(name) == new.as_ref() {
+            if is_heard_again {
+                self.touch_hosts(std::slice::from_ref(name));
+            }
             return false;
         }
         self.infra_generation += 1;
@@ -154,6 +164,9 @@ impl FleetIndex {
     fn put_cluster(&mut self, name: &ClusterName, new: Option<UserCluster>, touched: &mut Touched) -> bool {
         if self.store.clusters.get(name) == new.as_ref() {
             return false;
+        }
+        if new.is_none() {
+            self.store.heartbeats.remove_cluster(name);
         }
         let after = new.clone();
         let before = self.store.set_cluster(name, new);
@@ -226,9 +239,16 @@ impl FleetIndex {
         new: Option<UserNode>,
         touched: &mut Touched,
     ) -> bool {
+        let (heartbeats, now_ms) = (&mut self.store.heartbeats, self.now_ms);
+        if new.is_none() {
+            heartbeats.remove_node(Some(cluster), name);
+        }
+        let reported_ms = new.as_ref().and_then(|new| new.reported_ms);
+        let is_heard_again =
+            reported_ms.is_some_and(|at| heartbeats.set_status(Some(cluster), name, at, now_ms));
         match (self.store.user_node(cluster, name), &new) {
             (None, None) => return false,
-            (Some(old), Some(new)) if old.same_except_version(new) => {
+            (Some(old), Some(new)) if old.same_except_version(new) && !is_heard_again => {
                 // A heartbeat: store the version, which the next patch needs.
                 self.store.set_user_node(cluster, name, Some(new.clone()));
                 return false;

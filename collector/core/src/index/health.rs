@@ -143,6 +143,13 @@ impl FleetIndex {
             user_node: cluster
                 .zip(view.user_node.as_ref())
                 .and_then(|(cluster, node)| store.user_node(cluster, node)),
+            host_heartbeat: view
+                .infra_node
+                .as_ref()
+                .and_then(|host| store.heartbeats.limits(None, host)),
+            node_heartbeat: cluster
+                .zip(view.user_node.as_ref())
+                .and_then(|(cluster, node)| store.heartbeats.limits(Some(cluster), node)),
             agent: AgentFacts {
                 status: view.agent.status,
                 is_expected: agent::is_expected(entry, failure),
@@ -228,6 +235,9 @@ impl FleetIndex {
             return;
         }
         let before = std::mem::replace(&mut self.stale, stale);
+        if before.is_fleet() && !self.stale.is_fleet() {
+            self.store.heartbeats.reached(None, self.now_ms);
+        }
         let is_moving = |entry: &VmEntry| {
             let migration = entry.vmi.as_deref().and_then(|vmi| vmi.migration.as_ref());
             migration.is_some_and(Migration::in_progress)

@@ -67,6 +67,11 @@ impl StaleInventory {
         self.facts.fleet || !self.facts.namespaces.is_empty()
     }
 
+    /// Whether facts about any VM may be outdated, also those of infra nodes.
+    pub(super) fn is_fleet(&self) -> bool {
+        self.facts.fleet
+    }
+
     /// Whether facts about a VM may be outdated.
     pub(super) fn affects(&self, vm: &VmKey) -> bool {
         self.facts.has(vm)

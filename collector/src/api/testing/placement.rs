@@ -32,6 +32,7 @@ fn host(host: &HostView) -> InfraNode {
             Some("KubeletReady"),
             None,
         )]),
+        reported_ms: None,
         unschedulable: host.cordoned,
         taints: Vec::new(),
         allocatable: Some(Allocatable {

@@ -111,8 +111,8 @@ fn reverse_objects(has_policies: bool) -> Vec<Value> {
     let mut objects = user_cluster_objects(all, has_policies);
     objects.retain(|object| object["kind"] != "Namespace");
     let rank = |object: &Value| match object["kind"].as_str() {
-        Some("ClusterRoleBinding") => 0,
-        Some("ClusterRole") => 1,
+        Some("ClusterRoleBinding" | "RoleBinding") => 0,
+        Some("ClusterRole" | "Role") => 1,
         Some("ServiceAccount") => 2,
         Some("ValidatingAdmissionPolicyBinding") => 3,
         _ => 4,
@@ -159,14 +159,16 @@ mod tests {
             kinds,
             [
                 "ClusterRoleBinding",
+                "RoleBinding",
                 "ClusterRoleBinding",
                 "ClusterRole",
+                "Role",
                 "ClusterRole",
                 "ServiceAccount",
                 "ValidatingAdmissionPolicyBinding",
                 "ValidatingAdmissionPolicy"
             ]
         );
-        assert_eq!(reverse_objects(false).len(), 5);
+        assert_eq!(reverse_objects(false).len(), 7);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use virtfleet_collector_core::facts::InventoryEvent;
 
 use super::{
@@ -19,16 +19,28 @@ pub(super) struct InfraWatch {
     pub(super) cache: ResourceCache,
     pub(super) registry: Arc<StatusRegistry>,
     pub(super) events: mpsc::Sender<InventoryEvent>,
+    /// Changes whenever the watch may be dead, because the API server does not answer.
+    pub(super) renewals: watch::Receiver<u64>,
 }
 
 impl InfraWatch {
     pub(super) async fn run(mut self) -> Option<()> {
         loop {
-            let watch_event = self.reflector.next().await;
+            let watch_event = self.next().await;
             for event in self.cache.take(&watch_event) {
                 self.events.send(event).await.ok()?;
             }
             self.report(&watch_event).await?;
+        }
+    }
+
+    /// The next event of the watch, which is resumed whenever it may be dead.
+    pub(super) async fn next(&mut self) -> ReflectorEvent<Object> {
+        loop {
+            tokio::select! {
+                event = self.reflector.next() => return event,
+                Ok(()) = self.renewals.changed() => self.reflector.renew(),
+            }
         }
     }
 

@@ -112,16 +112,21 @@ impl Kind {
             Self::Vm => read::vm(&field).map(Fact::Vm),
             Self::Move => read::vmi_move(&field).map(Fact::VmiMove),
             Self::Launcher => read::launcher_pod(&field).map(Fact::LauncherPod),
-            Self::InfraNode => read::infra_node(&field).map(Fact::InfraNode),
+            Self::InfraNode => read::infra_node(&field).and_then(|mut node| {
+                node.reported_ms = read::reported_ms(&field)?;
+                Ok(Fact::InfraNode(node))
+            }),
             Self::UserCluster => read::kubeconfig_secret(&field)
                 .and_then(|_| read::user_cluster(&field, None))
                 .map(Fact::UserCluster),
             Self::Policy => read::policy(&field).map(|policy| Fact::Policy(Box::new(policy))),
             Self::UserNode => {
                 let cluster = cluster.ok_or("a Node of no cluster")?;
-                read::user_node(&field, cluster).map(|mut node| {
+                let reported_ms = read::reported_ms(&field);
+                read::user_node(&field, cluster).and_then(|mut node| {
                     node.resource_version = object.resource_version().map(str::to_owned);
-                    Fact::UserNode(node)
+                    node.reported_ms = reported_ms?;
+                    Ok(Fact::UserNode(node))
                 })
             }
         };

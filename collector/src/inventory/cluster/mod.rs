@@ -8,6 +8,7 @@
 //! ```
 //! - A failing watch changes no known object. Objects are removed only by a complete list or a
 //!   deletion.
+//! - An open watch is no proof that an API server works: `probe` asks each one every ten seconds.
 //! - `Synced` is emitted when every watch of the infra cluster has listed completely once. Each
 //!   user cluster has its own task: none waits for another, and none delays readiness.
 //! - A user cluster's API server is not trusted: its addresses, its responses and the memory for
@@ -24,6 +25,7 @@ mod mla;
 #[cfg(test)]
 pub(crate) mod node_events;
 mod object;
+mod probe;
 mod reflector;
 mod resource_cache;
 mod secrets;
@@ -54,6 +56,7 @@ use self::{
     kinds::Kind,
     mla::MlaFollowers,
     object::Object,
+    probe::{ProbeLimits, ServerProbe, follow_server},
     reflector::Reflector,
     resource_cache::ResourceCache,
     secrets::Secrets,
@@ -209,6 +212,12 @@ impl Inventory {
             endpoints.await;
             None
         });
+        let (renew, renewals) = channel::channel(0);
+        let limits = ProbeLimits::INFRA;
+        let client = self.clients.request_client.clone();
+        let registry = Arc::clone(&status_registry);
+        let probe = ServerProbe::new(client, None, usize::MAX, limits, events.clone(), registry);
+        tasks.spawn(follow_server(probe, Arc::clone(&status_registry), renew));
         for id in ids {
             let infra = InfraWatch {
                 reflector: Reflector::new(self.api(&id)).labelled(id.kind.labels()),
@@ -216,6 +225,7 @@ impl Inventory {
                 id,
                 registry: Arc::clone(&status_registry),
                 events: events.clone(),
+                renewals: renewals.clone(),
             };
             if infra.id.kind == Kind::UserCluster {
                 let secrets = Secrets::new(self.clients.watch_client.clone());

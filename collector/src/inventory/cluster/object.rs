@@ -299,6 +299,7 @@ static OBJECT: FieldMask = Only(&[
                     ("reason", All),
                     ("message", All),
                     ("lastTransitionTime", All),
+                    ("lastHeartbeatTime", All),
                 ]),
             ),
             ("evacuationNodeName", All),

@@ -57,7 +57,7 @@ const WATCH_IDLE_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 
 /// Maximum delay between two tries.
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 /// A watch that lasts this long counts as working.
-const STABLE_AFTER: Duration = Duration::from_secs(5);
+pub(super) const STABLE_AFTER: Duration = Duration::from_secs(5);
 /// After this many consecutive rejections of a resource version everything is listed again.
 const MAX_VERSION_REJECTIONS: u32 = 5;
 
@@ -167,6 +167,15 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
     pub(super) fn reject(&mut self, message: String) -> WatchFailure {
         self.state = ReflectorState::Start;
         self.exceeded(message)
+    }
+
+    /// Ends the present watch, which may be dead, and resumes it.
+    pub(super) fn renew(&mut self) {
+        if let ReflectorState::Watch { version, .. } = &mut self.state {
+            self.state = ReflectorState::Resume {
+                version: std::mem::take(version),
+            };
+        }
     }
 
     /// Selects objects by label.

@@ -117,6 +117,11 @@ impl ResourceCache {
         gone.into_iter().map(InventoryEvent::Delete).collect()
     }
 
+    /// Whether a fact is known.
+    pub(super) fn has_any(&self) -> bool {
+        !self.known.is_empty()
+    }
+
     /// Number of facts.
     pub(super) fn len(&self) -> usize {
         self.known.len()
@@ -140,7 +145,7 @@ impl ResourceCache {
         let after = self.bytes - before.unwrap_or(&0) + fact.as_ref().map_or(0, size);
         let bytes = max * MAX_BYTES_PER_OBJECT;
         (after > bytes).then(|| {
-            format!("its objects of the kind {kind} have labels and annotations of more than {bytes} bytes")
+            format!("its objects of the kind {kind} have labels, annotations and taints of more than {bytes} bytes")
         })
     }
 
@@ -173,7 +178,10 @@ fn size(fact: &Fact) -> usize {
         .kubelet_labels
         .iter()
         .map(|key| LABEL_OVERHEAD_BYTES + key.len());
-    FACT_OVERHEAD_BYTES + pairs(&node.labels) + texts.sum::<usize>() + by_kubelet.sum::<usize>()
+    let taints = node.taints.iter();
+    let taints = taints.map(|one| LABEL_OVERHEAD_BYTES + one.key.len() + one.value.len());
+    let lists = by_kubelet.chain(taints);
+    FACT_OVERHEAD_BYTES + pairs(&node.labels) + texts.sum::<usize>() + lists.sum::<usize>()
 }
 
 /// Namespace and name, truncated to the maximum length of an object's name (RFC 1123: 253

@@ -15,6 +15,9 @@ use virtfleet_wire::{
 
 use super::{failure::WatchFailure, kinds::Kind, metrics::WatchMetrics};
 
+/// The namespace of the kubelets' Leases.
+pub(super) const NODE_LEASES: &str = "kube-node-lease";
+
 /// Identifies a watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WatchId {
@@ -65,6 +68,10 @@ struct RegistryState {
     clusters: BTreeMap<ClusterName, Finding>,
     /// Further findings about user clusters, by their ids.
     notes: BTreeMap<(ClusterName, &'static str), Finding>,
+    /// That the API server of the infra cluster does not answer.
+    server: Option<Finding>,
+    /// That the Leases of a cluster cannot be read; without a name: of the infra cluster.
+    leases: BTreeMap<Option<ClusterName>, Finding>,
     synced: bool,
 }
 
@@ -171,6 +178,7 @@ impl StatusRegistry {
         if let Some(cluster) = &id.cluster {
             state.clusters.remove(cluster);
             state.notes.retain(|(name, _), _| name != cluster);
+            state.leases.remove(&id.cluster);
         }
         self.metrics.remove(id.kind.name(), id.cluster());
         self.publish(&state);
@@ -194,6 +202,28 @@ impl StatusRegistry {
             Some(finding) if state.notes.get(&key) == Some(&finding) => return,
             Some(finding) => drop(state.notes.insert(key, finding)),
             None if state.notes.remove(&key).is_none() => return,
+            None => {}
+        }
+        self.publish(&state);
+    }
+
+    /// Sets or clears that the API server of the infra cluster does not answer, whatever its
+    /// watches do.
+    pub(super) fn server(&self, failure: Option<&WatchFailure>) {
+        let mut state = self.lock();
+        state.server = failure.map(server_finding);
+        self.publish(&state);
+    }
+
+    /// Sets or clears that the Leases of a cluster cannot be read: the HTTP status, and why.
+    pub(super) fn leases(&self, cluster: Option<&ClusterName>, failed: Option<(Option<u16>, &str)>) {
+        let mut state = self.lock();
+        match failed {
+            Some((code, why)) => {
+                let finding = leases_finding(cluster, code, why);
+                state.leases.insert(cluster.cloned(), finding);
+            }
+            None if state.leases.remove(&cluster.cloned()).is_none() => return,
             None => {}
         }
         self.publish(&state);
@@ -228,7 +258,13 @@ impl StatusRegistry {
 
     fn publish(&self, state: &RegistryState) {
         let about = state.clusters.values().chain(state.notes.values());
-        let mut found: Vec<_> = about.cloned().collect();
+        // The finding about a user cluster also covers its Leases.
+        let leases = state.leases.iter().filter(|(cluster, _)| match cluster {
+            Some(name) => !state.clusters.contains_key(name),
+            None => true,
+        });
+        let about = about.chain(leases.map(|(_, finding)| finding));
+        let mut found: Vec<_> = about.chain(&state.server).cloned().collect();
         for (id, status) in &state.statuses {
             // The finding about a user cluster also covers its watch.
             if id.cluster.is_none() {
@@ -249,6 +285,48 @@ impl StatusRegistry {
 
 /// Maximum unreadable objects of a watch that are named.
 const MAX_NAMED: usize = 50;
+
+fn server_finding(failure: &WatchFailure) -> Finding {
+    let message = format!("the API server of the infra cluster: {}", failure.message);
+    let (reason, remedy) = match failure.code {
+        Some(401) => (
+            "Unauthorized",
+            "configure a token or certificate that the API server accepts",
+        ),
+        _ => (
+            "ServerSilent",
+            "check the API server; the collector keeps the last known state",
+        ),
+    };
+    let (id, subject) = (findings::INVENTORY_WATCH_FAILING, ("Watch", "API server"));
+    Finding::new(id, Severity::Critical, subject, reason, message)
+        .with("tries", failure.count)
+        .remedy(remedy)
+}
+
+fn leases_finding(cluster: Option<&ClusterName>, code: Option<u16>, why: &str) -> Finding {
+    let (of, manifest) = match cluster {
+        Some(name) => (format!("user cluster {name}"), "user-cluster"),
+        None => ("the infra cluster".to_owned(), "infra"),
+    };
+    let message = format!(
+        "the Leases of the kubelets of {of} cannot be read: {why}; until then a dead kubelet is noticed after ten minutes"
+    );
+    let remedy = if matches!(code, Some(403 | 404)) {
+        format!(
+            "grant list on the Leases of the namespace {NODE_LEASES}: kubectl apply -f packaging/collector/kubernetes/{manifest}/rbac.yaml"
+        )
+    } else {
+        "check the API server; the collector tries again within ten minutes".to_owned()
+    };
+    let subject = ("Leases", of.as_str());
+    let id = findings::NODE_LEASES_UNREADABLE;
+    let found = Finding::new(id, Severity::Warning, subject, "LeasesUnreadable", message).remedy(remedy);
+    match cluster {
+        Some(name) => found.with("cluster", name),
+        None => found,
+    }
+}
 
 fn watch_finding(id: &WatchId, status: &WatchStatus) -> Option<Finding> {
     let what = id.what();

@@ -3,7 +3,7 @@ mod kept;
 use kube::core::ObjectList;
 use serde_json::{Value, json};
 use virtfleet_collector_core::{
-    facts::{Fact, FactKey, InventoryEvent},
+    facts::{Fact, FactKey, InfraNode, InventoryEvent},
     scheduling::{EvictionStrategy, TaintEffect},
 };
 
@@ -98,7 +98,8 @@ fn node(name: &str) -> Value {
         json!({ "f:metadata": { "f:labels": { ".": {}, "f:a": {} }, "f:annotations": {} }, "f:status": {} });
     let by_kubectl = json!({ "f:metadata": { "f:labels": { "f:topology.kubernetes.io/zone": {} } } });
     let conditions = json!([
-        { "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "PLEG is not healthy" },
+        { "type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "PLEG is not healthy",
+            "lastHeartbeatTime": "2026-01-01T00:00:00Z" },
         { "type": "DiskPressure", "status": "False", "message": "healthy", "lastHeartbeatTime": "2026-01-01T00:00:00Z" },
     ]);
     json!({
@@ -200,6 +201,34 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
     ]
 }
 
+/// What is kept of `node`.
+fn check_infra_node(node: &InfraNode) {
+    assert_eq!(
+        node.conditions.get("Ready").unwrap().text(),
+        "PLEG is not healthy"
+    );
+    let pressure = node.conditions.get("DiskPressure").unwrap();
+    assert_eq!(
+        pressure.message, None,
+        "the text of a healthy condition is not kept"
+    );
+    let taint = &node.taints[0];
+    assert_eq!(
+        (node.unschedulable, &*taint.key, &*taint.value, taint.effect),
+        (
+            true,
+            "node.kubernetes.io/unschedulable",
+            "v",
+            TaintEffect::NoSchedule
+        )
+    );
+    let allocatable = node.allocatable.unwrap();
+    assert_eq!(
+        (allocatable.resources.cpu_milli, allocatable.pods),
+        (15_500, Some(110))
+    );
+}
+
 /// The folder's reader sees whole objects, and the cluster's what `object.rs` keeps of them.
 #[test]
 fn both_readers_give_the_same_fact() {
@@ -213,9 +242,13 @@ fn both_readers_give_the_same_fact() {
         assert_eq!(kind.key(&object(&value), Some(&cluster)), Some(live.key()));
         if let Fact::UserNode(node) = &mut live {
             assert_eq!(node.resource_version.take().as_deref(), Some("9"));
+            assert_eq!(node.reported_ms.take(), Some(1_767_225_600_000));
             assert_eq!(Vec::from_iter(&node.kubelet_labels), ["a"]);
             assert_eq!(node.owned.as_deref(), Some("{}"));
-            assert!(node.system_uuid.is_some());
+            assert!(node.system_uuid.is_some() && node.taints.len() == 1);
+        }
+        if let Fact::InfraNode(node) = &mut live {
+            assert_eq!(node.reported_ms.take(), Some(1_767_225_600_000));
         }
         assert!(!format!("{:?}", object(&value)).contains("kept nowhere"));
         if let Fact::Vmi(vmi) = &live {
@@ -264,30 +297,7 @@ fn both_readers_give_the_same_fact() {
             assert!(vm.is_halted() && vm.volumes[0].is_data_volume && vm.firmware_uuid.is_some());
         }
         if let Fact::InfraNode(node) = &live {
-            assert_eq!(
-                node.conditions.get("Ready").unwrap().text(),
-                "PLEG is not healthy"
-            );
-            let pressure = node.conditions.get("DiskPressure").unwrap();
-            assert_eq!(
-                pressure.message, None,
-                "the text of a healthy condition is not kept"
-            );
-            let taint = &node.taints[0];
-            assert_eq!(
-                (node.unschedulable, &*taint.key, &*taint.value, taint.effect),
-                (
-                    true,
-                    "node.kubernetes.io/unschedulable",
-                    "v",
-                    TaintEffect::NoSchedule
-                )
-            );
-            let allocatable = node.allocatable.unwrap();
-            assert_eq!(
-                (allocatable.resources.cpu_milli, allocatable.pods),
-                (15_500, Some(110))
-            );
+            check_infra_node(node);
         }
         if let Fact::LauncherPod(pod) = &live {
             let described = (
@@ -302,6 +312,18 @@ fn both_readers_give_the_same_fact() {
         }
         assert_eq!(live, by_folder, "{kind:?}");
     }
+}
+
+#[test]
+fn taints_count_for_the_limit_of_a_user_cluster() {
+    let taint = |n| json!({ "key": format!("t-{n}"), "value": "x".repeat(2000), "effect": "NoSchedule" });
+    let mut value = node("vm-1");
+    value["spec"]["taints"] = (0..8).map(taint).collect();
+    let cache = ResourceCache::new(Kind::UserNode, Some("prod".parse().unwrap()));
+    let listed = ReflectorEvent::Listed(object(&value));
+    let why = cache.exceeds(&listed, 1);
+    assert!(why.is_some_and(|why| why.contains("taints of more than 8192 bytes")));
+    assert_eq!(cache.exceeds(&listed, 4), None);
 }
 
 /// KubeVirt reads a guest's Ignition config, including tokens, from an annotation of the VMI and

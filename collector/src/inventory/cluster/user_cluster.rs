@@ -2,13 +2,17 @@
 //! kubeconfig.
 //!
 //! Known Nodes are kept when the kubeconfig changes. They are removed only by a complete list
-//! without them, or with the `UserCluster`.
+//! without them, or with the `UserCluster`. The cluster is `Ready` while its Nodes are watched and
+//! its API server answers `probe`.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::Api;
-use tokio::sync::{mpsc, watch};
+use tokio::{
+    sync::{mpsc, watch},
+    time::{Instant, sleep_until},
+};
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{facts::InventoryEvent, findings};
 use virtfleet_runtime::{digest::Sha256, tls::Validity};
@@ -22,7 +26,8 @@ use super::{
     failure::WatchFailure,
     kinds::Kind,
     object::Object,
-    reflector::{Reflector, ReflectorEvent},
+    probe::{ProbeLimits, ServerProbe},
+    reflector::{Reflector, ReflectorEvent, STABLE_AFTER},
     resource_cache::ResourceCache,
     secrets::{KubeconfigLookup, NamespaceSecrets, Secrets},
     status_registry::{StatusRegistry, WatchId},
@@ -39,6 +44,12 @@ use crate::{
 const EXPIRY_WARNING: u64 = 14 * 86_400;
 /// Interval between two looks at the clock for that. A token may be valid for only ten minutes.
 const EXPIRY_INTERVAL: Duration = Duration::from_mins(1);
+
+/// A watch may fail for so long while the API server answers other requests, also if the list with
+/// a new kubeconfig does. Without known Nodes, there is nothing to keep.
+const MAX_WATCH_OUTAGE: Duration = Duration::from_secs(30);
+/// Its credentials may be refused for so long: one refusal may be a mistake of the server.
+const MAX_REFUSAL: Duration = Duration::from_secs(5);
 
 /// Task of one user cluster.
 pub(super) struct UserClusterTask {
@@ -250,7 +261,7 @@ async fn follow_secret(
 struct NodeWatch<'a> {
     name: &'a ClusterName,
     tenants: &'a Tenants,
-    registry: &'a StatusRegistry,
+    registry: &'a Arc<StatusRegistry>,
     events: &'a mpsc::Sender<InventoryEvent>,
     cache: &'a mut ResourceCache,
     /// Maximum Nodes.
@@ -283,11 +294,43 @@ impl NodeWatch<'_> {
         let id = UserClusterTask::id(self.name);
         let api = Api::all_with(now.watch_client, &Kind::UserNode.resource());
         let mut reflector: Reflector<Object> = Reflector::tenant(api, self.max_nodes);
-        let mut listed = false;
+        let (answers, mut answer) = watch::channel(None);
+        let (client, events) = (now.request_client, self.events.clone());
+        let limits = ProbeLimits::USER_CLUSTER;
+        let registry = Arc::clone(self.registry);
+        let name = Some(self.name.clone());
+        let probe = ServerProbe::new(client, name, self.max_nodes, limits, events, registry);
+        let mut probe = pin!(probe.run(answers));
+        let (mut listed, mut follows) = (false, false);
+        // Since when the watch fails, and since when it is open.
+        let (mut failing, mut open): (Option<Instant>, Option<Instant>) = (None, None);
         loop {
+            let held = open.unwrap_or_else(Instant::now) + STABLE_AFTER;
             let mut watch_event = tokio::select! {
                 () = stop.cancelled() => return None,
                 changed = clients.changed() => return changed.ok(),
+                () = &mut probe => return None,
+                Ok(()) = answer.changed() => {
+                    match answer.borrow_and_update().as_ref() {
+                        // The watch may be dead, too.
+                        Some(failure) => {
+                            (follows, open) = (false, None);
+                            reflector.renew();
+                            self.unanswered(failure);
+                        }
+                        None if listed && follows && failing.is_none() => self.ready(),
+                        None => {}
+                    }
+                    continue;
+                }
+                // A server may accept each watch and end it at once.
+                () = sleep_until(held), if failing.is_some() && open.is_some() => {
+                    failing = None;
+                    if listed && answer.borrow().is_none() {
+                        self.ready();
+                    }
+                    continue;
+                }
                 event = reflector.next() => event,
             };
             if let Some(why) = self.cache.exceeds(&watch_event, self.max_nodes) {
@@ -297,34 +340,60 @@ impl NodeWatch<'_> {
                 self.events.send(event).await.ok()?;
             }
             match &watch_event {
-                ReflectorEvent::ListStarted => self.registry.list_started(&id),
+                ReflectorEvent::ListStarted => {
+                    open = None;
+                    self.registry.list_started(&id);
+                }
                 ReflectorEvent::Complete => {
                     listed = true;
                     self.registry.listed(&id);
                 }
-                ReflectorEvent::Watching => self.registry.works(&id),
+                ReflectorEvent::Watching => {
+                    (follows, open) = (true, Some(Instant::now()));
+                    self.registry.works(&id);
+                }
                 ReflectorEvent::Failed(failure) => {
                     self.registry.failed(&id, failure);
+                    open = None;
+                    let since = failing.get_or_insert_with(Instant::now);
+                    let lasts = since.elapsed();
+                    let is_refused =
+                        failure.is_definite() && (failure.code != Some(401) || lasts >= MAX_REFUSAL);
                     if failure.over_limit {
+                        (listed, follows) = (false, false);
                         self.failed(failure);
-                    } else if !listed || failure.is_definite() || failure.count > 1 {
+                    } else if !self.cache.has_any() || is_refused || lasts >= MAX_WATCH_OUTAGE {
+                        follows = false;
                         self.unreachable(failure);
                     }
                 }
                 _ => {}
             }
-            if matches!(&watch_event, ReflectorEvent::Failed(failure) if failure.over_limit) {
-                listed = false;
-            }
-            if matches!(watch_event, ReflectorEvent::Complete | ReflectorEvent::Watching) && listed {
-                self.tenants.set_state(self.name, TenantState::Ready);
-                self.registry.cluster(self.name, None);
+            // Neither a part of a list nor an open watch shows that the Nodes are followed.
+            let brings = matches!(
+                watch_event,
+                ReflectorEvent::Complete | ReflectorEvent::Applied(_) | ReflectorEvent::Deleted(_)
+            );
+            let recovers = brings && failing.take().is_some();
+            let works = matches!(watch_event, ReflectorEvent::Complete | ReflectorEvent::Watching);
+            if (works || recovers) && failing.is_none() && listed && answer.borrow().is_none() {
+                self.ready();
             }
             if !matches!(watch_event, ReflectorEvent::Listed(_)) {
                 self.registry
                     .set_objects(&id, self.cache.len(), self.cache.unreadable());
             }
         }
+    }
+
+    fn ready(&self) {
+        self.tenants.set_state(self.name, TenantState::Ready);
+        self.registry.cluster(self.name, None);
+    }
+
+    fn unanswered(&self, failure: &WatchFailure) {
+        let why = format!("its API server gives no answer: {}", failure.message);
+        self.set_state(TenantState::Unreachable(why.clone()), &why);
     }
 
     fn failed(&self, failure: &WatchFailure) {
@@ -350,52 +419,5 @@ impl NodeWatch<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn credentials_are_reported_two_weeks_or_a_third_of_their_time_before_their_end() {
-        const DAY: u64 = 86_400;
-        let name: ClusterName = "blue".parse().unwrap();
-        let of = |life: u64, left: i64| {
-            let valid = Validity {
-                not_before: 100 * DAY,
-                not_after: 100 * DAY + life,
-            };
-            let now = valid.not_after.checked_add_signed(-left).unwrap();
-            expiry(&name, false, valid, now).map(|(_, found)| found.severity)
-        };
-        let (day, warning, critical) = (86_400_i64, Some(Severity::Warning), Some(Severity::Critical));
-        for (life, left, expected) in [
-            (90 * DAY, 15 * day, None),
-            (90 * DAY, 14 * day, warning),
-            (30 * DAY, 14 * day, None),
-            (30 * DAY, 10 * day, warning),
-            // A garden's, which its ClusterSource replaces after half of its time.
-            (DAY, day / 2, None),
-            (DAY, day / 3, warning),
-            (DAY, 1, warning),
-            (DAY, 0, critical),
-            (DAY, -day, critical),
-        ] {
-            assert_eq!(of(life, left), expected, "{life} {left}");
-        }
-        let valid = Validity {
-            not_before: 0,
-            not_after: 1_800_000_000,
-        };
-        assert_eq!(expiry(&name, true, valid, 1_900_000_000), None);
-        let (text, found) = expiry(&name, false, valid, 1_799_999_000).unwrap();
-        assert_eq!(
-            text,
-            "the credentials in its kubeconfig expire at 2027-01-15T08:00:00Z"
-        );
-        assert!(
-            found
-                .remedy
-                .starts_with("virtfleetctl cluster rotate blue --kubeconfig FILE; "),
-            "{}",
-            found.remedy
-        );
-    }
-}
+#[path = "user_cluster_tests.rs"]
+mod tests;

@@ -68,7 +68,7 @@ impl UserClusterWatch {
     /// Runs until the receiver of events is dropped.
     pub(super) async fn run(mut self) -> Option<()> {
         loop {
-            let watch_event = self.watch.reflector.next().await;
+            let watch_event = self.watch.next().await;
             for event in self.watch.cache.take(&watch_event) {
                 match &event {
                     InventoryEvent::Apply(Fact::UserCluster(cluster)) => {

@@ -21,3 +21,4 @@ pub(super) use objects::{infra_node, user_cluster, user_node, vm, vmi, vmi_move}
 pub(super) use os::ANNOTATIONS;
 pub(super) use policy::policy;
 pub(super) use secret::{ManifestSecret, SecretRef, kubeconfig_secret, secret};
+pub(super) use status::reported_ms;

@@ -95,6 +95,8 @@ pub(in crate::inventory) fn infra_node(object: &Field<'_>) -> Result<InfraNode, 
         labels: object.at("metadata.labels")?.labels()?,
         ready: status::condition(&state, "Ready")?,
         conditions: status::node_conditions(&state)?,
+        // A manifest has no heartbeats; the reader of a live cluster sets it.
+        reported_ms: None,
         unschedulable: object.at("spec.unschedulable")?.flag()?,
         taints: capacity::taints(object)?,
         allocatable: capacity::allocatable(&state)?,
@@ -121,6 +123,9 @@ pub(in crate::inventory) fn user_node(
         ready: status::condition(&object.get("status")?, "Ready")?,
         conditions: status::node_conditions(&object.get("status")?)?,
         unschedulable: object.at("spec.unschedulable")?.flag()?,
+        taints: capacity::taints(object)?.into(),
+        // As the version.
+        reported_ms: None,
         owned: owned(object)?,
         kubelet_labels: kubelet_labels(object)?,
         // A manifest's value is outdated; the reader of a live cluster sets the present one.

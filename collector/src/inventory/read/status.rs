@@ -138,6 +138,16 @@ pub(super) fn not_ready_since_ms(status: &Field<'_>) -> Result<Option<u64>, Prob
     Ok(None)
 }
 
+/// When the kubelet of a Node has reported last: `lastHeartbeatTime` of `Ready`.
+pub(in crate::inventory) fn reported_ms(node: &Field<'_>) -> Result<Option<u64>, Problem> {
+    for condition in node.at("status.conditions")?.items()? {
+        if condition.get("type")?.text()? == Some("Ready") {
+            return time_ms(&condition.get("lastHeartbeatTime")?);
+        }
+    }
+    Ok(None)
+}
+
 /// `status.phase` of a VMI, and the text of one that this version does not know.
 pub(super) fn phase(status: &Field<'_>) -> Result<(Phase, Option<Box<str>>), Problem> {
     let text = status.get("phase")?.text()?;

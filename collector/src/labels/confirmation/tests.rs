@@ -27,6 +27,7 @@ fn input(host: &str, written_on: Option<&str>) -> LabelInput {
         labels: Labels::new(),
         ready: None,
         conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        reported_ms: None,
         unschedulable: false,
         taints: Vec::new(),
         allocatable: None,

@@ -65,6 +65,7 @@ impl Redactor {
                     labels: self.infra_labels(&host.labels),
                     ready: host.ready,
                     conditions: host.conditions.clone(),
+                    reported_ms: None,
                     unschedulable: host.unschedulable,
                     taints: host.taints.clone(),
                     allocatable: host.allocatable,

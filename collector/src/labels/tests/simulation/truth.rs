@@ -257,6 +257,7 @@ impl Truth {
                 .collect(),
             ready: Some(true),
             conditions: ReportedConditions::default(),
+            reported_ms: None,
             unschedulable: false,
             taints: Vec::new(),
             allocatable: None,
