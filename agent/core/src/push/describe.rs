@@ -52,8 +52,8 @@ pub fn way_in_use(record: &WayRecord, now: u64) -> WayInUse {
 }
 
 impl WayRecord {
-    /// The last request to enrol this agent, if nothing came of it. A collector that still wants to
-    /// enrol it asks again within [`MAX_PULL_AGE`].
+    /// The last request to enrol this agent, if it led to no certificate. A collector that still
+    /// wants to enrol it asks again within [`MAX_PULL_AGE`].
     pub fn unanswered(&self, now: u64) -> Option<&LastPull> {
         let is_pulled = matches!(way_in_use(self, now), WayInUse::Direct | WayInUse::Push);
         let is_recent = |asked: &&LastPull| now.saturating_sub(asked.at) < MAX_PULL_AGE;
