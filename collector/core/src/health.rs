@@ -21,6 +21,7 @@ mod guest;
 mod guest_health;
 mod hold;
 mod host;
+mod kubelet;
 mod labels;
 mod migratable;
 mod node;

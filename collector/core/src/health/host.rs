@@ -1,6 +1,6 @@
 //! `HostReady`: the infra node of the VM is ready, and KubeVirt runs on it.
 
-use super::{evaluation::Evaluation, facts::HealthFacts, verdict::HealthCause};
+use super::{evaluation::Evaluation, facts::HealthFacts, kubelet::KubeletSilence, verdict::HealthCause};
 use crate::{facts::InfraNode, heartbeats::Hearing, reported::ReportedStatus};
 
 /// Set by KubeVirt: whether virt-handler of the node is alive.
@@ -55,24 +55,15 @@ fn evaluate_node(node: &InfraNode, hearing: Hearing) -> Evaluation {
             return Evaluation::unknown(HealthCause::Host, "HostReadyUnknown", message);
         }
     }
-    match hearing {
-        Hearing::Heard => {}
-        Hearing::Awaited => {
-            let message = format!(
-                "the last sign of life of the kubelet of the node {name} is old, and it has had no time for another one since the \
-                 collector has reached the API server"
-            );
-            return Evaluation::unknown(HealthCause::Network, "HostHeartbeatAwaited", message)
-                .immediate()
-                .undecided();
-        }
-        Hearing::Silent => {
-            let message = format!(
-                "the infra cluster calls the node {name} ready, and its kubelet has given no sign of life for minutes: the \
-                 controller manager of the infra cluster may be down"
-            );
-            return Evaluation::unknown(HealthCause::Host, "HostHeartbeatOld", message).immediate();
-        }
+    let silence = KubeletSilence {
+        cluster: "infra cluster",
+        node: &format!("node {name}"),
+        cause: HealthCause::Host,
+        awaited: "HostHeartbeatAwaited",
+        old: "HostHeartbeatOld",
+    };
+    if let Some(silent) = silence.evaluate(hearing) {
+        return silent;
     }
     if node.labels.get(SCHEDULABLE_LABEL) == Some("false") {
         let message = format!(

@@ -1,10 +1,9 @@
 //! `NodeReady`: the Node of the VM in its user cluster is ready.
 
-use super::{evaluation::Evaluation, facts::HealthFacts, verdict::HealthCause};
+use super::{evaluation::Evaluation, facts::HealthFacts, kubelet::KubeletSilence, verdict::HealthCause};
 use crate::{
     facts::UserNode,
     findings::escaped,
-    heartbeats::Hearing,
     keys::NodeMatch,
     reported::ReportedStatus,
     scheduling::Taint,
@@ -165,25 +164,15 @@ fn evaluate_node(facts: &HealthFacts<'_>, node: &UserNode) -> Evaluation {
             return Evaluation::unknown(HealthCause::Guest, "NodeReadyUnknown", message);
         }
     }
-    match facts.node_hearing() {
-        Hearing::Heard => {}
-        Hearing::Awaited => {
-            let message = format!(
-                "the last sign of life of the kubelet of the Node {name} is old, and it has had no time for another one since the \
-                 collector has reached the API server"
-            );
-            return Evaluation::unknown(HealthCause::Network, "HeartbeatAwaited", message)
-                .immediate()
-                .undecided();
-        }
-        Hearing::Silent => {
-            let message = format!(
-                "the user cluster calls the Node {name} ready, and its kubelet has given no sign of life for minutes: the \
-                 controller manager of the user cluster may be down"
-            );
-            // The limit is long enough that nothing else must last.
-            return Evaluation::unknown(HealthCause::Guest, "HeartbeatOld", message).immediate();
-        }
+    let silence = KubeletSilence {
+        cluster: "user cluster",
+        node: &format!("Node {name}"),
+        cause: HealthCause::Guest,
+        awaited: "HeartbeatAwaited",
+        old: "HeartbeatOld",
+    };
+    if let Some(silent) = silence.evaluate(facts.node_hearing()) {
+        return silent;
     }
     for (kind, reason) in PRESSURES {
         if let Some(pressure) = node.conditions.with_status(kind, ReportedStatus::True) {

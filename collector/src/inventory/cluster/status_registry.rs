@@ -310,7 +310,7 @@ fn leases_finding(cluster: Option<&ClusterName>, code: Option<u16>, why: &str) -
         None => ("the infra cluster".to_owned(), "infra"),
     };
     let message = format!(
-        "the Leases of the kubelets of {of} cannot be read: {why}; until then a dead kubelet is noticed after ten minutes"
+        "the Leases of the kubelets of {of} cannot be read: {why}; meanwhile a dead kubelet is noticed after ten minutes"
     );
     let remedy = if matches!(code, Some(403 | 404)) {
         format!(
