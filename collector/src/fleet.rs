@@ -133,6 +133,11 @@ impl Fleet {
         self.change(|index| index.set_node_condition_findings(findings));
     }
 
+    /// Replaces the findings about labels of Nodes.
+    pub(crate) fn set_label_findings(&self, findings: Vec<Finding>) {
+        self.change(|index| index.set_label_findings(findings));
+    }
+
     /// Replaces the findings about sources of user clusters.
     pub(crate) fn set_cluster_source_findings(&self, findings: Vec<Finding>) {
         self.change(|index| index.set_cluster_source_findings(findings));

@@ -133,6 +133,10 @@ pub const CLUSTER_SOURCE_SKIPPED: &str = "cluster-source-skipped";
 /// The collector may not write the conditions that a `UserCluster` requests.
 pub const NODE_CONDITIONS_DENIED: &str = "node-conditions-denied";
 
+/// Labels of Nodes of a user cluster do not have the requested values, and the collector does not
+/// write them.
+pub const LABELS_NOT_AS_REQUESTED: &str = "labels-not-as-requested";
+
 /// One VM is live-migrated several times within an hour.
 pub const MIGRATION_REPEATS: &str = "migration-repeats";
 /// Many VMs are live-migrated in a short time.

@@ -11,6 +11,7 @@ use virtfleet_wire::{
 
 use crate::{
     health::{HealthCause, HealthVerdict},
+    labels::plan::Reason,
     mla::status::MlaSummary,
     view::{AgentStatus, ClusterState, FleetSnapshot, VmView},
 };
@@ -51,6 +52,10 @@ pub struct FleetStatus {
     pub clusters_not_ready_total: usize,
     /// Findings about VMs and about the inventory.
     pub findings: FindingCounts,
+    /// Labels of the Nodes of user clusters. Only the leader knows them; none without a Node that
+    /// has or is to have one.
+    #[serde(default)]
+    pub labels: Option<LabelSummary>,
     /// Streams of samples; none without streams.
     #[serde(default)]
     pub mla: Option<MlaSummary>,
@@ -114,6 +119,31 @@ pub struct ClusterProblem {
     pub vms: usize,
 }
 
+/// Labels of Nodes of user clusters.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelSummary {
+    /// Nodes with a label that a policy requests, or that the collector has written.
+    pub nodes: usize,
+    /// Those of which a label does not have the requested value, and is not written.
+    pub not_as_requested: usize,
+    /// Why, by number of Nodes, most first.
+    pub reasons: Vec<LabelProblem>,
+    /// Why the labels of one of these Nodes could not be read or written; none for tenants.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Why labels are not written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LabelProblem {
+    /// The reason, as `virtfleetctl labels diff` shows it, or `NotWritten`.
+    pub reason: Reason,
+    /// Number of Nodes.
+    pub nodes: usize,
+}
+
 /// Number of findings by severity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -127,7 +157,7 @@ pub struct FindingCounts {
 }
 
 impl FleetStatus {
-    /// The summary of `fleet`, without streams of samples.
+    /// The summary of `fleet`, without labels and streams of samples.
     pub fn of(fleet: &FleetSnapshot) -> Self {
         let partial = fleet.partial || !fleet.gaps.namespaces.is_empty();
         let mut counts: BTreeMap<(std::cmp::Reverse<HealthVerdict>, Option<HealthCause>), usize> =
@@ -166,6 +196,7 @@ impl FleetStatus {
             clusters_not_ready,
             clusters_not_ready_total,
             findings: findings(fleet),
+            labels: None,
             mla: None,
         }
     }

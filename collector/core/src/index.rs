@@ -94,8 +94,9 @@ pub struct FleetIndex {
     /// Findings about settings of streams.
     mla_settings: Vec<Finding>,
     cluster_sources: Vec<Finding>,
-    /// That claims of VMs that run may not be read, of the leader.
+    /// Findings of the leader: about claims of VMs that run, and about labels.
     claim_findings: Vec<Finding>,
+    label_findings: Vec<Finding>,
     /// VMs whose conditions have changed and may have to be written to their Nodes.
     changed_conditions: BTreeSet<VmKey>,
     /// RFC 3339; see [`FleetIndex::set_time`].
@@ -324,6 +325,7 @@ impl FleetIndex {
                 .chain(&self.mla_settings)
                 .chain(&self.cluster_sources)
                 .chain(&self.claim_findings)
+                .chain(&self.label_findings)
                 .chain(&self.inventory)
                 .chain(&self.dangling)
                 .chain(&self.storm_findings)

@@ -107,6 +107,7 @@ pub(crate) fn label_statuses(fleet: &Fleet) -> Arc<LabelStatusStore> {
             written_at: None,
             error: Some("the Node of hx-shared was not written".to_owned()),
             contested: std::collections::BTreeSet::new(),
+            contested_lately: std::collections::BTreeSet::new(),
             by_leader: true,
         };
         store.put(&input.vm, status);

@@ -7,7 +7,7 @@ use axum::{
     body::{Body, to_bytes},
     http::Request,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tower::ServiceExt as _;
 use virtfleet_collector_core::labels::plan::{Action, Decision, NodePlan, Reason};
 
@@ -46,6 +46,7 @@ fn api(write_access: WriteAccess) -> Router {
         written_at: None,
         error: None,
         contested: BTreeSet::new(),
+        contested_lately: BTreeSet::new(),
         by_leader: true,
     };
     state.labels = Arc::default();
@@ -114,12 +115,22 @@ async fn a_standby_names_the_leader_and_has_no_drift() {
     let (_, page) = get(standby(None), "/metrics/fleet").await;
     assert!(!page.contains("virtfleet_label_drift") && page.contains("virtfleet_vm_up"));
     assert_eq!(get(standby(None), "/api/v1/vms").await.0, 200);
+    let (_, body) = get(standby(None), "/api/v1/status").await;
+    let summary: Value = serde_json::from_str(&body).unwrap();
+    assert!(
+        summary["vms"].is_number() && summary["labels"].is_null(),
+        "{body}"
+    );
 }
 
 #[tokio::test]
 async fn the_leader_and_a_collector_without_election_answer() {
     for write_access in [WriteAccess::fixed(true), WriteAccess::fixed(false)] {
         assert_eq!(get(api(write_access.clone()), "/api/v1/labels").await.0, 200);
+        let (_, body) = get(api(write_access.clone()), "/api/v1/status").await;
+        let summary: Value = serde_json::from_str(&body).unwrap();
+        let expected = json!([{ "reason": "Unsafe", "nodes": 1 }]);
+        assert_eq!(summary["labels"]["reasons"], expected, "{body}");
         let (_, page) = get(api(write_access), "/metrics/fleet").await;
         assert!(
             page.contains("virtfleet_label_drift{cluster=\"prod\",key=\"zone\""),

@@ -26,6 +26,7 @@ pub(super) fn status(
     let planned = labels.map(|labels| LabelPlanStatus {
         plan: &labels.plan,
         error: labels.error.as_deref(),
+        contested: &labels.contested,
     });
     let text = |id: Option<&str>| id.map(str::to_owned);
     let view = &vm.vm;

@@ -20,6 +20,19 @@ use super::{
 /// Tokens of the rate limit for reading evidence of one Node: it takes that many requests.
 const EVIDENCE_TOKENS: u32 = 3;
 
+/// Why labels are not written, where no request has failed.
+const NO_ANSWER: &str = "the user cluster does not answer";
+const NO_WRITES: &str = "the setting labels.write is false";
+
+/// Keys that another writer keeps changing.
+#[derive(Debug, Default)]
+struct Contested {
+    /// They are not written for a while.
+    keys: BTreeSet<String>,
+    /// They were contested lately.
+    lately: BTreeSet<String>,
+}
+
 /// A plan that is not sent yet.
 pub(super) struct Draft {
     pub(super) input: LabelInput,
@@ -42,8 +55,16 @@ impl<W: NodeWriter> LabelReconciler<W> {
     pub(super) fn plan_without_requests(&self, limits: &ClusterLimits, key: &VmKey) {
         if let Some(input) = self.input(limits, key) {
             let plan = (self.plan)(&input, None);
-            let last_error = self.statuses.get(key).and_then(|status| status.error.clone());
-            self.store_status(key, &input, plan, last_error, BTreeSet::new());
+            let before = self.statuses.get(key);
+            let is_open = plan.patch.is_some() || plan.needs_evidence;
+            let error = before.as_ref().and_then(|status| status.error.clone());
+            let error = error.or_else(|| is_open.then(|| NO_ANSWER.to_owned()));
+            let lately = before.map(|status| status.contested_lately.clone());
+            let contested = Contested {
+                lately: lately.unwrap_or_default(),
+                ..Contested::default()
+            };
+            self.store_status(key, &input, plan, error, contested);
         }
     }
 
@@ -108,11 +129,17 @@ impl<W: NodeWriter> LabelReconciler<W> {
             patch = patch.filter(|patch| !patch.labels.is_empty());
         }
         let decisions = plan.decisions.clone();
+        let is_off = |key: &str| plan.patch.iter().any(|patch| patch.labels.contains_key(key));
+        let contested = Contested {
+            lately: state.contested_lately.update(&contested, is_off, now()),
+            keys: contested,
+        };
         let waits_for_safety = |one: &Decision| matches!(one.reason, Reason::Unsafe | Reason::SafetyUnknown);
-        let waits = decisions.iter().any(waits_for_safety) || !contested.is_empty();
+        let waits = decisions.iter().any(waits_for_safety) || !contested.keys.is_empty();
         let recheck = [
             waits.then_some(self.settings.recheck),
             state.unconfirmed.due(now(), self.settings.confirm),
+            state.contested_lately.due(now()),
         ];
         let recheck = recheck
             .into_iter()
@@ -121,8 +148,14 @@ impl<W: NodeWriter> LabelReconciler<W> {
             .filter(|_| self.write_access.leads());
         let refused = || self.statuses.get(key).and_then(|status| status.error.clone());
         let error = match &failed {
-            None if is_paused => refused(),
-            failed => failed.as_ref().map(ToString::to_string),
+            Some(failed) => Some(failed.to_string()),
+            None if patch.is_some() && !self.settings.write => Some(NO_WRITES.to_owned()),
+            None if plan.needs_evidence && !self.writer.can_reach(&limits.cluster) => {
+                Some(SendError::NoClient.to_string())
+            }
+            // Until a request succeeds.
+            None if is_paused || patch.is_some() => refused(),
+            None => None,
         };
         self.store_status(key, &input, plan, error, contested);
         Some(Draft {
@@ -167,7 +200,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         input: &LabelInput,
         plan: NodePlan,
         error: Option<String>,
-        contested: BTreeSet<String>,
+        contested: Contested,
     ) {
         let status = LabelStatus {
             cluster: input.cluster.clone(),
@@ -177,7 +210,8 @@ impl<W: NodeWriter> LabelReconciler<W> {
             planned_at: status_store::now(),
             written_at: None,
             error,
-            contested,
+            contested: contested.keys,
+            contested_lately: contested.lately,
             by_leader: self.write_access.leads(),
         };
         let before = self.statuses.put(key, status.clone());

@@ -28,6 +28,7 @@ mod send_error;
 mod status_store;
 #[cfg(test)]
 mod tests;
+mod trouble;
 mod work_queue;
 mod writer;
 
@@ -51,6 +52,7 @@ pub use self::{
     metrics::{LabelMetrics, drift_series},
     reconciler::{LabelReconciler, PlanFn, ReconcilerSettings},
     status_store::{Drift, LabelStatus, LabelStatusStore, PolicyTally},
+    trouble::summary,
     writer::{
         Clients, FIELD_MANAGER, KubeNodes, NodeMetadata, NodeWriter, SendError, TargetedConditions,
         TargetedPatch,
@@ -62,8 +64,8 @@ use crate::{
     leader::WriteAccess,
 };
 
-/// Interval at which changed conditions of VMs are queued. Conditions are held for 30 seconds and
-/// longer, so this delays them little.
+/// Interval at which changed conditions of VMs are queued, and findings about labels are made.
+/// Conditions are held for 30 seconds and longer, so this delays them little.
 const CONDITION_INTERVAL: Duration = Duration::from_secs(1);
 
 impl<W: NodeWriter> LabelReconciler<W> {
@@ -110,6 +112,7 @@ pub async fn run<W: NodeWriter>(
     };
     let mut revisions = reconciler.fleet.revisions();
     let mut leadership = reconciler.write_access.changes();
+    let mut labels = reconciler.statuses.changes();
     let mut condition_ticks = tokio::time::interval(CONDITION_INTERVAL);
     condition_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut synced = false;
@@ -124,6 +127,7 @@ pub async fn run<W: NodeWriter>(
         }
         if led && !leads {
             reconciler.clear_condition_problems();
+            reconciler.fleet.set_label_findings(Vec::new());
         }
         (synced, led) = (now_synced, leads);
         // A fixed order, so that a simulation with the same seed does the same. Changes are last:
@@ -142,6 +146,11 @@ pub async fn run<W: NodeWriter>(
                 let vms = reconciler.fleet.take_changed_conditions();
                 if leads && !vms.is_empty() {
                     workers.push(&vms);
+                }
+                if leads && labels.has_changed().unwrap_or(false) {
+                    labels.borrow_and_update();
+                    let found = trouble::findings(&reconciler.statuses.all());
+                    reconciler.fleet.set_label_findings(found);
                 }
             }
             batch = changes.recv() => match batch {

@@ -26,6 +26,37 @@ struct RecentWrites {
     last: Instant,
 }
 
+/// Keys that were contested, and when each of them last did not have its value.
+#[derive(Debug, Default)]
+pub(super) struct ContestedLately(BTreeMap<String, Instant>);
+
+impl ContestedLately {
+    /// Takes the keys that are contested at `now`, and which ones would be written to have their
+    /// values. Returns the keys that have not had them for long since: another writer gives up only
+    /// then.
+    pub(super) fn update(
+        &mut self,
+        contested: &BTreeSet<String>,
+        is_off: impl Fn(&str) -> bool,
+        now: Instant,
+    ) -> BTreeSet<String> {
+        self.0.extend(contested.iter().map(|key| (key.clone(), now)));
+        for (key, off) in &mut self.0 {
+            if is_off(key) {
+                *off = now;
+            }
+        }
+        self.0.retain(|_, off| now.duration_since(*off) < REWRITE_WINDOW);
+        self.0.keys().cloned().collect()
+    }
+
+    /// Time until the first of them has had its value for long.
+    pub(super) fn due(&self, now: Instant) -> Option<Duration> {
+        let first = self.0.values().min()?;
+        Some(REWRITE_WINDOW.saturating_sub(now.duration_since(*first)))
+    }
+}
+
 /// Pairs that Kubernetes' own controllers keep equal: if one key is contested, neither is written.
 const PAIRS: [(&str, &str); 3] = [
     (

@@ -7,8 +7,11 @@ use virtfleet_collector_core::labels::plan::LabelInput;
 use virtfleet_wire::ids::NodeName;
 
 use super::{
-    condition_limits::ConditionWrites, confirmation::UnconfirmedChanges,
-    ownership_conflicts::OwnershipConflicts, rate_limit::backoff, writer::NodeMetadata,
+    condition_limits::ConditionWrites,
+    confirmation::UnconfirmedChanges,
+    ownership_conflicts::{ContestedLately, OwnershipConflicts},
+    rate_limit::backoff,
+    writer::NodeMetadata,
 };
 
 /// Maximum time for which the Node that the last request returned is preferred to the watched one.
@@ -20,6 +23,7 @@ pub(super) struct ReconcileState {
     /// The Node as the last request returned it, while the watch has not caught up.
     pub(super) latest: Option<(NodeName, NodeMetadata, Instant)>,
     pub(super) conflicts: OwnershipConflicts,
+    pub(super) contested_lately: ContestedLately,
     pub(super) unconfirmed: UnconfirmedChanges,
     pub(super) retries: Option<ExponentialBackoff>,
     /// No patch of the labels before this time: the last one was refused. Unlike

@@ -33,6 +33,9 @@ pub struct LabelStatus {
     pub error: Option<String>,
     /// Keys that another writer keeps changing: not written for a while.
     pub contested: BTreeSet<String>,
+    /// Keys that were contested, and did not have their values for a while since.
+    #[serde(default)]
+    pub contested_lately: BTreeSet<String>,
     /// Whether this process led when it planned. A standby does not read the objects that depend on
     /// a Node, so it does not know what is safe.
     pub by_leader: bool,
@@ -100,7 +103,7 @@ impl LabelStatusStore {
             let kept = one.action == Action::Keep;
             (&one.key, one.reason, kept, one.dry_run, &one.message).hash(&mut hasher);
         }
-        status.error.hash(&mut hasher);
+        (&status.error, &status.contested).hash(&mut hasher);
         Some(hasher.finish())
     }
 
@@ -109,10 +112,11 @@ impl LabelStatusStore {
     pub fn drift(&self) -> Drift {
         let mut drift = Drift::new();
         for status in self.read().values().filter(|status| status.by_leader) {
-            let decisions = status.plan.decisions.iter();
-            for one in decisions.filter(|one| one.action != Action::Keep && !one.dry_run) {
-                let key = (status.cluster.clone(), one.key.clone(), one.reason);
-                *drift.entry(key).or_default() += 1;
+            for one in &status.plan.decisions {
+                if let Some(reason) = status.drift_of(one) {
+                    let key = (status.cluster.clone(), one.key.clone(), reason);
+                    *drift.entry(key).or_default() += 1;
+                }
             }
         }
         drift
@@ -178,7 +182,10 @@ impl LabelStatusStore {
 
     /// Stores that the Node was just written.
     pub(super) fn set_written(&self, key: &VmKey) {
-        self.change(key, |status| status.written_at = Some(now()));
+        self.change(key, |status| {
+            status.written_at = Some(now());
+            status.error = None;
+        });
     }
 
     fn change(&self, key: &VmKey, change: impl FnOnce(&mut LabelStatus)) {

@@ -4,6 +4,7 @@
 mod conditions;
 mod fake_conditions;
 mod harness;
+mod not_written;
 mod simulation;
 
 use std::{sync::atomic::Ordering, time::Duration};

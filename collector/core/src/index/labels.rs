@@ -8,7 +8,7 @@ use virtfleet_wire::{
     ids::{ClusterName, Namespace, NodeName, Uid, VmKey},
 };
 
-use super::{FleetIndex, touched::Touched};
+use super::{FleetIndex, replace, touched::Touched};
 use crate::{
     facts::{Labels, UserCluster, VmiMove},
     findings, join,
@@ -66,6 +66,12 @@ impl FleetIndex {
         for (name, selects) in checked {
             self.set_dangling(!selects, selects_nothing(&name));
         }
+    }
+
+    /// Replaces the findings about labels of Nodes.
+    pub fn set_label_findings(&mut self, findings: Vec<Finding>) {
+        let is_changed = replace(&mut self.label_findings, findings, &self.now);
+        self.revision += u64::from(is_changed);
     }
 
     pub(super) fn put_move(

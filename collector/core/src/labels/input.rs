@@ -88,6 +88,12 @@ pub enum Reason {
     AnnotationBroken,
     /// The `UserCluster` is suspended.
     Suspended,
+    /// Another writer keeps changing it, so it is not written for a while. No plan has this reason:
+    /// the label writer knows it.
+    Contested,
+    /// It is to be written, and cannot be: a request failed, or the settings forbid it. No plan has
+    /// this reason, either.
+    NotWritten,
 }
 
 impl Reason {
@@ -113,6 +119,8 @@ impl Reason {
             Self::PlacementUnknown => "PlacementUnknown",
             Self::AnnotationBroken => "AnnotationBroken",
             Self::Suspended => "Suspended",
+            Self::Contested => "Contested",
+            Self::NotWritten => "NotWritten",
         }
     }
 }

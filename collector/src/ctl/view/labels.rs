@@ -15,7 +15,22 @@ use crate::{
     },
 };
 
+/// What is done about a key: nothing, while another writer keeps changing it.
+fn action(view: &LabelView) -> String {
+    let name = action_name(view.decision.action);
+    if view.decision.dry_run {
+        format!("{name} (dry run)")
+    } else if view.contested {
+        "contested".to_owned()
+    } else {
+        name.to_owned()
+    }
+}
+
 fn tone(view: &LabelView) -> Tone {
+    if view.contested {
+        return Tone::Warn;
+    }
     match (view.decision.action, view.decision.reason) {
         (Action::Keep, _) => Tone::Dim,
         (Action::Report, Reason::Conflict | Reason::AnnotationBroken | Reason::InvalidValue) => Tone::Bad,
@@ -51,11 +66,7 @@ fn table(answer: &ApiResponse, options: &ViewOptions, none: &str) -> Result<Stri
     let mut table = Table::new(&headers);
     for view in &list.items {
         let decision = &view.decision;
-        let action = if decision.dry_run {
-            format!("{} (dry run)", action_name(decision.action))
-        } else {
-            action_name(decision.action).to_owned()
-        };
+        let action = action(view);
         let mut row = vec![
             Cell::new(view.cluster.as_str()),
             Cell::new(view.node.as_str()),
@@ -96,7 +107,7 @@ pub(in crate::ctl) fn label(answer: &ApiResponse, options: &ViewOptions) -> Resu
         sheet.pair("Key", Some(&decision.key));
         sheet.pair("Is", Some(decision.current.as_deref().unwrap_or("(none)")));
         sheet.pair("Should be", Some(decision.desired.as_deref().unwrap_or("(none)")));
-        sheet.toned("Action", Some(action_name(decision.action)), tone(view));
+        sheet.toned("Action", Some(action(view)), tone(view));
         sheet.pair(
             "Reason",
             Some(format!("{}: {}", decision.reason.as_str(), decision.message)),

@@ -1,7 +1,7 @@
 //! `virtfleetctl status`: the fleet in ten lines.
 
 use virtfleet_collector_core::{
-    fleet_status::{FleetStatus, HealthCount, SickVm},
+    fleet_status::{FleetStatus, HealthCount, LabelSummary, SickVm},
     health::{HealthCause, HealthVerdict},
 };
 use virtfleet_runtime::exit::Code;
@@ -10,7 +10,7 @@ use super::{ViewOptions, sheet::Sheet, verdict_tone};
 use crate::ctl::{
     client::ApiResponse,
     fail::Fail,
-    table::{Cell, Table},
+    table::{Cell, Table, Tone},
     text::count,
 };
 
@@ -64,6 +64,10 @@ pub(in crate::ctl) fn status(answer: &ApiResponse, options: &ViewOptions) -> Res
         found.critical, found.warning, found.info
     );
     sheet.pair("Findings", Some(found));
+    if let Some(labels) = &status.labels {
+        let (line, tone) = labels_line(labels);
+        sheet.toned("Labels", Some(line), tone);
+    }
     if let Some(mla) = &status.mla {
         let (line, tone) = super::mla::summary_line(mla, options.now);
         sheet.toned("MLA", Some(line), tone);
@@ -84,6 +88,27 @@ fn problems(all: usize, total: usize, mut named: Vec<String>) -> String {
         named.push(format!("{} more", total - named.len()));
     }
     format!("{all}, {total} not ready: {}", named.join(", "))
+}
+
+/// Labels of Nodes that are not as requested, and why.
+fn labels_line(labels: &LabelSummary) -> (String, Tone) {
+    let nodes = count(labels.nodes, "Node");
+    if labels.not_as_requested == 0 {
+        return (format!("{nodes}, all as requested"), Tone::Good);
+    }
+    let reasons = labels.reasons.iter();
+    let reasons: Vec<String> = reasons
+        .map(|one| format!("{} {}", one.reason.as_str(), one.nodes))
+        .collect();
+    let mut line = format!(
+        "{nodes}, {} not as requested: {}",
+        labels.not_as_requested,
+        reasons.join(", ")
+    );
+    if let Some(error) = &labels.error {
+        line = format!("{line}; not written: {error}");
+    }
+    (line, Tone::Warn)
 }
 
 fn worst(vms: &[SickVm]) -> Table {
@@ -109,5 +134,31 @@ pub(in crate::ctl) fn exit_code(answer: &ApiResponse) -> Code {
         Ok(HealthVerdict::Degraded) => Code::HealthDegraded,
         Ok(HealthVerdict::Critical) => Code::HealthCritical,
         Err(_) => Code::Failure,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_collector_core::{fleet_status::LabelProblem, labels::plan::Reason};
+
+    use super::*;
+
+    #[test]
+    fn the_line_about_labels_has_the_reasons_and_an_error() {
+        let mut labels = LabelSummary {
+            nodes: 3,
+            ..LabelSummary::default()
+        };
+        assert_eq!(labels_line(&labels).0, "3 Nodes, all as requested");
+        labels.not_as_requested = 2;
+        labels.reasons = vec![LabelProblem {
+            reason: Reason::NotWritten,
+            nodes: 2,
+        }];
+        labels.error = Some("not allowed".to_owned());
+        assert_eq!(
+            labels_line(&labels).0,
+            "3 Nodes, 2 not as requested: NotWritten 2; not written: not allowed"
+        );
     }
 }
