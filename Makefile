@@ -5,11 +5,15 @@ OUT   ?= out
 N     ?= 1000
 GUEST ?=
 TARGET := $(shell uname -m)-unknown-linux-gnu
+# Registry and tag of `make publish`, also in the example of `make agent-disk`.
+REGISTRY ?= registry.example.org
+TAG ?= $(VERSION)
+VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 # Profile of the benchmark programs: fast enough not to disturb the measurement, quick to build.
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image site
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image agent-disk publish need-registry site virtfleetctl
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -95,7 +99,7 @@ bench-mla: ## Measure remote write of N simulated guests beside vmagent, in one 
 	@$(CARGO) build -q $(TOOLS) --bin bench-mla --bin fleet-sim
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-mla $(if $(filter command line,$(origin N)),--guests $(N)) $(ARGS)
 
-bench-install: ## Measure the time from the chart to the first VM, on a real API server with a simulated guest
+bench-install: ## Measure commands and time from the chart to the first VM, on a real API server with a simulated guest, as root
 	@tests/parts/helm.sh fetch >/dev/null
 	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null
 	@$(CARGO) build -q -p virtfleet-collector -p virtfleet-tests --bins --test scenarios
@@ -197,7 +201,7 @@ rpm: static ## Build the agent's RPM package into out/ (OUT=FOLDER)
 site: ## Write the documentation as a web site into out/site/ (OUT=FOLDER)
 	@PATH="$$(tests/parts/mdbook.sh fetch):$$PATH" packaging/site/build.sh $(OUT)/site
 
-image: ## Write the container image of collector and CLI into out/image/ as an OCI layout, with its SBOM (OUT=FOLDER); needs no container engine
+image: ## Write the container image of collector and CLI into out/image/ as an OCI layout, with its files and its SBOM (OUT=FOLDER); needs no container engine
 	@RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --profile collector -p virtfleet-collector --bins --target $(TARGET)
 	@$(CARGO) run --quiet -p virtfleet-tests --bin virtfleet-image -- collector --programs target/$(TARGET)/collector --out $(OUT)/image
 
@@ -209,6 +213,23 @@ container-disk: ## Write a KubeVirt containerDisk with a disk image, as an OCI l
 
 agent-image: static ## Write the container image of the agent into out/agent-image/, from which Gardener's node-agent extracts it (OUT=FOLDER)
 	@$(CARGO) run --quiet -p virtfleet-tests --bin virtfleet-image -- agent --programs target/$(TARGET)/release --out $(OUT)/agent-image
+
+agent-disk: static ## Write the agent as a disk of VMs (KubeVirt containerDisk) into out/agent-disk/, with an input of virtfleetctl render and a VM for it (OUT=FOLDER REGISTRY=NAME TAG=TAG)
+	@packaging/image/agent-disk.sh '$(OUT)/agent-disk' target/$(TARGET)/release/virtfleet-agent '$(subst ','\'',$(REGISTRY))' '$(subst ','\'',$(TAG))'
+	@$(CARGO) run --quiet -p virtfleet-tests --bin virtfleet-image -- container-disk '$(OUT)/agent-disk/agent.img' --out '$(OUT)/agent-disk/oci'
+
+need-registry:
+	$(if $(filter file,$(origin REGISTRY)),$(error name your registry: make publish REGISTRY=registry.example.org))
+	@packaging/image/reference.sh '$(subst ','\'',$(REGISTRY))' '$(subst ','\'',$(TAG))'
+	@command -v skopeo >/dev/null || { echo 'skopeo is missing; as root: apt-get install skopeo. Or run make image agent-disk, and copy both layouts with another tool' >&2; exit 1; }
+
+publish: need-registry image agent-disk ## Build the image and the agent disk, and copy both into a registry with skopeo: REGISTRY=registry.example.org (TAG=0.1.0)
+	@skopeo copy 'oci:$(OUT)/image/oci' 'docker://$(REGISTRY)/virtfleet-collector:$(TAG)'
+	@skopeo copy 'oci:$(OUT)/agent-disk/oci' 'docker://$(REGISTRY)/virtfleet-agent-disk:$(TAG)'
+
+virtfleetctl: ## Build virtfleetctl for machines of users into out/bin/ (OUT=FOLDER)
+	@$(CARGO) build --profile collector -p virtfleet-collector --bin virtfleetctl
+	@install -D -m 755 -t '$(OUT)/bin' target/collector/virtfleetctl
 
 dist: static ## Build static agent, its packages, collector, CLI, completions, man pages and checksums into out/
 	@tests/dist.sh $(OUT) target/$(TARGET)/release/virtfleet-agent

@@ -18,6 +18,9 @@ case $kind in
 *) die "file(1) does not recognise $agent as a program: $kind" ;;
 esac
 
+# Not static as in the image: they run on other machines, where glibc loads the modules that
+# nsswitch.conf names (systemd-resolved, SSSD). Those load the C library of that machine, and a static
+# program has another one.
 cargo build --profile collector -p virtfleet-collector --bin virtfleet-collector --bin virtfleetctl
 
 rm -rf "$out"

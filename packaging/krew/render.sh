@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the krew manifest of `kubectl virtfleet`, and the archive that it names, into a folder of a
-# release (make dist):  render.sh FOLDER URL [ARCH]
+# Writes the krew manifest of `kubectl virtfleet`, and the archive that it names, into a folder with
+# bin/virtfleetctl (make virtfleetctl, or make dist):  render.sh FOLDER URL [ARCH]
 #
 # URL is the address of the folder in which the archive will be published; ARCH is amd64 or arm64, by
 # default that of this machine. The same program gives the same archive.
@@ -18,7 +18,7 @@ arm64 | aarch64) arch=arm64 ;;
 esac
 program=$out/bin/virtfleetctl
 [ -x "$program" ] || {
-    echo "krew: $program is missing; run make dist" >&2
+    echo "krew: $program is missing; run make virtfleetctl" >&2
     exit 1
 }
 version=$(sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)

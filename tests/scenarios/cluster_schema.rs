@@ -11,6 +11,7 @@ use virtfleet_tests::{
         self, ApiServer, kubevirt,
         live::{self, Collector, WAIT_TIMEOUT},
     },
+    install::objects,
     parts, skip, wait,
 };
 
@@ -201,8 +202,8 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
     );
     same.unwrap();
 
-    // The objects that the tests create are valid for the oldest and the newest release of
-    // KubeVirt.
+    // The objects that the tests create, and the shipped example of a VM, are valid for the oldest
+    // and the newest release of KubeVirt.
     let mut checked = 0;
     for entry in fs::read_dir(folder.join("schemas")).unwrap() {
         let schemas = entry.unwrap().path();
@@ -218,10 +219,18 @@ fn kubevirts_own_examples_are_read_in_full_tier3() {
             checked += 1;
         }
     }
-    assert!(checked >= 8, "{checked}");
+    assert!(checked >= 10, "{checked}");
 }
 
-/// One object of each kind with all that the tests set.
+/// The VM that is shipped as an example.
+fn example_vm() -> cluster::Object {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cloud-init/virtual-machine.yaml");
+    let mut vm = objects(&fs::read_to_string(file).unwrap()).unwrap().remove(0);
+    vm["metadata"]["namespace"] = NAMESPACE.into();
+    cluster::Object(vm)
+}
+
+/// One object of each kind with all that the tests set, and the example.
 fn objects_of_the_tests() -> Vec<cluster::Object> {
     let state = json!({
         "sourceNode": "host-1", "targetNode": "host-2", "completed": true, "failed": false,
@@ -245,6 +254,7 @@ fn objects_of_the_tests() -> Vec<cluster::Object> {
         cluster::vmi(NAMESPACE, "pending"),
         cluster::vm(NAMESPACE, "ours"),
         cluster::vmim(NAMESPACE, "move", "ours").with("/status/migrationState", state),
+        example_vm(),
     ]
 }
 

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "all of it is test code, helpers too")]
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::Read as _,
     os::unix::fs::PermissionsExt as _,
@@ -14,7 +14,10 @@ use flate2::{Compression, read::GzDecoder};
 use serde_json::{Value, json};
 use virtfleet_tests::{
     bins,
-    image::{Image, ImageInput, ImageKind, USER, container_disk, files, metadata_options, sbom, unpack},
+    image::{
+        FileContent, Image, ImageFile, ImageInput, ImageKind, USER, container_disk, files, metadata_options,
+        sbom, unpack, write_tree,
+    },
     ports,
     process::{Launch, Process},
     scrape::Client,
@@ -26,15 +29,21 @@ use crate::expressions::{read, root};
 /// Maximum time until the collector answers, and of one command.
 const STEP_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// An image with stand-ins for the programs: compressing the real ones takes a minute in a debug
-/// build.
-fn write(kind: ImageKind, folder: &Path) -> Image {
+/// The files of an image with stand-ins for the programs: compressing the real ones takes a minute
+/// in a debug build.
+fn files_of(kind: ImageKind) -> Vec<ImageFile> {
     let programs = kind.programs().iter();
     let programs = programs.map(|name| (*name, name.as_bytes().to_vec())).collect();
+    let manual = kind.manual().unwrap();
+    files(programs, manual, read("LICENSE").into_bytes(), b"{}".to_vec())
+}
+
+/// An image with the files of [`files_of`].
+fn write(kind: ImageKind, folder: &Path) -> Image {
     let input = ImageInput {
         title: kind.package().to_owned(),
         description: kind.description().to_owned(),
-        files: files(programs, read("LICENSE").into_bytes(), b"{}".to_vec()),
+        files: files_of(kind),
         version: "1.2.3".to_owned(),
         revision: "0123abc".to_owned(),
         architecture: "amd64".to_owned(),
@@ -113,10 +122,68 @@ fn image_is_an_oci_layout_and_the_same_at_each_build() {
         b"virtfleetctl"
     );
     for path in [
+        "usr/share/bash-completion/completions/virtfleetctl",
         "usr/share/doc/virtfleet/LICENSE",
         "usr/share/doc/virtfleet/sbom.cdx.json",
+        "usr/share/fish/vendor_completions.d/virtfleetctl.fish",
+        "usr/share/man/man1/virtfleet-collector-serve.1",
+        "usr/share/man/man1/virtfleetctl-vm-revoke.1",
+        "usr/share/zsh/site-functions/_virtfleet-collector",
+        "usr/share/zsh/site-functions/_virtfleetctl",
     ] {
         assert!(rootfs.join(path).is_file(), "{path}");
+    }
+    // Only the programs of the image.
+    assert!(!rootfs.join("usr/share/man/man1/virtfleet-agent.1").exists());
+}
+
+/// The Containerfile copies this folder.
+#[test]
+fn image_has_the_files_that_are_written_for_the_containerfile() {
+    let folder = tempfile::tempdir().unwrap();
+    let [layout, rootfs, tree] = ["layout", "rootfs", "tree"].map(|name| folder.path().join(name));
+    write(ImageKind::Collector, &layout);
+    for empty in [&rootfs, &tree] {
+        fs::create_dir(empty).unwrap();
+    }
+    let (_, layer) = image(&layout);
+    unpack(File::open(layer).unwrap(), &rootfs).unwrap();
+    let files = files_of(ImageKind::Collector);
+    write_tree(&files, &tree).unwrap();
+    let state = |root: &Path| {
+        let mut found = BTreeSet::new();
+        let mut open = vec![root.to_owned()];
+        while let Some(folder) = open.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+                let content = if path.is_dir() {
+                    open.push(path.clone());
+                    None
+                } else {
+                    Some(fs::read(&path).unwrap())
+                };
+                found.insert((path.strip_prefix(root).unwrap().to_owned(), mode, content));
+            }
+        }
+        found
+    };
+    let (expected, found) = (state(&rootfs), state(&tree));
+    let names = |all: &BTreeSet<(PathBuf, u32, Option<Vec<u8>>)>| -> Vec<(PathBuf, u32)> {
+        all.iter().map(|(path, mode, _)| (path.clone(), *mode)).collect()
+    };
+    assert_eq!(names(&found), names(&expected));
+    assert!(found == expected, "contents differ");
+    for file in files {
+        let FileContent::Bytes(content) = file.content else {
+            panic!("{} is not in memory", file.path);
+        };
+        let path = PathBuf::from(file.path);
+        assert!(
+            found.contains(&(path.clone(), file.mode, Some(content))),
+            "{}",
+            path.display()
+        );
     }
 }
 
@@ -199,12 +266,43 @@ fn image_runs_as_the_manifests_and_the_containerfile_say() {
     assert!(deployment.contains(&format!("runAsUser: {user}\n")));
     assert!(deployment.contains(&format!("runAsGroup: {group}\n")));
     let containerfile = read("packaging/image/Containerfile");
-    for line in [
-        "FROM scratch".to_owned(),
-        format!("USER {USER}"),
-        format!("ENTRYPOINT [\"{}\"]", ImageKind::Collector.entrypoint()),
+    let arguments = |name: &str| -> Vec<String> {
+        let lines = containerfile.lines();
+        let found = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.map(str::to_owned).collect()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    write(ImageKind::Collector, folder.path());
+    let (configuration, _) = image(folder.path());
+    let runs = &configuration["config"];
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let ports = runs["ExposedPorts"].as_object().unwrap();
+    let ports: Vec<&str> = ports.keys().map(String::as_str).collect();
+    for (name, expected) in [
+        ("FROM", "scratch".to_owned()),
+        ("COPY", "--chown=0:0 . /".to_owned()),
+        ("ENV", text(&runs["Env"][0])),
+        ("WORKDIR", text(&runs["WorkingDir"])),
+        ("EXPOSE", ports.join(" ")),
+        ("USER", text(&runs["User"])),
+        ("ENTRYPOINT", runs["Entrypoint"].to_string()),
+        ("CMD", runs["Cmd"].to_string()),
     ] {
-        assert!(containerfile.lines().any(|found| found == line), "{line}");
+        assert_eq!(arguments(name), [expected], "{name}");
+    }
+    // The version, the commit and its time are arguments of the build.
+    let labels = arguments("LABEL").into_iter().map(|label| {
+        let (name, value) = label.split_once('=').unwrap();
+        (name.to_owned(), value.trim_matches('"').to_owned())
+    });
+    let labels: BTreeMap<String, String> = labels.collect();
+    let expected = runs["Labels"].as_object().unwrap();
+    assert!(labels.keys().eq(expected.keys()), "{labels:?}");
+    for (name, value) in &labels {
+        match value.strip_prefix('$') {
+            Some(argument) => assert!(arguments("ARG").contains(&argument.to_owned()), "{argument}"),
+            None => assert_eq!(*value, text(&expected[name])),
+        }
     }
 }
 

@@ -109,6 +109,7 @@ mod packaging_completions;
 mod packaging_deb;
 mod packaging_krew;
 mod packaging_pods;
+mod packaging_publish;
 mod packaging_queue_volume;
 mod packaging_rpm;
 mod packaging_units;

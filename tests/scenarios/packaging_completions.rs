@@ -1,9 +1,12 @@
-//! Completion of names by the shells: what `packaging/completions` adds to the generated scripts.
+//! Completion of names by the shells: what `packaging/completions` adds to the generated scripts;
+//! and what virtfleetctl prints of completions and man pages.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, time::Duration};
 
-use virtfleet_tests::{bins, process::Launch, skip};
+use clap::ValueEnum as _;
+use clap_complete::Shell;
+use virtfleet_tests::{bins, manual, process::Launch, skip};
 
 /// Maximum time of one run of a program.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -146,4 +149,36 @@ fn the_scripts_know_the_command_line() {
             );
         }
     }
+}
+
+/// Images and packages have the same files.
+#[test]
+fn virtfleetctl_prints_the_completions_and_man_pages_of_the_packages() {
+    let run = |arguments: &[&str]| {
+        let launch = Launch::new(bins::ctl().unwrap()).args(arguments);
+        launch.output(DEADLINE).unwrap()
+    };
+    let [_, _, program] = manual::commands();
+    for shell in Shell::value_variants() {
+        let output = run(&["completion", &shell.to_string()]);
+        let (file, script) = manual::completion(&program, *shell);
+        assert!(output.status.success() && output.stdout == script, "{file}");
+    }
+    let pages = manual::pages(&program).unwrap();
+    for (words, file) in [
+        (&[][..], "virtfleetctl.1"),
+        (&["vm", "revoke"], "virtfleetctl-vm-revoke.1"),
+    ] {
+        let output = run(&[&["man"], words].concat());
+        let page = pages.iter().find(|(name, _)| name == file);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(page.map(|(_, page)| page), Some(&output.stdout), "{file}");
+    }
+    let output = run(&["man", "vmz"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+
+    let script = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(script.path(), manual::completion(&program, Shell::Bash).1).unwrap();
+    let check = Launch::new("bash").arg("-n").arg(script.path());
+    assert_eq!(check.said(DEADLINE).unwrap(), (0, String::new()));
 }

@@ -55,3 +55,27 @@ fn krew_manifest_names_the_archive_beside_it() {
     let said = Launch::new(plugin).text(STEP_TIMEOUT).unwrap();
     assert_eq!(said, "plugin\n");
 }
+
+/// The page tells users of krew to run it: it needs no tools for the agent's packages.
+#[test]
+fn krew_needs_only_virtfleetctl() {
+    let make = Launch::new("make").arg("-C").arg(root());
+    let make = make
+        .args(["-n", "virtfleetctl", "OUT=/elsewhere"])
+        .env("MAKEFLAGS", "");
+    let said = make.text(STEP_TIMEOUT).unwrap();
+    assert!(
+        said.contains("-t '/elsewhere/bin' target/collector/virtfleetctl\n"),
+        "{said}"
+    );
+    for other in ["packaging/", "dist.sh", "crt-static"] {
+        assert!(!said.contains(other), "{other}: {said}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let render = Launch::new(root().join("packaging/krew/render.sh")).arg(folder.path());
+    let (code, said) = render.arg("https://x").said(STEP_TIMEOUT).unwrap();
+    assert!(
+        code == 1 && said.contains("run make virtfleetctl"),
+        "{code}: {said}"
+    );
+}

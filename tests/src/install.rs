@@ -1,12 +1,13 @@
 //! The chart and the kustomize manifests, with Helm and kustomize of the tests.
 
 use std::{
+    net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use anyhow::{Context as _, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use virtfleet_wire::layered::{Node, parse_yaml};
 
@@ -95,6 +96,46 @@ impl Helm {
         let launch = Launch::new(self.programs.join("kustomize")).arg("build");
         objects(&launch.arg(root().join(folder)).text(COMMAND_TIMEOUT)?)
     }
+}
+
+/// Makes a collector that listens at `address`, which must not be one of loopback, the endpoint of
+/// its Service: an API server proxies only to an address that a pod of the namespace has.
+pub fn connect_service(server: &ApiServer, address: SocketAddr) -> Result<()> {
+    let (ip, port) = (address.ip().to_string(), address.port());
+    let pod = "virtfleet-collector-1";
+    let target = json!({ "kind": "Pod", "namespace": RELEASE, "name": pod });
+    let restricted = json!({
+        "allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": { "drop": ["ALL"] },
+        "seccompProfile": { "type": "RuntimeDefault" },
+    });
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "namespace": RELEASE, "name": pod, "labels": { "app.kubernetes.io/name": "virtfleet-collector" },
+        },
+        "spec": { "nodeName": "host-1", "containers": [{
+            "name": "collector", "image": "virtfleet-collector", "securityContext": restricted,
+        }] },
+        "status": { "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }] },
+    });
+    let endpoints = json!({
+        "apiVersion": "v1", "kind": "Endpoints",
+        "metadata": { "namespace": RELEASE, "name": "virtfleet-collector" },
+        "subsets": [{ "addresses": [{ "ip": ip, "targetRef": target }], "ports": [{ "name": "api", "port": port }] }],
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {
+            "namespace": RELEASE, "name": "virtfleet-collector-1",
+            "labels": { "kubernetes.io/service-name": "virtfleet-collector" },
+        },
+        "endpoints": [{ "addresses": [ip], "conditions": { "ready": true }, "targetRef": target }],
+        "ports": [{ "name": "api", "port": port }],
+    });
+    for object in [pod, endpoints, slice] {
+        server.apply(&object)?;
+    }
+    Ok(())
 }
 
 /// The objects of a file below `packaging/collector/kubernetes`.

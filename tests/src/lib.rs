@@ -15,6 +15,7 @@
 //!                                    ├─ dns                    network namespaces with resolvers and a guest
 //!                                    ├─ policy                 NetworkPolicies in network namespaces
 //!                                    ├─ machine                a Debian in a container, with systemd
+//!                                    ├─ manual                 man pages and completions of the programs
 //!                                    ├─ measure                CPU time and memory of a process
 //!                                    ├─ mla_soak               receivers of remote write that fail, and checks
 //!                                    ├─ osm                    what KKP makes of an OperatingSystemProfile
@@ -48,6 +49,7 @@ pub mod image;
 pub mod install;
 pub mod loops;
 pub mod machine;
+pub mod manual;
 pub mod measure;
 pub mod mla_soak;
 pub mod osm;

@@ -1,6 +1,7 @@
 //! Definition of the command line. Completions and man pages are generated from [`command`].
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use ipnet::IpNet;
 use virtfleet_collector_core::longer_history::HistoryRange;
 use virtfleet_wire::duration::Span;
@@ -68,6 +69,18 @@ pub(super) enum TopLevelCommand {
         /// The finding's id, as shown by `virtfleetctl findings`
         #[arg(value_name = "ID")]
         id: String,
+    },
+    /// Print the completion script for a shell; does not connect to the collector
+    Completion {
+        /// The shell
+        #[arg(value_enum, value_name = "SHELL")]
+        shell: Shell,
+    },
+    /// Print the man page of a command, in roff; does not connect to the collector
+    Man {
+        /// The command, e.g. `vm revoke` [default: virtfleetctl itself]
+        #[arg(value_name = "COMMAND")]
+        command: Vec<String>,
     },
 }
 

@@ -1,5 +1,5 @@
 //! virtfleetctl as a library: queries the collector's API and prints the results. `explain`,
-//! `disks` and usually `render` work without a collector.
+//! `disks`, `completion`, `man` and usually `render` work without a collector.
 //!
 //! ```text
 //! arguments ─ cli ─▶ target (path, query, view) ─ client ─▶ answer ─ view ─▶ text ─ console ─▶ terminal
@@ -28,6 +28,7 @@ mod install;
 mod install_agents;
 mod labels_args;
 mod locate;
+pub mod manual;
 mod mla_args;
 mod names;
 mod policy;

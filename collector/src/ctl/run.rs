@@ -16,7 +16,7 @@ use super::{
     disks, enrolment,
     explain::explain,
     fail::Fail,
-    install, policy, render as files,
+    install, manual, policy, render as files,
     rendered::render,
     status_wait,
     summary::summary,
@@ -83,6 +83,16 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             },
             TopLevelCommand::Explain { id } => {
                 match explain(&id).and_then(|text| Ok(console.print(&text)?)) {
+                    Ok(()) => 0,
+                    Err(fail) => report(&fail, &mut console),
+                }
+            }
+            TopLevelCommand::Completion { shell } => match console.print(&manual::completion(shell)) {
+                Ok(()) => 0,
+                Err(error) => report(&error.into(), &mut console),
+            },
+            TopLevelCommand::Man { command } => {
+                match manual::page(&command).and_then(|text| Ok(console.print(&text)?)) {
                     Ok(()) => 0,
                     Err(fail) => report(&fail, &mut console),
                 }

@@ -20,6 +20,7 @@ use virtfleet_tests::{
         self, ApiServer,
         live::{self, WAIT_TIMEOUT},
     },
+    install,
     pki::{Authority, TRUST_DOMAIN},
     ports,
     process::{Launch, Process},
@@ -257,48 +258,15 @@ impl AccessStage {
             .map(drop)
     }
 
-    /// The collector's Service, with this collector as its endpoint. An API server proxies only to
-    /// an address that a pod of the namespace has.
+    /// The collector's Service, with this collector as its endpoint.
     pub(crate) fn service(&self) -> Result<()> {
-        let (ip, port) = (self.address.ip().to_string(), self.address.port());
-        let metadata = json!({ "namespace": "virtfleet", "name": "virtfleet-collector" });
-        let target = json!({ "kind": "Pod", "namespace": "virtfleet", "name": "virtfleet-collector-1" });
-        let restricted = json!({
-            "allowPrivilegeEscalation": false, "runAsNonRoot": true, "capabilities": { "drop": ["ALL"] },
-            "seccompProfile": { "type": "RuntimeDefault" },
-        });
-        let pod = json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {
-                "namespace": "virtfleet", "name": "virtfleet-collector-1",
-                "labels": { "app.kubernetes.io/name": "virtfleet-collector" },
-            },
-            "spec": { "nodeName": "host-shared", "containers": [{
-                "name": "collector", "image": "virtfleet-collector", "securityContext": restricted,
-            }] },
-            "status": { "phase": "Running", "podIP": ip, "podIPs": [{ "ip": ip }] },
-        });
         let service = json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": metadata,
-            "spec": { "ports": [{ "name": "api", "port": 10912, "targetPort": port }] },
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": { "namespace": "virtfleet", "name": "virtfleet-collector" },
+            "spec": { "ports": [{ "name": "api", "port": 10912, "targetPort": self.address.port() }] },
         });
-        let endpoints = json!({
-            "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
-            "subsets": [{ "addresses": [{ "ip": ip, "targetRef": target }], "ports": [{ "name": "api", "port": port }] }],
-        });
-        let slice = json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-            "metadata": {
-                "namespace": "virtfleet", "name": "virtfleet-collector-1",
-                "labels": { "kubernetes.io/service-name": "virtfleet-collector" },
-            },
-            "endpoints": [{ "addresses": [ip], "conditions": { "ready": true }, "targetRef": target }],
-            "ports": [{ "name": "api", "port": port }],
-        });
-        for object in [pod, service, endpoints, slice] {
-            self.infra.apply(&object)?;
-        }
-        Ok(())
+        self.infra.apply(&service)?;
+        install::connect_service(&self.infra, self.address)
     }
 
     /// A token for team-a asks for team-b in every path and filter.

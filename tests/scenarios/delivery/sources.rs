@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::symlink, time::Duration};
 
 use virtfleet_tests::{ports, process::Launch, skip};
 
-use super::guest::Guest;
+use super::guest::{COMMAND_TIMEOUT, Guest, shipped};
 
 const TIER: u8 = 2;
 const AGENT: &str = "root/opt/virtfleet/bin/virtfleet-agent";
@@ -199,7 +199,7 @@ fn tier2_sources_are_tried_in_their_order_and_a_wrong_file_is_never_used() {
 #[test]
 fn tier2_a_real_disk_is_mounted_read_only_and_let_go() {
     let test = "tier2_a_real_disk_is_mounted_read_only_and_let_go";
-    if !needs(test, &["dash", "mkfs.ext4", "losetup"]) {
+    if !needs(test, &["dash", "mkfs.ext4", "losetup", "debugfs", "blkid"]) {
         return;
     }
     let guest = Guest::new();
@@ -213,23 +213,78 @@ fn tier2_a_real_disk_is_mounted_read_only_and_let_go() {
         .args([guest.at("disk").as_os_str(), image.as_os_str()])
         .text(patience)
         .unwrap();
+    // The one of `make agent-disk`, with the input that names what is on it.
+    let script = Launch::new(shipped("packaging/image/agent-disk.sh"));
+    script
+        .args([guest.at("agent-disk"), guest.at("source")])
+        .arg("registry.example.org")
+        .text(patience)
+        .unwrap();
+    let label = Launch::new("blkid").args(["-p", "-o", "value", "-s", "LABEL"]);
+    let label = label.arg(guest.at("agent-disk/agent.img")).text(patience);
+    assert_eq!(label.unwrap().trim(), "virtfleet");
+    let input = guest.text("agent-disk/delivery.yaml");
+    for part in [
+        guest.sum("source").as_str(),
+        "disk: { label: virtfleet, path: virtfleet-agent }",
+    ] {
+        assert!(input.contains(part), "{part}: {input}");
+    }
     // mount(8) makes a loop device of a regular file by itself and takes it away with the mount.
     fs::create_dir_all(guest.at("root/dev/disk/by-label")).unwrap();
-    symlink(&image, guest.at("root/dev/disk/by-label/virtfleet")).unwrap();
+    let link = guest.at("root/dev/disk/by-label/virtfleet");
     guest.deliver_from("    - disk: { label: virtfleet, path: virtfleet-agent }", "");
-    let before = guest.sum("disk.img");
-    let ran = guest.boot();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    assert!(
-        !mounts.contains(&guest.folder.path().display().to_string()),
-        "{mounts}"
-    );
-    if ran.said.contains("failed to setup loop device") {
-        skip::skip(TIER, test, "no loop device can be had").unwrap();
+    for disk in ["disk.img", "agent-disk/agent.img"] {
+        fs::remove_file(guest.at(AGENT)).ok();
+        fs::remove_file(&link).ok();
+        symlink(guest.at(disk), &link).unwrap();
+        let before = guest.sum(disk);
+        let ran = guest.boot();
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(
+            !mounts.contains(&guest.folder.path().display().to_string()),
+            "{mounts}"
+        );
+        if ran.said.contains("failed to setup loop device") {
+            skip::skip(TIER, test, "no loop device can be had").unwrap();
+            return;
+        }
+        assert!(guest.has_agent(), "{disk}: {}", ran.said);
+        assert_eq!(guest.sum(disk), before, "{disk} was not written to");
+    }
+}
+
+/// The user namespace has no mapping: there, the files of the script belong to another user.
+#[test]
+fn tier2_the_agent_disk_is_the_same_for_each_user_and_at_each_time() {
+    let test = "tier2_the_agent_disk_is_the_same_for_each_user_and_at_each_time";
+    if !needs(test, &["mke2fs", "debugfs", "unshare"]) {
         return;
     }
-    assert!(guest.has_agent(), "{}", ran.said);
-    assert_eq!(guest.sum("disk.img"), before, "the disk was not written to");
+    let namespace = Launch::new("unshare").args(["--user", "true"]);
+    if skip::need(TIER, test, namespace.text(COMMAND_TIMEOUT))
+        .unwrap()
+        .is_none()
+    {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    fs::write(at("agent"), "the agent\n").unwrap();
+    let script = shipped("packaging/image/agent-disk.sh");
+    let other = Launch::new("unshare").arg("--user").arg(&script);
+    for (name, launch) in [("root", Launch::new(script)), ("other", other)] {
+        let launch = launch.args([at(name), at("agent")]).arg("registry.example.org");
+        let launch = launch.env("SOURCE_DATE_EPOCH", "1000000000");
+        launch.text(COMMAND_TIMEOUT).unwrap();
+    }
+    let disk = |name: &str| fs::read(at(name).join("agent.img")).unwrap();
+    assert!(disk("root") == disk("other"), "the disks differ");
+    for path in ["/", "/virtfleet-agent"] {
+        let stat = Launch::new("debugfs").args(["-R", &format!("stat {path}")]);
+        let stat = stat.arg(at("root/agent.img")).text(COMMAND_TIMEOUT).unwrap();
+        assert_eq!(stat.matches("0x3b9aca00:00000000").count(), 4, "{stat}");
+    }
 }
 
 #[test]

@@ -14,7 +14,9 @@ use clap::Parser;
 use flate2::Compression;
 use serde_json::json;
 use virtfleet_tests::{
-    image::{ImageInput, ImageKind, container_disk, files, metadata_options, sbom},
+    image::{
+        ImageInput, ImageKind, container_disk, files, metadata_options, require_static, sbom, write_tree,
+    },
     process::Launch,
 };
 
@@ -24,7 +26,7 @@ const GIT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Writes a container image as an OCI layout.
 #[derive(Debug, Parser)]
 enum Command {
-    /// The image of collector and CLI, and its software bill of materials beside it
+    /// The image of collector and CLI, and beside it its files and software bill of materials
     Collector {
         /// Folder with the static programs virtfleet-collector and virtfleetctl
         #[arg(long)]
@@ -33,7 +35,7 @@ enum Command {
         #[arg(long)]
         out: PathBuf,
     },
-    /// The image of the agent, and its software bill of materials beside it
+    /// The image of the agent, and beside it its files and software bill of materials
     Agent {
         /// Folder with the static program virtfleet-agent
         #[arg(long)]
@@ -93,12 +95,14 @@ fn write_programs(kind: ImageKind, programs: &Path, out: &Path) -> Result<()> {
     let bill = sbom(&metadata, &lock, kind.package())?;
     let mut contents = Vec::new();
     for name in kind.programs() {
-        contents.push((*name, read(programs.join(name))?));
+        let program = read(programs.join(name))?;
+        require_static(name, &program)?;
+        contents.push((*name, program));
     }
     let input = ImageInput {
         title: kind.package().to_owned(),
         description: kind.description().to_owned(),
-        files: files(contents, read(top.join("LICENSE"))?, bill.clone()),
+        files: files(contents, kind.manual()?, read(top.join("LICENSE"))?, bill.clone()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         revision: git(top, &["rev-parse", "HEAD"])
             .unwrap_or_default()
@@ -114,6 +118,9 @@ fn write_programs(kind: ImageKind, programs: &Path, out: &Path) -> Result<()> {
         fs::remove_dir_all(out).with_context(|| format!("remove {}", out.display()))?;
     }
     let bytes = write(&input, &out.join("oci"))?;
+    let root = out.join("root");
+    fs::create_dir(&root).with_context(|| format!("create {}", root.display()))?;
+    write_tree(&input.files, &root)?;
     fs::write(out.join("sbom.cdx.json"), bill)?;
     ensure!(
         bytes <= kind.max_bytes(),

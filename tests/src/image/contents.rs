@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::layer::{FileContent, ImageFile};
+use crate::manual::ManualFile;
 
 /// The user of the program, for tools that show names.
 const PASSWD: &str = "virtfleet:x:65532:65532::/:/\n";
@@ -12,8 +13,14 @@ const GROUP: &str = "virtfleet:x:65532:\n";
 /// (<https://kubevirt.io/user-guide/storage/disks_and_volumes/#containerdisk>).
 const QEMU: u32 = 107;
 
-/// All files of an image of the project: the programs by name, licence and bill of materials.
-pub fn files(programs: Vec<(&str, Vec<u8>)>, licence: Vec<u8>, bill: Vec<u8>) -> Vec<ImageFile> {
+/// All files of an image of the project: the programs by name, their man pages and completions by
+/// path, licence and bill of materials.
+pub fn files(
+    programs: Vec<(&str, Vec<u8>)>,
+    manual: Vec<ManualFile>,
+    licence: Vec<u8>,
+    bill: Vec<u8>,
+) -> Vec<ImageFile> {
     let file = |path: String, mode, content| ImageFile {
         path,
         mode,
@@ -29,6 +36,9 @@ pub fn files(programs: Vec<(&str, Vec<u8>)>, licence: Vec<u8>, bill: Vec<u8>) ->
     ];
     for (name, content) in programs {
         files.push(file(format!("usr/bin/{name}"), 0o755, content));
+    }
+    for (path, content) in manual {
+        files.push(file(path, 0o644, content));
     }
     files
 }

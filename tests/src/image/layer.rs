@@ -2,8 +2,9 @@
 
 use std::{
     collections::BTreeSet,
-    fs::File,
+    fs::{self, File, Permissions},
     io::{Read, Write},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -87,6 +88,31 @@ fn header(kind: EntryType, mode: u32, owner: u32, time: u64) -> Header {
     header
 }
 
+/// Writes the files and their folders into `folder`, which must exist, with their permissions. They
+/// belong to the caller. `folder` becomes the root of an image: all users may enter it.
+pub fn write_tree(files: &[ImageFile], folder: &Path) -> Result<()> {
+    fs::set_permissions(folder, Permissions::from_mode(0o755))
+        .with_context(|| format!("set the permissions of {}", folder.display()))?;
+    for file in files {
+        let path = folder.join(&file.path);
+        let write = || -> Result<()> {
+            let parents = path.ancestors().skip(1).take_while(|parent| *parent != folder);
+            let parents: Vec<&Path> = parents.collect();
+            for parent in parents.into_iter().rev() {
+                fs::create_dir_all(parent)?;
+                fs::set_permissions(parent, Permissions::from_mode(0o755))?;
+            }
+            match &file.content {
+                FileContent::Bytes(bytes) => fs::write(&path, bytes)?,
+                FileContent::File(source) => drop(fs::copy(source, &path)?),
+            }
+            Ok(fs::set_permissions(&path, Permissions::from_mode(file.mode))?)
+        };
+        write().with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// Unpacks a compressed layer into a folder.
 pub fn unpack(layer: impl Read, folder: &Path) -> Result<()> {
     let mut archive = Archive::new(GzDecoder::new(layer));
@@ -144,5 +170,24 @@ mod tests {
         ];
         let expected = expected.map(|(path, mode)| (path.to_owned(), mode));
         assert_eq!(entries.collect::<Vec<_>>(), expected);
+    }
+
+    /// With umask 077 the folder is private when it is made, and container engines copy its mode.
+    #[test]
+    fn every_user_may_enter_the_root_of_the_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), Permissions::from_mode(0o700)).unwrap();
+        let file = ImageFile {
+            path: "etc/a".to_owned(),
+            mode: 0o644,
+            owner: 0,
+            content: FileContent::Bytes(Vec::new()),
+        };
+        write_tree(&[file], folder.path()).unwrap();
+        let mode = |path: &str| {
+            let metadata = fs::metadata(folder.path().join(path)).unwrap();
+            metadata.permissions().mode() & 0o777
+        };
+        assert_eq!(["", "etc", "etc/a"].map(mode), [0o755, 0o755, 0o644]);
     }
 }

@@ -1,6 +1,9 @@
 //! The images with programs: which ones each has, and how it runs.
 
+use anyhow::Result;
 use serde_json::{Value, json};
+
+use crate::manual::{self, ManualFile};
 
 /// User and group of the program, as in the shipped manifests.
 pub const USER: &str = "65532:65532";
@@ -29,6 +32,17 @@ impl ImageKind {
             Self::Collector => &["virtfleet-collector", "virtfleetctl"],
             Self::Agent => &["virtfleet-agent"],
         }
+    }
+
+    /// Man pages and completions of its programs, by path in the image.
+    pub fn manual(self) -> Result<Vec<ManualFile>> {
+        let mut files = Vec::new();
+        for program in manual::commands() {
+            if self.programs().contains(&program.get_name()) {
+                files.extend(manual::installed(&program)?);
+            }
+        }
+        Ok(files)
     }
 
     /// Path of the program that runs.

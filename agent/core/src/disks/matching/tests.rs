@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::{super::device::MIN_DISK_BYTES, named::glob, *};
 use crate::disks::{
-    device::{Bus, Device, DeviceId},
+    device::{Bus, Carried, Device, DeviceId},
     fixtures::{GIB, VM, device, positional, wanted},
 };
 
@@ -213,6 +213,47 @@ fn size_without_order_must_match_one_disk() {
     assert_eq!(
         select(&[device(1, None), device(2, None)]),
         Err(RefusalKind::Ambiguous)
+    );
+}
+
+/// The agent disk (`packaging/image/agent-disk.sh`) is one more disk in the VM. It is too small to
+/// be counted, wherever it is, and also while its content is unknown.
+#[test]
+fn the_agent_disk_changes_no_position() {
+    let agent = |n: u8| Device {
+        id: DeviceId {
+            size: 14 << 20,
+            ..device(n, None).id
+        },
+        carried: Carried::Unknown,
+        ..device(n, None)
+    };
+    let with_agent = |at: u8| -> Vec<Device> {
+        let one = |n: u8| if n == at { agent(n) } else { device(n, None) };
+        (1..=3).map(one).collect()
+    };
+    let names = [positional("a", 1), positional("b", 2)];
+    for (at, expected) in [(1, [1, 2]), (2, [0, 2]), (3, [0, 1])] {
+        let expected: [Result<usize, RefusalKind>; 2] = expected.map(Ok);
+        assert_eq!(found(&names, &with_agent(at)), expected, "{at}");
+    }
+    let devices = [agent(1), device(2, None)];
+    let by_size = |size: u64| Wanted {
+        size: Some(size),
+        order: None,
+        ..positional("a", 1)
+    };
+    assert_eq!(found(&[by_size(GIB)], &devices), [Ok(1)]);
+    assert_eq!(found(&[by_size(14 << 20)], &devices), [Err(RefusalKind::Missing)]);
+    // A path counts it as any disk: a pattern for both matches neither.
+    assert_eq!(found(&[by_path("pci-0000:02:*")], &devices), [Ok(1)]);
+    assert_eq!(
+        found(&[by_path("pci-0000:*")], &devices),
+        [Err(RefusalKind::Ambiguous)]
+    );
+    assert_eq!(
+        found(&[by_path("pci-0000:01:*")], &devices),
+        [Err(RefusalKind::NotEligible)]
     );
 }
 
