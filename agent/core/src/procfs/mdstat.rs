@@ -86,20 +86,27 @@ fn array<'text>(
     let state = words(rest)
         .next()
         .ok_or_else(|| expected("an array's state", line))?;
-    let (at, size) = below
-        .first()
-        .copied()
-        .ok_or_else(|| expected("an array's size", ""))?;
-    let blocks = words(size).next().and_then(|word| word.parse().ok());
-    let blocks = blocks.ok_or_else(|| ParseError::at(at, "an array's size in blocks", size))?;
-    let members = rest.matches('[').count() as u64;
+    let is_member = |word: &str| word.contains('[') && !word.starts_with('[');
+    let members = words(rest).filter(|word| is_member(word)).count() as u64;
+    // Without members, the kernel prints no size, and the counts in the line of the array.
+    let (at, status, below) = match below {
+        _ if members == 0 => (index, rest, below),
+        [] => return Err(expected("an array's size", "")),
+        [(at, status), below @ ..] => (*at, *status, below),
+    };
+    let blocks = if members == 0 {
+        0
+    } else {
+        let blocks = words(status).next().and_then(|word| word.parse().ok());
+        blocks.ok_or_else(|| ParseError::at(at, "an array's size in blocks", status))?
+    };
     let (required, active) = if state == "inactive" {
         (0, 0)
-    } else if words(rest).any(|word| word == "raid0" || word == "linear") {
+    } else if words(rest).any(|word| ["raid0", "linear", "faulty"].contains(&word)) {
         // These have no redundancy, so the kernel prints no counts.
         (members, members)
     } else {
-        counts(size).ok_or_else(|| ParseError::at(at, "[DISKS/WORKING] [UU]", size))?
+        counts(status).ok_or_else(|| ParseError::at(at, "[DISKS/WORKING] [UU]", status))?
     };
     let mut array = Array {
         name: name.trim(),
@@ -116,12 +123,13 @@ fn array<'text>(
         blocks,
         synced: blocks,
     };
-    for (at, line) in &below[1..] {
+    for (at, line) in below {
         if line.trim_start().starts_with("bitmap") {
             continue;
         }
         let activity = [
-            ("recovery", Activity::Recovering),
+            // `recovery = …`; `recover=REMOTE` if another node of the cluster recovers.
+            ("recover", Activity::Recovering),
             ("reshape", Activity::Other("reshape")),
             ("check", Activity::Checking),
             ("resync", Activity::Resyncing),
@@ -237,9 +245,32 @@ mod tests {
     }
 
     #[test]
+    fn arrays_without_members_or_counts_and_remote_recovery() {
+        let text = "md0 : inactive super 1.2\n       \n\
+            md1 : active raid1 super 1.2 [2/0] [__]\n      \tresync=PENDING\n      \n\
+            md2 : active faulty sda1[0]\n      5 blocks super 1.2 nfaults=0\n      \n\
+            md3 : active raid1 sdb[1] sdc[0]\n      7 blocks super 1.2 [2/1] [U_]\n      \trecover=REMOTE\n      \n";
+        let all: Vec<_> = arrays(text).collect::<Result<_, _>>().unwrap();
+        let short: Vec<_> = all
+            .iter()
+            .map(|a| (a.name, a.activity, [a.required, a.active], [a.blocks, a.synced]))
+            .collect();
+        assert_eq!(
+            short,
+            [
+                ("md0", Activity::Inactive, [0, 0], [0, 0]),
+                ("md1", Activity::Resyncing, [2, 0], [0, 0]),
+                ("md2", Activity::Active, [1, 1], [5, 5]),
+                ("md3", Activity::Recovering, [2, 1], [7, 0]),
+            ]
+        );
+    }
+
+    #[test]
     fn malformed_lines_are_reported() {
         for (text, line) in [
             ("md0", 1),
+            ("md0 : active raid1", 1),
             ("md0 : check raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
             ("md0 : raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
             ("  md0 : active raid1 a[1] b[0]\n  5 blocks [2/1] [U_]\n", 1),
