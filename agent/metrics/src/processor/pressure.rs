@@ -91,10 +91,22 @@ impl Collector for PressureStall {
                 }
                 text => text?,
             };
-            let pressure = pressure(&text, skipped.of(&path));
+            let mut malformed = false;
+            let pressure = {
+                let mut bad = skipped.of(&path);
+                pressure(&text, |error| {
+                    malformed = true;
+                    bad(error);
+                })
+            };
             for line in *lines {
-                let microseconds = (line.of)(&pressure)
-                    .ok_or_else(|| CollectError::failed(format!("{} lacks a line", path.display())));
+                let value = (line.of)(&pressure);
+                if value.is_none() && malformed {
+                    // Counted above.
+                    continue;
+                }
+                let microseconds =
+                    value.ok_or_else(|| CollectError::failed(format!("{} lacks a line", path.display())));
                 if let Some(microseconds) = skipped.take(microseconds) {
                     page.counter(line.name, line.help, microseconds as f64 / 1e6);
                 }
@@ -107,5 +119,40 @@ impl Collector for PressureStall {
         Err(CollectError::no_data(
             "this kernel has no pressure stall information",
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use virtfleet_agent_host::Roots;
+    use virtfleet_wire::settings::MetricsSettings;
+
+    use super::*;
+
+    #[test]
+    fn a_malformed_line_counts_once() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("pressure")).unwrap();
+        let roots = Roots {
+            procfs: dir.path().into(),
+            ..Roots::default()
+        };
+        let mut collector = new(&Context::new(roots, MetricsSettings::default())).unwrap();
+        for (text, reason) in [
+            ("some total=x\nfull total=5000000\n", "line 1"),
+            ("full total=5000000\n", "lacks a line"),
+        ] {
+            fs::write(dir.path().join("pressure/io"), text).unwrap();
+            let mut page = Page::new();
+            let error = collector.collect(&mut page).unwrap_err().to_string();
+            assert!(error.starts_with("1 entry") && error.contains(reason), "{error}");
+            let text = page.to_text();
+            assert!(
+                text.contains("\nnode_pressure_io_stalled_seconds_total 5\n"),
+                "{text}"
+            );
+        }
     }
 }
