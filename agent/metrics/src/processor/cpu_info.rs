@@ -45,7 +45,9 @@ impl CpuInfos {
     pub(super) fn write(&mut self, page: &mut Page, skipped: &mut Skipped) -> Result<(), CollectError> {
         let path = self.file.path().to_owned();
         let text = self.file.text()?;
-        let mut cpus: Vec<_> = skipped.valid(&path, cpus(&text).into_iter()).collect();
+        let entries = cpus(&text);
+        let first_is_malformed = matches!(entries.first(), Some(Err(_)));
+        let mut cpus: Vec<_> = skipped.valid(&path, entries.into_iter()).collect();
         cpus.sort_by_key(|cpu| cpu.processor);
         cpus.dedup_by_key(|cpu| cpu.processor);
         let mut family = page.family(
@@ -72,7 +74,9 @@ impl CpuInfos {
         if self.frequencies && !exports_frequency(&self.sysfs) {
             write_frequencies(page, &cpus, &mut self.labels);
         }
-        let first = cpus.first().copied().unwrap_or_default();
+        // The flags of another CPU may differ.
+        let first = cpus.first().copied().filter(|_| !first_is_malformed);
+        let first = first.unwrap_or_default();
         for (filter, name, help, label, words) in [
             (
                 &mut self.flags,
@@ -118,5 +122,37 @@ fn write_frequencies(page: &mut Page, cpus: &[CpuInfo<'_>], labels: &mut CpuLabe
             ("cpu", labels.get(cpu.processor)),
         ];
         family.sample(&labels, cpu.mhz.unwrap_or_default() * 1e6);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use virtfleet_agent_host::Roots;
+    use virtfleet_wire::settings::MetricsSettings;
+
+    use super::*;
+
+    #[test]
+    fn flags_are_those_of_the_first_cpu_or_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            procfs: dir.path().into(),
+            sysfs: dir.path().into(),
+            ..Roots::default()
+        };
+        let mut settings = MetricsSettings::default();
+        settings.cpu.flags_include = Some(".*".to_owned());
+        let mut infos = CpuInfos::new(&Context::new(roots, settings)).unwrap().unwrap();
+        for (first, exported) in [("0", true), ("x", false)] {
+            let text = format!("processor : {first}\nflags : fpu\n\nprocessor : 1\nflags : fpu vme\n");
+            fs::write(dir.path().join("cpuinfo"), text).unwrap();
+            let mut page = Page::new();
+            infos.write(&mut page, &mut Skipped::default()).unwrap();
+            let text = page.to_text();
+            assert_eq!(text.contains("{flag=\"fpu\"} 1"), exported, "{text}");
+            assert!(!text.contains("vme") && text.contains("cpu=\"1\""), "{text}");
+        }
     }
 }
