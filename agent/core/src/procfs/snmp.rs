@@ -7,7 +7,7 @@ use super::{ParseError, integer, words};
 /// Names and values of one protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table<'text> {
-    /// The line's index, from 0.
+    /// Index of the line with the values, from 0.
     pub line: usize,
     /// `PROTOCOL: NAME NAME …`, or one name that begins with its protocol, e.g. `Ip6InReceives`.
     pub names: &'text str,
@@ -20,14 +20,12 @@ pub fn tables(text: &str) -> impl Iterator<Item = Result<Table<'_>, ParseError>>
     let lines = text.lines().enumerate().filter(|(_, line)| !line.is_empty());
     let mut lines = lines.peekable();
     std::iter::from_fn(move || {
-        let (line, names) = lines.next()?;
+        let (index, names) = lines.next()?;
         let protocol = first(names).filter(|word| word.ends_with(':'));
         let same = |values: &str| protocol.is_some() && protocol == first(values);
-        if let Some((_, values)) = lines.next_if(|(_, values)| same(values)) {
-            return Some(Ok(Table { line, names, values }));
-        }
-        let values = lines.peek().map(|(_, line)| *line).unwrap_or_default();
-        Some(Err(ParseError::at(line + 1, "values under names", values)))
+        let table = lines.next_if(|(_, values)| same(values));
+        let table = table.map(|(line, values)| Table { line, names, values });
+        Some(table.ok_or_else(|| ParseError::at(index, "names with values in the line below", names)))
     })
 }
 
@@ -62,7 +60,7 @@ impl<'text> Table<'text> {
 
     /// Parses the value of each field, which may be negative (`Tcp: MaxConn -1`).
     pub fn numbers(&self) -> impl Iterator<Item = Result<f64, ParseError>> {
-        let line = self.line + usize::from(self.names.contains(':'));
+        let line = self.line;
         let mut values = words(self.values);
         if self.values.contains(':') {
             values.next();
@@ -127,13 +125,18 @@ mod tests {
     #[test]
     fn malformed_tables_are_reported() {
         for (text, line) in [
-            ("Tcp: A\n", 2),
-            ("Tcp: A\nUdp: 1\n", 2),
-            ("Tcp A\nTcp 1\n", 2),
+            ("Tcp: A\n", 1),
+            ("Tcp: A\nUdp: 1\n", 1),
+            ("Tcp A\nTcp 1\n", 1),
+            ("noise\nTcp: A\nTcp: 1\n", 1),
+            ("Tcp: A\n\nTcp: x\n", 3),
             ("A: B\nA: 1\nTcp: A\nTcp: x\n", 4),
         ] {
             assert_eq!(all(text).unwrap_err().line, line, "{text:?}");
         }
+        let six = "Ip6InReceives 2\nIp6InOctets x\n";
+        let error = lines6(six).find_map(|table| table.numbers().find_map(Result::err));
+        assert_eq!(error.unwrap().line, 2);
         // The other tables are found, wherever a line is too much.
         for (text, found) in [
             ("noise\nTcp: A\nTcp: 1\nIp: B\nIp: 2\n", 2),

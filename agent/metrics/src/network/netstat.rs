@@ -93,7 +93,7 @@ impl FileSelection {
                 let error = format!(
                     "{} has different numbers of names and values in line {}",
                     path.display(),
-                    table.line + 2
+                    table.line + 1
                 );
                 skipped.take::<()>(Err(CollectError::failed(error)));
                 continue;
@@ -197,6 +197,13 @@ mod tests {
         let error = scrape().unwrap_err().to_string();
         assert!(
             error.ends_with("netstat has different numbers of names and values in line 2"),
+            "{error}"
+        );
+        write("netstat", "IpExt: OutOctets InOctets\nIpExt: 1 2\n");
+        write("snmp6", "Ip6InOctets 9\nUdp6InErrors 1:\n");
+        let error = scrape().unwrap_err().to_string();
+        assert!(
+            error.ends_with("snmp6 has different numbers of names and values in line 2"),
             "{error}"
         );
     }
