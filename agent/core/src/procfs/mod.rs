@@ -1,8 +1,10 @@
 //! Parsers for procfs, sysfs and udev texts. They return borrowed values, allocate little, and
 //! never panic on any input.
 //!
-//! They support kernels from 4.x on: columns of later kernels are optional, and unknown columns are
-//! ignored. A malformed number is an error with its line, never 0.
+//! They support kernels from 4.x on: columns of later kernels are optional, and further columns at
+//! the end of a line are ignored. Where the file or its other lines tell the number of columns (a
+//! heading, as in `snmp` and `/proc/net/stat`, or `softnet_stat`), another number is an error. A
+//! malformed number is an error with its line, never 0.
 
 pub mod buddyinfo;
 pub mod cgroups;
