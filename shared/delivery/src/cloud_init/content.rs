@@ -114,15 +114,21 @@ fn check_boot_commands(line: usize, value: &YamlNode<'_>) -> Result<()> {
     let Content::Sequence(items) = &value.content else {
         return not_supported(line, "a bootcmd that is not a list here; write the list");
     };
-    let odd = |item: &&YamlNode<'_>| matches!(item.kind(), Kind::Other | Kind::Mapping);
-    match items.iter().find(odd) {
-        None => Ok(()),
-        Some(item) => not_supported(
+    let odd = items.iter().find_map(|item| match item.kind() {
+        Kind::Mapping => Some((item.line, "a mapping (`echo a: b` is one in YAML)")),
+        Kind::Other => Some((
             item.line,
-            "an item of bootcmd that YAML takes for no text (`echo a: b`, yes, 1): cloud-init then runs none of them; \
-             quote it",
+            "a boolean, a number, a date or bytes (`yes` and `1` are in YAML)",
+        )),
+        Kind::Text | Kind::Null | Kind::Mappings | Kind::Sequence => None,
+    });
+    let Some((line, kind)) = odd else { return Ok(()) };
+    not_supported(
+        line,
+        format_args!(
+            "an item of bootcmd that is {kind}, not a text: cloud-init then runs none of them; write it in quotes"
         ),
-    }
+    )
 }
 
 /// Whether the merge rules are valid, and one is for mappings: without it, nothing is merged.

@@ -34,6 +34,13 @@ fn boot_commands_that_cloud_init_does_not_run_are_refused() {
         assert_eq!(found, line, "{text}: {message}");
         assert!(message.starts_with("virtfleetctl does not support "), "{message}");
     }
+    for (item, kind) in [("echo a: b", "is a mapping ("), ("yes", "is a boolean, ")] {
+        let (_, message) = refused("text/cloud-config", &format!("bootcmd:\n- {item}\n"));
+        assert!(
+            message.contains(kind) && message.ends_with("; write it in quotes"),
+            "{message}"
+        );
+    }
 }
 
 #[test]
