@@ -308,7 +308,10 @@ fn tier2_an_approval_changes_no_other_disk() {
     };
     let refused = approve("b");
     assert_ne!(refused.code, 0);
-    assert_eq!(approve("a").code, 0);
+    let approved = approve("a");
+    assert_eq!(approved.code, 0, "{}", approved.text);
+    let selects = "disk a: `match` selects this device from now on (came-later)";
+    assert!(approved.text.starts_with(selects), "{}", approved.text);
     assert_eq!(approve("b").code, 0);
     for disk in &all {
         stage.pass_until(&all, &disk.name, "ready").unwrap();

@@ -109,14 +109,14 @@ pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
         DisksVerb::Approve(who, evidence) => {
             root("disks approve")?;
             let _lock = lock(args, None, "disks approve")?;
-            let name = approve(
+            let approved = approve(
                 &DiskProvisioner::of_guest(&args.roots, &boot, unusable.as_deref()),
                 &declared,
                 who,
                 evidence,
             )?;
             print::text(&format!(
-                "approved for disk {name}; next: virtfleet-agent plan disks, then virtfleet-agent apply disks\n"
+                "approved for {approved}; next: virtfleet-agent plan disks, then virtfleet-agent apply disks\n"
             ))?;
             Ok(Code::Ok)
         }

@@ -447,6 +447,11 @@ fn tier2_bytes_written_between_intent_and_mkfs_of_a_partition_stay() {
     }
     let approved = approve("part");
     assert_eq!(approved.code, 0, "{}", approved.text);
+    assert!(
+        approved.text.starts_with("disk part: format it once ("),
+        "{}",
+        approved.text
+    );
     let settings = [settings];
     let made = stage.pass(&settings).unwrap();
     assert_eq!(made.standing("part"), "ready", "{}", made.state["disks"]);

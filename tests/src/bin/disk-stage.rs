@@ -241,7 +241,7 @@ fn pass() -> Result<()> {
     let mut outcome = Outcome::default();
     let begun = Instant::now();
     if let Some((name, evidence)) = &order.approve {
-        approve(&provisioner, &order.disks, name, evidence)?;
+        outcome.text = approve(&provisioner, &order.disks, name, evidence)?;
     } else if order.plan {
         outcome.plan = serde_json::to_value(provisioner.plan(&order.disks)?.plan)?;
     } else if let Some(result) = provisioner.run(&order.disks, Mode::of_stage(stage, None))? {

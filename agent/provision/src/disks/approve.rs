@@ -77,8 +77,9 @@ fn with_device(plan: &DiskPlan) -> String {
     format!("{} (/dev/{}{uuid})", plan.name, device.name)
 }
 
-/// Records the approval of the refusal with that evidence. Returns the disk's name. A disk that
-/// came later is added to the known disks, so that `match` selects it from now on.
+/// Records the approval of the refusal with that evidence. Returns what was approved, e.g. `disk
+/// data: format it once (unknown-data)`. A disk that came later is added to the known disks, so
+/// that `match` selects it from now on.
 ///
 /// # Errors
 /// See [`ApproveError`].
@@ -127,9 +128,12 @@ pub fn approve(
     };
     let known = known::approved(&observed, &plan.name, refusal, provisioner.boot_id).map_err(otherwise)?;
     let store = JournalStore::open(provisioner.roots)?;
+    let (name, kind) = (&plan.name, refusal.kind.word());
     if let Some(known) = known {
         store.write_known(&known)?;
-        return Ok(plan.name.clone());
+        return Ok(format!(
+            "disk {name}: `match` selects this device from now on ({kind}), and data on it is not approved for formatting"
+        ));
     }
     let mut approvals = observed.journal.approvals.clone();
     approvals.retain(|approval| approval.name != plan.name);
@@ -140,5 +144,5 @@ pub fn approve(
         facts: refusal.facts.clone(),
     });
     store.write_approvals(&approvals)?;
-    Ok(plan.name.clone())
+    Ok(format!("disk {name}: format it once ({kind})"))
 }
