@@ -35,8 +35,8 @@ pub use disks::{
     journal::{AUDIT_FILE, JOURNAL_DIRECTORY, JournalError, JournalStore, UNDO_DIRECTORY},
     mount_probe::{MountProbe, MountTarget, StatfsOutcome},
     observe::{
-        MountsError, UNITS, bad_key, disk_files, disk_mounts, disk_unit_file_there, mount_point, node_number,
-        owner_of, swapped,
+        MountsError, UNITS, bad_key, btrfs_members, disk_files, disk_mounts, disk_unit_file_there,
+        mount_point, node_number, owner_of, swapped,
     },
     owner::{OwnError, make_folder, make_private_folder, own, owner_number},
     seed::{SeedError, Seeded, compare_trees, copy_tree, stamp_of},

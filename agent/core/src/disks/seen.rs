@@ -33,6 +33,8 @@ pub struct Seen {
     pub mappings: BTreeMap<String, Mapping>,
     /// Mounts in the guest.
     pub mounts: Vec<Mounted>,
+    /// Devices of each mounted btrfs, by its UUID. They need not be in `devices`.
+    pub btrfs: BTreeMap<String, BTreeSet<DevNumber>>,
     /// Devices in use as swap.
     pub swaps: BTreeSet<DevNumber>,
     /// Declared mount points, by path.

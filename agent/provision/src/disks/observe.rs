@@ -15,7 +15,7 @@ use virtfleet_agent_core::disks::{
     state::DisksState,
 };
 use virtfleet_agent_host::{
-    disk_files, disk_mounts,
+    btrfs_members, disk_files, disk_mounts,
     disks::tools::{blkid, btrfs, check, ext4, xfs},
     mount_point, own_program, owner_of, swapped,
 };
@@ -133,6 +133,7 @@ pub(super) fn observe(
         vm_uuid: provisioner.vm_uuid.to_owned(),
         boot_id: provisioner.boot_id.to_owned(),
         known_disks,
+        btrfs: btrfs_members(provisioner.roots),
         files: disk_files(provisioner.roots, provisioner.systemd),
         systemd: provisioner.systemd,
         missing_tools: environment::missing_tools(provisioner, wanted),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use virtfleet_wire::settings::DiskFilesystem;
 
 use super::super::{
-    device::{BTRFS_HOLDER, DevNumber, Device, DeviceId, Use},
+    device::{DevNumber, Device, DeviceId},
     journal::{Entry, Evidence, Journal, Progress},
     keys,
     plan::{FormatIntent, Place, Refusal, RefusalKind},
@@ -130,25 +130,19 @@ impl<'a> Case<'a> {
         self.mounted().is_some_and(|mount| {
             let btrfs = mount.filesystem == "btrfs";
             mount.number == number && (mount.root == "/" || btrfs)
-                || btrfs && self.siblings().any(|other| other.id.number == mount.number)
+                || btrfs && self.siblings().any(|other| other == mount.number)
         })
     }
 
-    /// Other devices of the mounted btrfs that the disk is a device of.
-    fn siblings(&self) -> impl Iterator<Item = &'a Device> {
-        let of = |device: &'a Device| {
-            device.uses.iter().find_map(|used| match used {
-                Use::Holder(name) if name.starts_with(BTRFS_HOLDER) => Some(name),
-                _ => None,
-            })
-        };
-        let (this, own) = (self.device.id.number, of(self.device));
-        let others = self
-            .seen
-            .devices
-            .iter()
-            .filter(move |other| other.id.number != this);
-        others.filter(move |other| own.is_some() && of(other) == own)
+    /// Other devices of the mounted btrfs that the disk is a device of: also partitions that the
+    /// settings do not name, and devices of other kinds.
+    fn siblings(&self) -> impl Iterator<Item = DevNumber> {
+        let this = self.id().number;
+        let own = self.seen.btrfs.values().find(|members| members.contains(&this));
+        own.into_iter()
+            .flatten()
+            .copied()
+            .filter(move |other| *other != this)
     }
 
     /// What is on the disk, or in its open container.

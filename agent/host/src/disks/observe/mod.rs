@@ -6,5 +6,5 @@ mod mounts;
 mod places;
 
 pub use files::{UNITS, disk_files, disk_unit_file_there};
-pub use mounts::{MountsError, disk_mounts, node_number, swapped};
+pub use mounts::{MountsError, btrfs_members, disk_mounts, node_number, swapped};
 pub use places::{bad_key, mount_point, owner_of};

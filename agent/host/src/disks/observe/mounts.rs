@@ -1,7 +1,7 @@
 //! Mounts and swap areas.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
@@ -12,7 +12,8 @@ use virtfleet_agent_core::{
     procfs::mountinfo,
 };
 
-use crate::{ReadError, Roots, read_bounded, read_text};
+use super::super::facts::dev_number;
+use crate::{ReadError, Roots, list, read_bounded, read_line, read_text};
 
 const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
 
@@ -111,11 +112,51 @@ pub fn swapped(roots: &Roots) -> Result<BTreeSet<DevNumber>, MountsError> {
     Ok(nodes.filter_map(|node| node_number(&roots.root(node))).collect())
 }
 
+/// Numbers of the devices of each mounted btrfs, by its UUID (`/sys/fs/btrfs/UUID/devices`).
+pub fn btrfs_members(roots: &Roots) -> BTreeMap<String, BTreeSet<DevNumber>> {
+    let folder = roots.sys("fs/btrfs");
+    let numbers = |uuid: &str| -> BTreeSet<DevNumber> {
+        let members = folder.join(uuid).join("devices");
+        let names = list(&members).unwrap_or_default().into_iter();
+        names
+            .filter_map(|name| dev_number(&read_line(&members.join(name).join("dev"))?))
+            .collect()
+    };
+    let mut found = BTreeMap::new();
+    // Beside them is `features`, which has no devices.
+    for uuid in list(&folder).unwrap_or_default() {
+        let numbers = numbers(&uuid);
+        if !numbers.is_empty() {
+            found.insert(uuid, numbers);
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
+
+    #[test]
+    fn members_of_a_btrfs_are_disks_and_partitions() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots {
+            sysfs: dir.path().to_owned(),
+            ..Roots::default()
+        };
+        assert_eq!(btrfs_members(&roots), BTreeMap::new());
+        for (member, number) in [("vdc1", "253:33\n"), ("vdb", "253:16\n")] {
+            let folder = dir.path().join("fs/btrfs/6d2b/devices").join(member);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join("dev"), number).unwrap();
+        }
+        fs::create_dir(dir.path().join("fs/btrfs/features")).unwrap();
+        let numbers = [16, 33].map(|minor| DevNumber { major: 253, minor });
+        let expected = BTreeMap::from([("6d2b".to_owned(), BTreeSet::from(numbers))]);
+        assert_eq!(btrfs_members(&roots), expected);
+    }
 
     #[test]
     fn mount_points_are_those_of_the_guest() {

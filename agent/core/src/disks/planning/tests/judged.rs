@@ -234,11 +234,15 @@ fn devices_of_one_btrfs_are_kept_or_refused_and_never_formatted() {
             for device in &mut seen.devices {
                 device.uses.push(Use::Holder(format!("btrfs {FOREIGN}")));
             }
-            for source in 0..2 {
+            let members = [0, 1].map(|at| seen.devices[at].id.number);
+            seen.btrfs.insert(FOREIGN.to_owned(), members.into());
+            // Partitions that the settings do not name, and device mapper, are not among the devices.
+            seen.devices.truncate(declared.len());
+            for number in members {
                 let mut seen = seen.clone();
                 seen.mounts.push(Mounted {
                     mount_point: "/mnt/data".into(),
-                    number: seen.devices[source].id.number,
+                    number,
                     root: "/".into(),
                     filesystem: "btrfs".into(),
                     options: vec!["rw".into()],
@@ -256,6 +260,7 @@ fn devices_of_one_btrfs_are_kept_or_refused_and_never_formatted() {
                 // A device that cannot be read is not taken for the only one.
                 let mut unread = seen.clone();
                 unread.devices.iter_mut().for_each(|device| device.uses.clear());
+                unread.btrfs.clear();
                 let doubt = Doubt {
                     reason: "no answer".into(),
                     passing: true,
