@@ -89,12 +89,14 @@ fn array<'text>(
     let is_member = |word: &str| word.contains('[') && !word.starts_with('[');
     let members = words(rest).filter(|word| is_member(word)).count() as u64;
     // Without members, the kernel prints no size, and the counts in the line of the array.
+    let has_size = |(_, line): &(usize, &str)| line.contains(" blocks");
+    let sizeless = members == 0 && !below.first().is_some_and(has_size);
     let (at, status, below) = match below {
-        _ if members == 0 => (index, rest, below),
+        _ if sizeless => (index, rest, below),
         [] => return Err(expected("an array's size", "")),
         [(at, status), below @ ..] => (*at, *status, below),
     };
-    let blocks = if members == 0 {
+    let blocks = if sizeless {
         0
     } else {
         let blocks = words(status).next().and_then(|word| word.parse().ok());

@@ -37,9 +37,9 @@ pub enum DnsManage {
     /// Neither probe nor change it. The agent restores what it changed before, except its own file
     /// that kubelet reads: that file stays and is kept up to date.
     Off,
-    /// Read, probe and report it. Only `virtfleet-agent apply dns` changes it. The agent also writes
-    /// `/var/lib/virtfleet/resolv.conf` if a finding tells the admin to name this file in kubelet's
-    /// configuration, and keeps it up to date.
+    /// Read, probe and report it. Only `virtfleet-agent apply dns` changes it. The agent also
+    /// writes `/var/lib/virtfleet/resolv.conf` if a finding tells the admin to name this file in
+    /// kubelet's configuration, and keeps it up to date.
     #[default]
     ReportOnly,
     /// Correct it at boot and on every change.

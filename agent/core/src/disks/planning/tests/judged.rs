@@ -236,7 +236,7 @@ fn devices_of_one_btrfs_are_kept_or_refused_and_never_formatted() {
             }
             let members = [0, 1].map(|at| seen.devices[at].id.number);
             seen.btrfs.insert(FOREIGN.to_owned(), members.into());
-            // Partitions that the settings do not name, and device mapper, are not among the devices.
+            // Partitions that the settings do not name, and device mapper, are not listed.
             seen.devices.truncate(declared.len());
             for number in members {
                 let mut seen = seen.clone();
