@@ -23,6 +23,8 @@ mod service_networks;
 mod tests;
 mod vms;
 
+use std::net::SocketAddr;
+
 use ipnet::IpNet;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -132,9 +134,10 @@ impl Default for InventorySettings {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ServerSettings {
-    /// Address and port. With port 0 the kernel chooses one. Without `tls` the server uses HTTP, on
-    /// a loopback address only; other addresses require `tls`, with `clientCA` or with tokens
-    /// (`access`).
+    /// Address and port. With port 0 the kernel chooses one. Without `tls` the server uses HTTP on
+    /// a loopback address. Other addresses require `clientCA` or tokens (`access`), and `tls`; with
+    /// `enrolment` and `inventory.cluster` the collector issues a certificate itself if `tls` has
+    /// none.
     pub address: String,
     /// Address and port that serve only `/healthz` and `/readyz`, over HTTP without client
     /// authentication: kubelet has no client certificate. Absent: they are served at `address`.
@@ -279,6 +282,13 @@ impl CollectorConfig {
         self.scrape.tls.is_set() || self.enrolment.is_some()
     }
 
+    /// Whether the collector issues the certificate of its API itself: on a cluster with enrolment,
+    /// if the settings name none and others than this machine connect.
+    pub fn issues_api_certificate(&self) -> bool {
+        let is_possible = self.enrolment.is_some() && self.inventory.cluster.is_some();
+        is_possible && self.server.tls.certificate.is_none() && !self.server.is_local()
+    }
+
     /// The trust domain in agents' certificates; none if agents are not pulled.
     pub fn trust_domain(&self) -> Option<&str> {
         match &self.enrolment {
@@ -303,10 +313,16 @@ impl ScrapeTls {
 }
 
 impl ServerSettings {
-    /// Whether HTTP without TLS is served: there is no certificate. The validation allows it on
-    /// loopback addresses only.
+    /// Whether HTTP without TLS is served: there is no certificate, and the address is a loopback
+    /// one.
     pub fn is_plain(&self) -> bool {
-        self.tls.certificate.is_none()
+        self.tls.certificate.is_none() && self.is_local()
+    }
+
+    /// Whether only this machine can connect.
+    fn is_local(&self) -> bool {
+        let address = self.address.parse::<SocketAddr>();
+        address.is_ok_and(|address| address.ip().to_canonical().is_loopback())
     }
 
     /// Whether no client is authenticated. The validation allows it on loopback addresses only.

@@ -45,7 +45,8 @@ pub fn agents(tls: &ScrapeTls) -> Result<Option<ClientTls>, FileError> {
         .map_err(|source| named("scrape.tls", &files, source))
 }
 
-/// TLS of the server; none if `server.tls.certificate` is not set: then HTTP is served.
+/// TLS of the server; none if `server.tls.certificate` is not set: then HTTP is served, or the
+/// collector issues a certificate.
 ///
 /// # Errors
 /// The file that cannot be used.

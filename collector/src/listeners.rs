@@ -4,23 +4,28 @@ use std::{net::SocketAddr, sync::Arc};
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
-use virtfleet_runtime::{http::Transport, process::raise_file_limit};
+use virtfleet_runtime::{http::Transport, process::raise_file_limit, tls::TlsAcceptor};
 
-use crate::{config::CollectorConfig, credentials};
+use crate::{ca::LoadedCa, config::CollectorConfig, credentials};
 
 /// Open files beside those of agents that connect: clients, the inventory, pulls.
 const OTHER_FILES: u64 = 2048;
 
-/// The listener of the API, and whether it uses TLS.
+/// The listener of the API, and whether it uses TLS: with the certificate of the settings, else
+/// with one that `ca` issues.
 ///
 /// # Errors
 /// A key of the settings, with the address or file, and why it cannot be used.
-pub(crate) async fn listen(config: &CollectorConfig) -> anyhow::Result<(TcpListener, Transport)> {
+pub(crate) async fn listen(
+    config: &CollectorConfig,
+    ca: Option<&LoadedCa>,
+) -> anyhow::Result<(TcpListener, Transport)> {
     let server = &config.server;
-    let transport = match credentials::server(server)? {
-        Some(tls) => Transport::Tls(Arc::new(tls)),
-        None if server.is_plain() => Transport::Plain,
-        None => anyhow::bail!("server.tls.certificate and server.tls.key are not both set"),
+    let issued = ca.and_then(LoadedCa::api_identity).map(TlsAcceptor::issued);
+    let transport = match (credentials::server(server)?, issued.transpose()?) {
+        (Some(tls), _) | (None, Some(tls)) => Transport::Tls(Arc::new(tls)),
+        (None, None) if server.is_plain() => Transport::Plain,
+        (None, None) => anyhow::bail!("server.tls.certificate and server.tls.key are not both set"),
     };
     let listener = bind("server.address", &server.address).await?;
     Ok((listener, transport))

@@ -120,7 +120,7 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let ca = load_ca(config, clients, &shutdown).await?;
     let access = access::from_settings(&config.server, tenants.infra(), access_metrics)?;
     let fleet = empty_fleet(config);
-    let (listener, transport) = listen(config).await?;
+    let (listener, transport) = listen(config, ca.as_ref()).await?;
     let ingest = bind_ingest(config).await?;
     let address = listener.local_addr().context("the listener has no address")?;
     let probes = bind_probes(config).await?;

@@ -74,9 +74,9 @@ fn the_doctor_names_what_is_missing_and_nothing_with_the_shipped_rights_tier3() 
         "ok drain",
         "ok volumes",
         // Optional, and not used: no failure and no warning.
-        "ok ClusterSources",
+        "skip ClusterSources",
         "ok definitions",
-        "ok node conditions",
+        "skip node conditions",
         "ok enrolment.secret",
         "warn lease",
         "ok mla.queue.folder",

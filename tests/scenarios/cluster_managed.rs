@@ -8,7 +8,7 @@ use anyhow::ensure;
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{
-        self,
+        self, ApiServer, MERGE_PATCH,
         live::{self, Collector, WAIT_TIMEOUT},
         scene::Scene,
     },
@@ -44,6 +44,67 @@ fn until_agents(collector: &Collector, expected: &[(&str, bool)]) {
         Ok(())
     })
     .unwrap();
+}
+
+/// Sets or removes the annotation of a namespace.
+fn ignore(infra: &ApiServer, namespace: &str, is_ignored: bool) {
+    let value = is_ignored.then_some("true");
+    let change = json!({ "metadata": { "annotations": { "virtfleet.io/ignore": value } } });
+    let path = format!("/api/v1/namespaces/{namespace}");
+    infra
+        .admin()
+        .patch(&path, MERGE_PATCH, &change)
+        .unwrap()
+        .ok()
+        .unwrap();
+}
+
+/// A collector of some namespaces reads only these Namespaces, and works without the right.
+#[test]
+fn an_ignored_namespace_needs_a_right_on_its_name_only_tier3() {
+    let test = "an_ignored_namespace_needs_a_right_on_its_name_only_tier3";
+    let Some(_) = skip::need(3, test, parts::kube_assets()).unwrap() else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let infra = live::infra(folder.path()).unwrap();
+    for name in ["blue", "green", "system"] {
+        infra.namespace(name).unwrap();
+    }
+    infra.apply(&cluster::infra_node("host-1", &[])).unwrap();
+    for object in [vmi("agent", "workers"), vmi("other", "workers")] {
+        infra.apply(&object).unwrap();
+    }
+    let user = infra.service_account("system", "collector").unwrap();
+    let reads = |group: &str, resources: &[&str]| json!([{ "apiGroups": [group], "resources": resources, "verbs": ["list", "watch"] }]);
+    let grant = |name: &str, namespace: Option<&str>, rules: Value| {
+        infra.grant(name, &user, namespace, &rules).unwrap();
+    };
+    grant("kubevirt", Some("blue"), reads("kubevirt.io", &["*"]));
+    grant("pods", Some("blue"), reads("", &["pods"]));
+    grant("nodes", None, reads("", &["nodes"]));
+    let ours = ["userclusters", "labelpropagations"];
+    grant("ours", None, reads("virtfleet.io", &ours));
+    ignore(&infra, "blue", true);
+
+    let root = folder.path();
+    let inventory = live::settings(root, &infra.kubeconfig(&user), ", namespaces: [blue]").unwrap();
+    let collector = Collector::start(&root.join("collector"), &inventory).unwrap();
+    collector.until_ready().unwrap();
+    let remedy = collector
+        .until_finding("inventory-kind-absent", "namespaces, blue only")
+        .unwrap();
+    assert!(remedy.contains("ClusterRole"), "{remedy}");
+    until_agents(&collector, &[("agent", true), ("other", true)]);
+
+    let mut by_name = reads("", &["namespaces"]);
+    by_name[0]["resourceNames"] = json!(["blue"]);
+    grant("namespaces", None, by_name);
+    until_agents(&collector, &[("agent", false), ("other", false)]);
+    let on_infra = infra.client(&user).unwrap();
+    for path in ["/api/v1/namespaces", "/api/v1/namespaces/green"] {
+        assert_eq!(on_infra.get(path).unwrap().code, 403, "{path}");
+    }
 }
 
 #[test]
@@ -116,6 +177,10 @@ fn excluded_vms_are_not_dialled_tier3() {
         Ok(())
     })
     .unwrap();
+    ignore(&scene.infra, "blue", true);
+    until_agents(&collector, &[("agent", false), ("ignored", false)]);
+    ignore(&scene.infra, "blue", false);
+    until_agents(&collector, &[("agent", true), ("ignored", true)]);
     drop(collector);
 
     let more = format!(

@@ -16,11 +16,11 @@ use crate::expressions::{read, root};
 
 const KUBERNETES: &str = "packaging/collector/kubernetes";
 /// Arguments for the manifests of kustomize: the CustomResourceDefinitions are a resource of their
-/// own, the hash of the settings is part of the ConfigMap's name, and kustomize makes no
-/// certificate.
+/// own, the hash of the settings is part of the ConfigMap's name, and the collector issues the
+/// certificate of its API.
 const BASE: &[&str] = &[
     "--set",
-    "namespaces.createRelease=true,crds.keep=false,checksums=false,tls.source=secret",
+    "namespaces.createRelease=true,crds.keep=false,checksums=false,tls.source=authority",
 ];
 /// Templates with a file of the same name in `infra/`.
 const FILES: [&str; 5] = [
@@ -172,6 +172,36 @@ fn tier3_install_overlays_build_what_the_chart_does_with_the_same_values() {
     }
 }
 
+/// The way from here to a folder of the repository: kustomize takes no absolute paths.
+fn way_to(folder: &str, from: &Path) -> String {
+    let up: Vec<_> = from.components().skip(1).map(|_| "..").collect();
+    let to = root().canonicalize().unwrap().join(folder);
+    format!("{}{}", up.join("/"), to.display())
+}
+
+#[test]
+fn tier3_install_component_for_a_given_certificate_builds_what_the_chart_does() {
+    let test = "tier3_install_component_for_a_given_certificate_builds_what_the_chart_does";
+    let Some(helm) = helm(test) else {
+        return;
+    };
+    let arguments = [BASE, &["--set", "tls.source=secret"]].concat();
+    let rendered = helm.template(&arguments).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap();
+    fs::write(path.join("collector.yaml"), settings(&documents(&rendered))).unwrap();
+    let way = |name: &str| way_to(&format!("{KUBERNETES}/{name}"), &path);
+    let overlay = format!(
+        "kind: Kustomization\nresources: [{}]\ncomponents: [{}]\nconfigMapGenerator:\n- name: virtfleet-settings\n  \
+         namespace: virtfleet\n  behavior: replace\n  files: [collector.yaml]\n",
+        way("infra"),
+        way("api-certificate")
+    );
+    fs::write(path.join("kustomization.yaml"), overlay).unwrap();
+    let built = comparable(helm.kustomized(path.to_str().unwrap()).unwrap());
+    assert_eq!(built, comparable(objects_of(&rendered)));
+}
+
 /// The dashboards of a ConfigMap, parsed. Helm writes 0 for 0.0, so numbers become texts of floats.
 fn dashboards_in(data: &Value) -> BTreeMap<String, Value> {
     fn comparable(value: &mut Value) {
@@ -285,7 +315,11 @@ fn tier3_install_options_of_the_chart_are_the_shipped_manifests() {
     };
     let shipped = objects_of(&read(&format!("{KUBERNETES}/namespaced/rbac.yaml")));
     assert_eq!(*of_kind("Role", "team-a".into()), shipped[0]["rules"]);
-    let cluster_wide = of_kind("ClusterRole", Value::Null).to_string();
+    let cluster_wide = of_kind("ClusterRole", Value::Null);
+    let mut rules = cluster_wide.as_array().unwrap().iter();
+    let of_namespaces = rules.find(|rule| rule["resources"][0] == "namespaces").unwrap();
+    assert_eq!(of_namespaces["resourceNames"][0], "team-a");
+    let cluster_wide = cluster_wide.to_string();
     for absent in ["pods", "virtualmachines", "guesthealths", "events"] {
         assert!(
             !cluster_wide.contains(&format!("\"{absent}\"")),
@@ -317,7 +351,7 @@ fn tier3_install_settings_of_every_variant_are_valid() {
     let Some(helm) = helm("tier3_install_settings_of_every_variant_are_valid") else {
         return;
     };
-    let mut texts: Vec<String> = ["generated", "certManager", "secret"]
+    let mut texts: Vec<String> = ["generated", "authority", "certManager", "secret"]
         .iter()
         .map(|source| {
             let set = format!("tls.source={source},ingest.enabled=true,authority.certManager.enabled=true");
@@ -357,6 +391,10 @@ fn tier3_install_chart_passes_helms_linter_and_refuses_unknown_values() {
         ("imagee.tag=x", "imagee"),
         ("size=huge", "/size"),
         ("tls.source=none", "/tls/source"),
+        (
+            "tls.source=authority,monitoring.enabled=true",
+            "client certificate of Prometheus",
+        ),
         ("replicas=0", "/replicas"),
         ("image.digest=sha256:1", "/image/digest"),
         ("priorityClass.create=true", "/priorityClass/name"),
@@ -367,6 +405,9 @@ fn tier3_install_chart_passes_helms_linter_and_refuses_unknown_values() {
         assert!(refused.contains(place), "{set}: {refused}");
     }
     documents_every_value(Path::new(chart));
+    // `virtfleetctl install check` compares the version of the chart with its own.
+    let about = objects_of(&fs::read_to_string(Path::new(chart).join("Chart.yaml")).unwrap()).remove(0);
+    assert_eq!(about["appVersion"], env!("CARGO_PKG_VERSION"));
 }
 
 #[test]

@@ -23,7 +23,7 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// An API server with the kinds of KubeVirt and prometheus-operator, and a tenant's namespace.
-fn server(root: &std::path::Path) -> Result<ApiServer> {
+pub(crate) fn server(root: &std::path::Path) -> Result<ApiServer> {
     let server = ApiServer::start(root)?;
     kubevirt::install(&server)?;
     let mut definitions = Vec::new();
@@ -55,7 +55,7 @@ fn state(server: &ApiServer) -> Result<(Value, Value)> {
 
 /// What the API server has of an object of the release. A namespace stays until a controller has
 /// emptied it, and no controller runs here.
-fn remains(server: &ApiServer, object: &Value) -> Result<bool> {
+pub(crate) fn remains(server: &ApiServer, object: &Value) -> Result<bool> {
     let found = server.fetch(object)?;
     Ok(found.is_some_and(|found| {
         found["kind"] != "Namespace" || found["metadata"]["deletionTimestamp"].is_null()
@@ -63,7 +63,7 @@ fn remains(server: &ApiServer, object: &Value) -> Result<bool> {
 }
 
 /// Objects of users, which are not part of the release.
-fn of_users() -> [Value; 4] {
+pub(crate) fn of_users() -> [Value; 4] {
     let ours = |kind: &str, metadata: Value, spec: Value| json!({ "apiVersion": "virtfleet.io/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec });
     [
         ours(
@@ -201,7 +201,7 @@ fn disk_serials(client: &Helm, server: &ApiServer) -> Result<()> {
 }
 
 /// No cluster-scoped object is left, except namespaces that are being deleted.
-fn nothing_else_remains(server: &ApiServer) -> Result<()> {
+pub(crate) fn nothing_else_remains(server: &ApiServer) -> Result<()> {
     for collection in [
         "/apis/rbac.authorization.k8s.io/v1/clusterroles",
         "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
@@ -209,6 +209,7 @@ fn nothing_else_remains(server: &ApiServer) -> Result<()> {
         "/apis/rbac.authorization.k8s.io/v1/rolebindings",
         "/apis/scheduling.k8s.io/v1/priorityclasses",
         "/apis/networking.k8s.io/v1/networkpolicies",
+        "/apis/policy/v1/poddisruptionbudgets",
         "/apis/apps/v1/deployments",
         "/api/v1/configmaps",
         "/api/v1/secrets",

@@ -58,6 +58,7 @@ const VARIANTS: &[&[&str]] = &[
         "--set",
         "tls.source=secret,networkPolicy.apiServerCIDRs={192.0.2.0/24}",
     ],
+    &["--set", "tls.source=authority,clusterSources.enabled=true"],
     &[
         "--set",
         "diskSerials.enabled=true",

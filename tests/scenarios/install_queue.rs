@@ -65,7 +65,7 @@ fn tier3_install_queue_volume_is_that_of_the_component_and_limits_the_queues() {
     let Some(helm) = skip::need(3, test, Helm::new()).unwrap() else {
         return;
     };
-    let base = "namespaces.createRelease=true,checksums=false,tls.source=secret";
+    let base = "namespaces.createRelease=true,checksums=false,tls.source=authority";
     let chart = helm.objects(&["--set", base, "--set", ENABLED]).unwrap();
     let mut component = crate::packaging_queue_volume::stateful_set();
     // The component's template of claims replaces the volume of the same name; the chart has none.

@@ -81,16 +81,10 @@ impl Walk {
         let mut plan = Plan::new(&options)?;
         let (api, probes) = (ports::free_on(address)?, ports::free()?);
         let path = |name: &str| folder.path().join(name);
-        // What differs here: addresses, and paths that would be mounts.
+        // What differs here: addresses, and the account.
         let settings = json!({
             "inventory": { "cluster": { "kubeconfig": path("kubeconfig") } },
-            "server": {
-                "address": api.to_string(),
-                "probeAddress": probes.to_string(),
-                "tls": {
-                    "certificate": path("tls.crt"), "key": path("tls.key"), "clientCA": path("ca.crt"),
-                },
-            },
+            "server": { "address": api.to_string(), "probeAddress": probes.to_string() },
             // In a pod it is the namespace of the pod.
             "leaderElection": { "namespace": RELEASE },
             "scrape": {
@@ -138,6 +132,8 @@ impl Walk {
         self.is_published(&deployment["spec"]["template"]["spec"]["containers"][0]["image"])?;
         let settings = self.get("/api/v1/namespaces/virtfleet/configmaps/virtfleet-settings")?;
         let settings = settings["data"]["collector.yaml"].as_str().context("settings")?;
+        // The Secret is mounted there.
+        let settings = settings.replace("/etc/virtfleet/tls", &folder.display().to_string());
         let config = folder.join("collector.yaml");
         fs::write(&config, settings)?;
         let secret = self.get("/api/v1/namespaces/virtfleet/secrets/virtfleet-collector-tls")?;
@@ -382,7 +378,8 @@ fn check(walk: &Walk) -> (i32, Vec<String>, String) {
 fn before_the_chart(walk: &Walk) {
     let (code, lines, said) = check(walk);
     assert_eq!(code, 1);
-    assert_eq!(lines, ["ok API server", "ok kubevirt.io", "fail Deployment"]);
+    let expected = ["ok API server", "ok kubevirt.io", "ok caller", "fail Deployment"];
+    assert_eq!(lines, expected);
     assert!(said.contains("helm install virtfleet"), "{said}");
     let (code, said) = ctl(walk, &["install", "--dry-run"]);
     assert_eq!(code, 0, "{said}");
@@ -397,20 +394,28 @@ fn after_the_chart(walk: &Walk) {
     let expected = [
         "ok API server",
         "ok kubevirt.io",
+        "ok caller",
         "ok Deployment",
+        "ok version of the manifests",
+        "ok roles",
         "ok definitions",
         "ok certificate of the API",
         "ok settings",
+        "skip user clusters",
+        "skip monitoring objects",
         "ok rights",
         "ok drain",
         "ok volumes",
-        "ok ClusterSources",
-        "ok node conditions",
+        "skip ClusterSources",
+        "skip node conditions",
         "ok enrolment.secret",
         "ok enrolment.secret",
         "ok lease",
         "ok API of the collector",
+        "ok version of the collector",
+        "ok versions of the agents",
         "ok agents",
+        "skip labels",
     ];
     // The API server lists new kinds only after a while.
     wait::eventually(WAIT_TIMEOUT, "all checks succeed", || {

@@ -78,16 +78,13 @@ fn the_packaged_api_authenticates_every_client() {
     let loaded = load(text.clone());
     assert!(loaded.problems.is_empty(), "{:?}", loaded.problems);
     let server = &loaded.value.server;
-    assert!(!server.is_plain() && server.tls.client_ca.is_some());
+    assert!(!server.is_plain() && loaded.value.issues_api_certificate());
     let without = |words: &[&str]| {
         let lines = text.lines();
         let lines = lines.filter(|line| !words.iter().any(|word| line.contains(word)));
         load(lines.collect::<Vec<_>>().join("\n"))
     };
-    for one in ["clientCA", "tokenReview"] {
-        assert!(without(&[one]).problems.is_empty(), "{one}");
-    }
-    let neither = without(&["clientCA", "tokenReview"]);
+    let neither = without(&["tokenReview"]);
     assert!(
         neither.problems[0]
             .to_string()
@@ -133,9 +130,16 @@ fn packaged_collector(folder: &Path, api: SocketAddr, probes: SocketAddr) -> Pro
     let line = access::token_line(TOKEN, "reader,namespace:none");
     access::write_tokens(&folder.join("tokens"), &line).unwrap();
     fs::write(folder.join("token"), TOKEN).unwrap();
+    // There is no authority of a cluster either, so the certificate is given.
+    let files = [
+        ("certificate", "server.crt"),
+        ("key", "server.key"),
+        ("clientCA", "clients-ca.pem"),
+    ];
+    let files = files.map(|(key, name)| format!("    {key}: {}/{name}\n", folder.display()));
     let text = packaged_settings()
+        .replace("  access:\n", &format!("  tls:\n{}  access:\n", files.concat()))
         .replace("tokenReview: {}", &format!("tokens: {}/tokens", folder.display()))
-        .replace("/etc/virtfleet/tls", &folder.display().to_string())
         .replace(
             "  cluster: {}",
             &format!("  folder: {}/inventory", folder.display()),
@@ -280,9 +284,10 @@ fn each_replica_is_a_target_and_the_fleet_is_scraped_once() {
     assert!(!own.contains("static_configs") && !once.contains("kubernetes_sd_configs"));
     let leader = "virtfleet-collector-leader";
     assert!(once.contains("/metrics/fleet") && once.contains(&format!("{leader}.virtfleet.svc:10912/sd")));
-    // The certificate names the Service of all replicas.
+    // A certificate names the Service of all replicas.
     assert!(once.contains("server_name: virtfleet-collector.virtfleet.svc"));
-    assert!(deployment.contains("for virtfleet-collector.virtfleet.svc"));
+    let certificate = read("packaging/collector/kubernetes/api-certificate/kustomization.yaml");
+    assert!(certificate.contains("for virtfleet-collector.virtfleet.svc"));
     let of_leader = deployment.split_once(&format!("name: {leader}\n")).unwrap().1;
     assert!(of_leader.contains("{ name: api, port: 10912 }") && !of_leader.contains("selector"));
     let settings = read("packaging/collector/kubernetes/infra/collector.yaml");

@@ -350,6 +350,20 @@ fn the_packaged_relay_runs_with_the_least_rights() {
     let service = &of_kind("Service")["spec"];
     assert_eq!(service["selector"], pod["metadata"]["labels"]);
     assert_eq!(service["ports"][0]["port"], 10915);
+
+    // A drain leaves one of its replicas, which are on different infra nodes if there are any.
+    let own = serde_json::json!({ "matchLabels": pod["metadata"]["labels"] });
+    let replicas = of_kind("Deployment")["spec"]["replicas"].as_u64();
+    let budget = &of_kind("PodDisruptionBudget")["spec"];
+    assert_eq!(
+        (budget["maxUnavailable"].as_u64(), &budget["selector"]),
+        (Some(1), &own)
+    );
+    assert!(replicas > Some(1), "{replicas:?}");
+    let apart = &spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"][0];
+    let term = &apart["podAffinityTerm"];
+    assert_eq!(term["topologyKey"], "kubernetes.io/hostname");
+    assert_eq!(term["labelSelector"], own);
 }
 
 #[test]

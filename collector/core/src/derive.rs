@@ -19,6 +19,7 @@ use crate::{
     join::{self, name_all},
     keys::{Keys, NodeMatch, SharedValue},
     machine::VmMachine,
+    managed::ExcludedBy,
     pending,
     placement::unmet_node_rules,
     pull_history::PullHistory,
@@ -95,12 +96,13 @@ fn hostname(report: &KeptReport) -> Option<NodeName> {
     report.identity.hostname.as_ref()?.value.parse().ok()
 }
 
-/// Whether the agent of a VM is pulled.
-fn is_managed(store: &Store, entry: &VmEntry) -> bool {
+/// Why the agent of a VM is not pulled; none if it is.
+pub(crate) fn excluded_by(store: &Store, entry: &VmEntry) -> Option<ExcludedBy> {
+    let (vmi, vm) = (entry.vmi.as_deref(), entry.vm.as_ref());
+    let key = vmi.map(|vmi| &vmi.key).or_else(|| vm.map(|vm| &vm.key));
+    let is_ignored = key.is_some_and(|key| store.ignored_namespaces.contains(&key.namespace));
     let has_answered = entry.pulls.answer.is_some();
-    store
-        .managed
-        .is_managed(entry.vmi.as_deref(), entry.vm.as_ref(), has_answered)
+    store.managed.excluded_by(vmi, vm, is_ignored, has_answered)
 }
 
 /// A VM's view and the collector's findings about it. The keys of all VMs must be up to date.
@@ -116,7 +118,7 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<
     found.extend(entry.keys.tenant.finding(key));
     found.extend(pending::finding(store, key, &labels(entry), entry));
     found.extend(shared(store, key, entry));
-    if is_managed(store, entry) {
+    if excluded_by(store, entry).is_none() {
         found.extend(agent::finding(key, entry));
     }
     found.extend(entry.story.finding().cloned());
@@ -170,7 +172,7 @@ pub(crate) fn findings_key<'a>(findings: impl Iterator<Item = &'a Finding>) -> u
 fn agent_view(store: &Store, vmi: Option<&Vmi>, state: VmState, entry: &VmEntry) -> AgentView {
     let pulls = &entry.pulls;
     let status = match &pulls.last_try {
-        _ if !is_managed(store, entry) => AgentStatus::Unmanaged,
+        _ if excluded_by(store, entry).is_some() => AgentStatus::Unmanaged,
         _ if !state.can_answer() => AgentStatus::Off,
         _ if !store.rules.pulls() => AgentStatus::Disabled,
         None => AgentStatus::Waiting,

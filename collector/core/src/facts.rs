@@ -21,6 +21,7 @@ use virtfleet_wire::ids::{ClusterName, MacAddr, Namespace, NodeName, Uid, Uuid, 
 pub use crate::label_map::Labels;
 use crate::{
     labels::policy::LabelPolicy,
+    namespace::InfraNamespace,
     reported::ReportedConditions,
     scheduling::{NodeTraits, ResourceAmounts, Scheduling, Taint},
     vmi_spec::VmiSpec,
@@ -62,6 +63,7 @@ pub enum Fact {
     VmiMove(VmiMove),
     LauncherPod(LauncherPod),
     Policy(Box<LabelPolicy>),
+    Namespace(InfraNamespace),
 }
 
 /// Names an object of the inventory.
@@ -79,6 +81,7 @@ pub enum FactKey {
     LauncherPod(Namespace, String),
     /// The name of a `LabelPropagation`.
     Policy(String),
+    Namespace(Namespace),
 }
 
 impl Fact {
@@ -89,7 +92,8 @@ impl Fact {
             Self::Vm(vm) => Some(&mut vm.labels),
             Self::InfraNode(node) => Some(&mut node.labels),
             Self::UserNode(node) => Some(&mut node.labels),
-            Self::UserCluster(_) | Self::VmiMove(_) | Self::LauncherPod(_) | Self::Policy(_) => None,
+            Self::UserCluster(_) | Self::VmiMove(_) | Self::LauncherPod(_) => None,
+            Self::Policy(_) | Self::Namespace(_) => None,
         }
     }
 
@@ -100,7 +104,8 @@ impl Fact {
             Self::Vm(vm) => Some(&mut vm.conditions),
             Self::InfraNode(node) => Some(&mut node.conditions),
             Self::UserNode(node) => Some(&mut node.conditions),
-            Self::UserCluster(_) | Self::VmiMove(_) | Self::LauncherPod(_) | Self::Policy(_) => None,
+            Self::UserCluster(_) | Self::VmiMove(_) | Self::LauncherPod(_) => None,
+            Self::Policy(_) | Self::Namespace(_) => None,
         }
     }
 
@@ -115,6 +120,7 @@ impl Fact {
             Self::VmiMove(one) => FactKey::VmiMove(one.vm.namespace.clone(), one.name.clone()),
             Self::LauncherPod(pod) => FactKey::LauncherPod(pod.namespace.clone(), pod.name.clone()),
             Self::Policy(policy) => FactKey::Policy(policy.name.clone()),
+            Self::Namespace(namespace) => FactKey::Namespace(namespace.name.clone()),
         }
     }
 }

@@ -54,6 +54,7 @@ pub mod longer_history;
 mod machine;
 pub mod managed;
 pub mod mla;
+pub mod namespace;
 pub mod node_conditions;
 pub mod object_change;
 pub mod pending;

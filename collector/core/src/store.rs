@@ -108,6 +108,7 @@ impl VmEntry {
 pub(crate) struct Store {
     pub(crate) rules: DialRules,
     pub(crate) managed: ManagedRules,
+    pub(crate) ignored_namespaces: BTreeSet<Namespace>,
     pub(crate) vms: BTreeMap<VmKey, Box<VmEntry>>,
     pub(crate) infra_nodes: BTreeMap<NodeName, InfraNode>,
     pub(crate) clusters: BTreeMap<ClusterName, UserCluster>,

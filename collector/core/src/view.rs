@@ -125,8 +125,8 @@ pub enum AgentStatus {
     Off,
     /// The VM runs, and the collector pulls no agent: neither `enrolment` nor `scrape.tls` is set.
     Disabled,
-    /// The collector does not pull this agent: the VM has the annotation `virtfleet.io/ignore`,
-    /// `vms.selector` does not select it, or its guest is Windows.
+    /// The collector does not pull this agent: the VM or its namespace has the annotation
+    /// `virtfleet.io/ignore`, `vms.selector` does not select it, or its guest is Windows.
     Unmanaged,
 }
 

@@ -117,8 +117,32 @@ impl Authorities {
         dns: &[String],
         validity: Validity,
     ) -> Result<SignedCertificate, CaError> {
-        let usages = [ExtendedKeyUsagePurpose::ClientAuth];
-        let mut signed = sign(&self.clients, key, (uri, dns), validity, &usages)?;
+        self.sign_for_collector(key, (uri, dns), validity, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    /// Signs the certificate of the collector's API. The chain includes the cross-signed
+    /// certificates.
+    ///
+    /// # Errors
+    /// As [`Authorities::sign_client`].
+    pub fn sign_api(
+        &self,
+        key: &CsrKey,
+        uri: &str,
+        dns: &[String],
+        validity: Validity,
+    ) -> Result<SignedCertificate, CaError> {
+        self.sign_for_collector(key, (uri, dns), validity, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    fn sign_for_collector(
+        &self,
+        key: &CsrKey,
+        names: (&str, &[String]),
+        validity: Validity,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Result<SignedCertificate, CaError> {
+        let mut signed = sign(&self.clients, key, names, validity, &[usage])?;
         signed
             .chain_pem
             .extend(self.chain.iter().map(|one| one.pem.as_str()));

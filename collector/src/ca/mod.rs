@@ -7,12 +7,14 @@
 //! ```
 //! `docs/decisions/0029-enrolment.md` has the protocol.
 
+mod api_certificate;
 mod authorities;
 mod csr;
 mod deny;
 mod error;
 mod files;
 mod findings;
+mod issue;
 mod metrics;
 mod own_certificate;
 mod pem;

@@ -6,10 +6,11 @@ use std::{sync::Arc, time::Duration};
 use rcgen::KeyPair;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use virtfleet_runtime::tls::{ClientTls, IssuedTls, Validity};
-use zeroize::{Zeroize as _, Zeroizing};
+use virtfleet_runtime::tls::{ClientTls, IssuedTls};
 
-use super::{Authorities, CaError, CaMetrics, CsrKey, UnixSeconds, template::CLOCK_TOLERANCE};
+use super::{
+    Authorities, CaError, CaMetrics, UnixSeconds, api_certificate::ApiCertificate, issue::with_new_key,
+};
 
 /// Interval between two checks of the certificate's age: the clock may be set, and timers do not
 /// run while a machine is suspended.
@@ -25,17 +26,10 @@ pub(super) fn issue(
     lifetime: u64,
     now: UnixSeconds,
 ) -> Result<(IssuedTls, UnixSeconds), CaError> {
-    let mut pair = KeyPair::generate()?;
-    let public = CsrKey::of(&pair);
-    let key = Zeroizing::new(pair.serialize_pem());
-    pair.zeroize();
-    let validity = Validity {
-        // Clocks of guests differ.
-        not_before: now.saturating_sub(CLOCK_TOLERANCE),
-        not_after: now.saturating_add(lifetime),
-    };
     let uri = format!("spiffe://{trust_domain}/collector");
-    let signed = authorities.sign_client(&public?, &uri, &[], validity)?;
+    let (signed, key) = with_new_key(lifetime, now, KeyPair::serialize_pem, |key, validity| {
+        authorities.sign_client(key, &uri, &[], validity)
+    })?;
     let issued = IssuedTls {
         authorities: authorities.agent_roots_pem(),
         certificate: signed.chain_pem,
@@ -54,14 +48,17 @@ pub(super) struct OwnCertificate {
     pub(super) lifetime: u64,
     pub(super) clock: fn() -> UnixSeconds,
     pub(super) metrics: CaMetrics,
+    /// Renewed together with it; none if the API has another certificate.
+    pub(super) api: Option<ApiCertificate>,
 }
 
 impl OwnCertificate {
-    /// Issues a certificate; returns the time from which it is to be renewed.
+    /// Issues the certificate with which the collector connects to agents; returns the time from
+    /// which it is to be renewed. That of the API stays.
     ///
     /// # Errors
     /// The root cannot sign now. The previous certificate stays.
-    pub(super) fn renew(&mut self) -> anyhow::Result<UnixSeconds> {
+    pub(super) fn renew_own(&mut self) -> anyhow::Result<UnixSeconds> {
         let authorities = Arc::clone(&self.authorities.borrow_and_update());
         self.metrics.authorities(&authorities);
         let now = (self.clock)();
@@ -69,6 +66,16 @@ impl OwnCertificate {
         self.tls.replace(&issued)?;
         self.metrics.own_certificate(not_after);
         Ok(now.saturating_add(not_after.saturating_sub(now) / 3 * 2))
+    }
+
+    /// Issues both certificates; returns like [`OwnCertificate::renew_own`].
+    fn renew(&mut self) -> anyhow::Result<UnixSeconds> {
+        let renew_at = self.renew_own()?;
+        if let Some(api) = &self.api {
+            let authorities = Arc::clone(&self.authorities.borrow());
+            api.renew(&authorities, &self.trust_domain, self.lifetime, (self.clock)())?;
+        }
+        Ok(renew_at)
     }
 
     /// Runs until `stop`. `renew_at` is the time of the next renewal.

@@ -9,11 +9,11 @@ use anyhow::Context as _;
 use prometheus_client::registry::Registry;
 use tokio::{sync::watch, task::JoinSet};
 use tokio_util::sync::CancellationToken;
-use virtfleet_runtime::tls::ClientTls;
+use virtfleet_runtime::tls::{ClientTls, HeldIdentity};
 
 use super::{
     Authorities, CaMetrics, CaStatus, CaStore, CaStoreError, RootKind, Rotation, SecretClients, UnixSeconds,
-    own_certificate::OwnCertificate,
+    api_certificate::ApiCertificate, own_certificate::OwnCertificate,
 };
 use crate::{
     config::{CollectorConfig, EnrolmentSettings},
@@ -26,6 +26,8 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 const START_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between two searches for roots that are no longer needed.
 const PRUNE_INTERVAL: Duration = Duration::from_mins(10);
+/// The packaged Service of the API.
+const API_SERVICE: &str = "virtfleet-collector";
 /// A change of the authority takes at most this long: a read and a write, with retries.
 const UPDATE_MARGIN: Duration = Duration::from_secs(3);
 
@@ -36,6 +38,8 @@ pub struct LoadedCa {
     authorities: Authorities,
     /// Lifetime of certificates, in seconds.
     lifetime: u64,
+    /// None if the settings have a certificate of the API, or it needs none.
+    api: Option<ApiCertificate>,
 }
 
 /// The authority while the collector runs. Cheap to clone.
@@ -80,10 +84,12 @@ impl LoadedCa {
         loop {
             match store.load_or_create(now()).await {
                 Ok(authorities) => {
+                    let api = api_certificate(config, settings, clients, &authorities);
                     return Ok(Some(Self {
                         store,
                         authorities,
                         lifetime: settings.lifetime.0.as_secs(),
+                        api: api.context("enrolment: no certificate of the API can be issued")?,
                     }));
                 }
                 Err(error) if error.is_transient() && Instant::now() < until => {
@@ -94,6 +100,11 @@ impl LoadedCa {
                 Err(error) => return Err(error).context("enrolment: the authority cannot be loaded"),
             }
         }
+    }
+
+    /// What the API's server presents, if the collector issues its certificate.
+    pub(crate) fn api_identity(&self) -> Option<Arc<HeldIdentity>> {
+        self.api.as_ref().map(ApiCertificate::identity)
     }
 
     /// Starts all tasks in `parts`, until `stop`. `tls` gets the collector's certificate before
@@ -117,9 +128,11 @@ impl LoadedCa {
             lifetime: self.lifetime,
             clock: now,
             metrics: CaMetrics::register(registry),
+            api: self.api,
         };
+        // That of the API was issued when the authority was loaded, just before.
         let renew_at = own
-            .renew()
+            .renew_own()
             .context("enrolment: no certificate of this collector can be issued")?;
         parts.spawn(forever(own.run(renew_at, stop.clone())));
         parts.spawn(forever(self.store.clone().follow(publish, now, stop.clone())));
@@ -266,6 +279,28 @@ pub fn store(
         &external,
         &settings.trust_domain,
     )
+}
+
+/// A certificate of the API for the packaged Services in the collector's namespace; none if the
+/// settings do not ask for it.
+fn api_certificate(
+    config: &CollectorConfig,
+    settings: &EnrolmentSettings,
+    clients: Option<&SecretClients>,
+    authorities: &Authorities,
+) -> anyhow::Result<Option<ApiCertificate>> {
+    let Some(clients) = clients.filter(|_| config.issues_api_certificate()) else {
+        return Ok(None);
+    };
+    let election = &config.leader_election;
+    let namespace = leader::namespace(election.namespace.as_deref(), &clients.requests);
+    let services = [Some(API_SERVICE), election.service.as_deref()];
+    let names = services.into_iter().flatten();
+    let names = names
+        .map(|service| format!("{service}.{namespace}.svc"))
+        .collect();
+    let lifetime = settings.lifetime.0.as_secs();
+    ApiCertificate::new(names, authorities, &settings.trust_domain, lifetime, now()).map(Some)
 }
 
 async fn forever(part: impl Future<Output = ()>) -> anyhow::Result<()> {

@@ -11,7 +11,7 @@ const MAX_CACHE: Duration = Duration::from_mins(5);
 /// Reports all problems.
 pub(super) fn check(config: &CollectorConfig, report: &mut impl FnMut(&str, String)) {
     let server = &config.server;
-    address(server, report);
+    address(config, report);
     reviews(config, report);
     certificates(server, report);
     let access = &server.access;
@@ -27,7 +27,8 @@ pub(super) fn check(config: &CollectorConfig, report: &mut impl FnMut(&str, Stri
     }
 }
 
-fn address(server: &ServerSettings, report: &mut impl FnMut(&str, String)) {
+fn address(config: &CollectorConfig, report: &mut impl FnMut(&str, String)) {
+    let server = &config.server;
     let Ok(address) = server.address.parse::<SocketAddr>() else {
         let message = format!(
             "{:?} is not an address and port such as 127.0.0.1:10912 or [::]:10912",
@@ -35,11 +36,12 @@ fn address(server: &ServerSettings, report: &mut impl FnMut(&str, String)) {
         );
         return report("server.address", message);
     };
-    let is_local = address.ip().to_canonical().is_loopback();
-    if !is_local && (server.is_plain() || server.is_open()) {
+    let has_certificate = server.tls.certificate.is_some() || config.issues_api_certificate();
+    if !server.is_local() && (!has_certificate || server.is_open()) {
         let message = format!(
             "{address} is not loopback, so TLS and an authentication of clients are required: set server.tls.certificate, \
-             server.tls.key, and one of server.tls.clientCA, server.access.tokenReview and server.access.tokens"
+             server.tls.key (not needed with enrolment and inventory.cluster), and one of server.tls.clientCA, \
+             server.access.tokenReview and server.access.tokens"
         );
         report("server.address", message);
     }
@@ -88,5 +90,55 @@ fn certificates(server: &ServerSettings, report: &mut impl FnMut(&str, String)) 
         if one.name.is_empty() {
             report(&path, "required: a URI or DNS name in the certificate".to_owned());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_wire::layered::{Fragment, Loaded};
+
+    use super::*;
+
+    const CLUSTER: &str = "inventory: {cluster: {}}\n";
+    const ENROLMENT: &str = "enrolment: {trustDomain: t}\n";
+
+    fn load(server: &str, more: &str) -> Loaded<CollectorConfig> {
+        let text =
+            format!("apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\n{more}server: {{{server}}}\n");
+        let file = "c.yaml".to_owned();
+        CollectorConfig::load(&[Fragment { file, text }])
+    }
+
+    #[test]
+    fn the_collector_of_a_cluster_with_enrolment_needs_no_certificate_of_the_api() {
+        let both = format!("{CLUSTER}{ENROLMENT}");
+        let with_tokens = |address: &str, tls: &str, more: &str| {
+            let server = format!("address: '{address}', tls: {{{tls}}}, access: {{tokenReview: {{}}}}");
+            load(&server, more)
+        };
+        for (address, tls, issues, is_plain) in [
+            ("0.0.0.0:1", "", true, false),
+            ("0.0.0.0:1", "certificate: c, key: k", false, false),
+            // Over HTTP, on this machine.
+            ("127.0.0.1:1", "", false, true),
+        ] {
+            let loaded = with_tokens(address, tls, &both);
+            assert_eq!(loaded.problems, [], "{address} {tls}");
+            let config = loaded.value;
+            let found = (config.issues_api_certificate(), config.server.is_plain());
+            assert_eq!(found, (issues, is_plain), "{address} {tls}");
+        }
+        for more in [CLUSTER, ENROLMENT] {
+            let problems = with_tokens("0.0.0.0:1", "", more).problems;
+            let found = problems
+                .iter()
+                .any(|one| one.to_string().contains("server.address: "));
+            assert!(found, "{more}: {problems:?}");
+        }
+        let open = load("address: '0.0.0.0:1'", &both).problems;
+        let found = open
+            .iter()
+            .any(|one| one.to_string().contains("an authentication of clients"));
+        assert!(found, "{open:?}");
     }
 }

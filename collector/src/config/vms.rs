@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::objects::LabelSelector;
 
 /// Which VMs have an agent. A VirtualMachine or VMI with the annotation `virtfleet.io/ignore:
-/// "true"` is always excluded, and so is a guest with Windows that has never answered.
+/// "true"` is always excluded, and so are all VMs of a Namespace with it, and a guest with Windows
+/// that has never answered.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct VmSettings {

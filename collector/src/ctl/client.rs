@@ -1,6 +1,9 @@
 //! Client of the collector's API.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use http::StatusCode;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -34,6 +37,8 @@ const JSON: &str = "application/json";
 pub(super) struct Client {
     transport: Arc<dyn CollectorTransport>,
     timeout: Duration,
+    /// When all requests end at the latest.
+    until: Option<Instant>,
 }
 
 /// A response with status 200.
@@ -62,7 +67,32 @@ impl Client {
         Ok(Self {
             transport: locate::transport(connection)?,
             timeout: connection.timeout.0,
+            until: None,
         })
+    }
+
+    /// The same connection; all requests together end at `until` at the latest.
+    pub(super) fn ending_at(self, until: Instant) -> Self {
+        Self {
+            until: Some(until),
+            ..self
+        }
+    }
+
+    /// As much of `time` as is left.
+    ///
+    /// # Errors
+    /// Nothing is left.
+    fn left_of(&self, time: Duration) -> Result<Duration, Fail> {
+        let Some(until) = self.until else { return Ok(time) };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Fail::Unreachable {
+                server: self.transport.server().to_owned(),
+                why: "the time for all requests is over".to_owned(),
+            });
+        }
+        Ok(time.min(left))
     }
 
     /// Sends `GET path?query`. `extra_timeout` extends the timeout for a long poll.
@@ -124,14 +154,15 @@ impl Client {
 
     /// Sends a request, and again after a pause while the server says that there are too many.
     fn send(&self, call: ApiCall<'_>, timeout: Duration, fresh: bool) -> Result<RawResponse, Fail> {
-        let mut response = self.transport.send(call, timeout, fresh)?;
+        let mut response = self.transport.send(call, self.left_of(timeout)?, fresh)?;
         for _ in 1..MAX_LIMITED_TRIES {
             if response.status != StatusCode::TOO_MANY_REQUESTS {
                 break;
             }
             let pause = response.retry_after.unwrap_or(MIN_LIMITED_PAUSE);
-            wait(pause.clamp(MIN_LIMITED_PAUSE, MAX_LIMITED_PAUSE));
-            response = self.transport.send(call, timeout, fresh)?;
+            let pause = pause.clamp(MIN_LIMITED_PAUSE, MAX_LIMITED_PAUSE);
+            wait(self.left_of(pause)?);
+            response = self.transport.send(call, self.left_of(timeout)?, fresh)?;
         }
         Ok(response)
     }
@@ -144,7 +175,7 @@ impl Client {
                 break;
             }
             if tries >= QUICK_LEADER_TRIES {
-                wait(LEADER_PAUSE);
+                wait(self.left_of(LEADER_PAUSE)?);
             }
             response = self.send(call, timeout, true)?;
         }
@@ -240,6 +271,7 @@ mod tests {
         Client {
             transport: Arc::new(transport),
             timeout: Duration::from_secs(1),
+            until: None,
         }
     }
 

@@ -1,7 +1,10 @@
 //! `virtfleetctl install`: checks an installation on the infra cluster, and shows what it consists
 //! of. It writes nothing: Helm and kubectl install.
 
-use std::fmt::Write as _;
+use std::{
+    fmt::Write as _,
+    time::{Duration, Instant},
+};
 
 use clap::{Args, Subcommand};
 use kube::{
@@ -16,6 +19,7 @@ use virtfleet_wire::layered::{Node, parse_yaml, to_yaml};
 use super::{
     cli::ConnectionArgs,
     client::Client,
+    cluster::has_token,
     console::Console,
     fail::Fail,
     infra_cluster::InfraCluster,
@@ -27,6 +31,8 @@ use crate::{
     objects,
 };
 
+/// Maximum time for the checks of the API server, and again for those of the collector.
+const CHECK_TIMEOUT: Duration = Duration::from_mins(1);
 /// The namespace of the packaged manifests.
 const NAMESPACE: &str = "virtfleet";
 /// The settings of the packaged manifests.
@@ -63,9 +69,10 @@ pub(super) struct InstallArgs {
 
 #[derive(Debug, Clone, Subcommand)]
 enum InstallCommand {
-    /// Check the installation: API server, KubeVirt, replicas, rights, definitions, certificates,
-    /// settings, leader, and whether agents can be reached; each failed check names the next
-    /// command; exit code 1 if a check failed
+    /// Check the installation: API server, KubeVirt, your rights, replicas, versions, definitions,
+    /// certificates, settings, user clusters, the objects for Prometheus, rights of the collector,
+    /// leader, and whether agents can be reached; each failed check names the next command; exit
+    /// code 1 if a check failed
     Check {
         /// Format of the output
         #[arg(short, long, value_name = "FORMAT", value_parser = ["text", "yaml", "json"], default_value = "text")]
@@ -93,12 +100,13 @@ fn check(output: &str, connection: &ConnectionArgs, console: &mut Console<'_>) -
     let cluster = InfraCluster::of(connection)?;
     let now = (console.now)() / 1000;
     let namespace = connection.collector_namespace.as_str();
-    let found = cluster
-        .runtime
-        .block_on(doctor::installation(&cluster.client, namespace, now));
+    let has_token = has_token(connection, &cluster.runtime)?;
+    let checks = doctor::installation(&cluster.client, namespace, now, has_token, CHECK_TIMEOUT);
+    let found = cluster.runtime.block_on(checks);
     let mut results = found.results;
     if found.is_available {
-        results.extend(install_agents::check(&Client::new(connection)?, namespace));
+        let client = Client::new(connection)?.ending_at(Instant::now() + CHECK_TIMEOUT);
+        results.extend(install_agents::check(&client, namespace));
     }
     console.print(&results_text(&results, output, console.colour))?;
     Ok(if doctor::any_failed(&results) {

@@ -57,6 +57,8 @@ mod enrolment_tests;
 #[cfg(test)]
 mod history_tests;
 #[cfg(test)]
+mod install_agents_tests;
+#[cfg(test)]
 mod labels_tests;
 #[cfg(test)]
 mod mla_tests;

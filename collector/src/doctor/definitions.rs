@@ -5,14 +5,16 @@
 use kube::Client;
 use serde_json::Value;
 
-use super::CheckResult;
+use super::{CheckResult, CheckStatus};
 use crate::objects;
 
 /// Maximum missing fields that a result names.
 const MAX_NAMED: usize = 5;
 
-/// A failure for each definition that is absent or lacks fields, or one result if there is none.
-pub(super) async fn check(client: &Client) -> Vec<CheckResult> {
+/// A failure for each definition that is absent, a result with the status `lacking` for each that
+/// lacks fields, or one result if there is none. A collector of this version needs each field: the
+/// API server drops the others.
+pub(super) async fn check(client: &Client, lacking: CheckStatus) -> Vec<CheckResult> {
     const NEXT: &str = "virtfleet-collector crds | kubectl apply --server-side -f -";
     let request = http::Request::get("/openapi/v3/apis/virtfleet.io/v1alpha1").body(Vec::new());
     let Ok(request) = request else { return Vec::new() };
@@ -54,7 +56,7 @@ pub(super) async fn check(client: &Client) -> Vec<CheckResult> {
             let more = if missing.len() > MAX_NAMED { ", …" } else { "" };
             missing.truncate(MAX_NAMED);
             let detail = format!("is of another version: it has no {}{more}", missing.join(", "));
-            results.push(CheckResult::warn(&what, detail, NEXT));
+            results.push(CheckResult::new(lacking, &what, detail, NEXT));
         }
     }
     if results.is_empty() {

@@ -64,7 +64,7 @@ fn result(feature: &Feature, missing: &[String]) -> CheckResult {
     }
     if let Some(unused) = feature.unused {
         let detail = format!("not granted: {}; {unused}", feature.purpose);
-        return CheckResult::new(CheckStatus::Ok, feature.name, detail, &feature.grant);
+        return CheckResult::skip(feature.name, detail, &feature.grant);
     }
     let detail = format!("not granted: {}", missing.join(", "));
     CheckResult::warn(feature.name, detail, &feature.grant)
@@ -228,7 +228,7 @@ mod tests {
 
         let denied = ["create secrets".to_owned()];
         let unused = result(&cluster_sources(&[], "fleet"), &denied);
-        assert_eq!(unused.status, CheckStatus::Ok);
+        assert_eq!(unused.status, CheckStatus::Skip);
         assert!(unused.detail.ends_with("there is no ClusterSource"), "{unused:?}");
         assert!(unused.next.contains("clusterSources.enabled=true"), "{unused:?}");
         let used = cluster_sources(&["kubeconfigs-eu".to_owned()], "fleet");

@@ -8,22 +8,28 @@
 
 mod access;
 mod authority;
+mod caller;
 mod definitions;
 mod features;
 mod ingest;
 mod installation;
 mod mla;
+mod monitoring;
 mod node_conditions;
 mod port;
 mod prometheus;
 mod rights;
 mod server;
+mod user_clusters;
+mod versions;
 mod workload;
 
 use std::{fs, time::Duration};
 
 pub use installation::{Installation, installation};
 use jiff::Timestamp;
+pub(crate) use user_clusters::severity_of;
+pub(crate) use versions::{OWN, compare, is_newer};
 pub use virtfleet_runtime::checks::{CheckResult, CheckStatus, any_failed, text};
 pub use workload::Workload;
 

@@ -4,7 +4,7 @@
 
 use kube::{Api, Client, api::ListParams};
 
-use super::{CheckResult, CheckStatus};
+use super::CheckResult;
 use crate::objects::{ConditionStatus, UserCluster, status::NODE_CONDITIONS_WRITTEN};
 
 /// What the check is called.
@@ -50,7 +50,7 @@ fn results(clusters: &[UserCluster]) -> Vec<CheckResult> {
     if count == 0 {
         let detail = "not used: no UserCluster has spec.nodeConditions, so no Node gets conditions";
         let next = format!("{GRANT}; then set spec.nodeConditions (docs/node-conditions.md)");
-        results.push(CheckResult::new(CheckStatus::Ok, WHAT, detail, next));
+        results.push(CheckResult::skip(WHAT, detail, next));
     } else if results.is_empty() {
         let detail = format!("{count} user clusters request conditions, and none refuses them");
         results.push(CheckResult::ok(WHAT, detail));
@@ -63,6 +63,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::doctor::CheckStatus;
 
     #[test]
     fn only_clusters_that_request_conditions_are_checked() {
@@ -82,7 +83,7 @@ mod tests {
         };
         let (off, on) = (cluster("a", &[], "False"), cluster("b", &["DisksReady"], "True"));
         let unused = results(std::slice::from_ref(&off));
-        assert_eq!(unused[0].status, CheckStatus::Ok);
+        assert_eq!(unused[0].status, CheckStatus::Skip);
         assert!(unused[0].next.contains("node-conditions.yaml"), "{unused:?}");
         assert_eq!(statuses(&[off.clone(), on.clone()]), [CheckStatus::Ok]);
         let denied = cluster("c", &["DNSReady"], "False");

@@ -33,10 +33,15 @@ pub(super) struct Right {
 impl Right {
     /// As `kubectl auth can-i` expects it, e.g. `patch guesthealths.virtfleet.io/status`.
     pub(super) fn text(&self) -> String {
-        match (self.group, self.resource.split_once('/')) {
+        let text = match (self.group, self.resource.split_once('/')) {
             ("", _) => format!("{} {}", self.verb, self.resource),
             (group, Some((plain, sub))) => format!("{} {plain}.{group}/{sub}", self.verb),
             (group, None) => format!("{} {}.{group}", self.verb, self.resource),
+        };
+        match (&self.namespace, &self.name) {
+            // Without a namespace, only the name distinguishes two rights on one resource.
+            (None, Some(name)) => format!("{text}/{name}"),
+            _ => text,
         }
     }
 
@@ -257,6 +262,19 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
             }));
         }
     }
+    // A Namespace is in no namespace: the rights are limited by its name.
+    let names = if watched.is_empty() { &all } else { &watched };
+    for name in names {
+        rights.extend(["list", "watch"].map(|verb| Right {
+            verb,
+            group: "",
+            resource: "namespaces",
+            namespace: None,
+            name: name.clone(),
+            without: "the annotation virtfleet.io/ignore on a Namespace has no effect",
+            status: CheckStatus::Warn,
+        }));
+    }
     let mut one = |verb, group, resource, namespace: &str, name: Option<&str>, status, without| {
         rights.push(Right {
             verb,
@@ -293,17 +311,9 @@ fn rights(config: &CollectorConfig, own_namespace: &str, lease: Option<(&str, &s
         CheckStatus::Warn,
         without,
     );
-    let (group, namespace) = ("coordination.k8s.io", "kube-node-lease");
+    let (group, namespace, warn) = ("coordination.k8s.io", "kube-node-lease", CheckStatus::Warn);
     let without = "a dead kubelet of an infra node that the controller manager does not notice is noticed after 10 minutes";
-    one(
-        "list",
-        group,
-        "leases",
-        namespace,
-        None,
-        CheckStatus::Warn,
-        without,
-    );
+    one("list", group, "leases", namespace, None, warn, without);
     if let Some((namespace, lease)) = lease {
         let service = config.leader_election.service.as_deref();
         rights.extend(leader_rights(namespace, lease, service));
@@ -456,5 +466,31 @@ async fn review(client: &Client, right: Right, account: Option<(&str, &str)>) ->
             format!("cannot be checked: {error}"),
             next,
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_wire::layered::Fragment;
+
+    use super::*;
+
+    #[test]
+    fn rights_on_namespaces_are_limited_to_those_that_are_watched() {
+        let of = |cluster: &str| {
+            let text = format!(
+                "apiVersion: virtfleet.io/v1alpha1\nkind: CollectorConfig\ninventory: {{cluster: {{{cluster}}}}}\n"
+            );
+            let file = "c.yaml".to_owned();
+            let config = CollectorConfig::load(&[Fragment { file, text }]).value;
+            let found = rights(&config, "fleet", None).into_iter();
+            let found = found.filter(|right| right.resource == "namespaces" && right.verb == "list");
+            found.map(|right| right.text()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(""), ["list namespaces"]);
+        assert_eq!(
+            of("namespaces: [a, b]"),
+            ["list namespaces/a", "list namespaces/b"]
+        );
     }
 }

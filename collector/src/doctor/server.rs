@@ -60,7 +60,7 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client, now: u64) -
         .then_some((namespace.as_str(), election.name.as_str()));
     results.extend(rights::check(config, client, &namespace, lease, None).await);
     results.extend(features::check(config, client, &namespace, None).await);
-    results.extend(definitions::check(client).await);
+    results.extend(definitions::check(client, CheckStatus::Fail).await);
     results.extend(node_conditions::check(client).await);
     results.extend(mla::user_clusters(client).await);
     results.extend(authority::secret(config, client, &namespace, now).await);

@@ -22,7 +22,8 @@ const EVIDENCE_TOKENS: u32 = 3;
 
 /// Why labels are not written, where no request has failed.
 const NO_ANSWER: &str = "the user cluster does not answer";
-const NO_WRITES: &str = "the setting labels.write is false";
+/// The same for all Nodes.
+pub(crate) const NO_WRITES: &str = "the setting labels.write is false";
 
 /// Keys that another writer keeps changing.
 #[derive(Debug, Default)]

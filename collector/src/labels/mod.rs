@@ -45,7 +45,6 @@ use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
-pub(crate) use self::rate_limit::TokenBucket;
 use self::{cluster_worker::ClusterWorker, work_queue::WorkQueue};
 pub use self::{
     confirmation::ConfirmationDelays,
@@ -58,6 +57,7 @@ pub use self::{
         TargetedPatch,
     },
 };
+pub(crate) use self::{draft::NO_WRITES, rate_limit::TokenBucket};
 use crate::{
     events::EventRecorder,
     fleet::{Fleet, FleetRead as _},

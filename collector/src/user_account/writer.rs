@@ -44,7 +44,7 @@ pub(crate) fn title(object: &Value) -> String {
     }
 }
 
-/// The plural of the kinds that are written.
+/// The plural of the kinds that are read or written.
 fn plural(kind: &str) -> &'static str {
     match kind {
         "Namespace" => "namespaces",

@@ -9,6 +9,8 @@ use serde::Serialize;
 pub enum CheckStatus {
     /// Passed.
     Ok,
+    /// Nothing uses what would be checked, or it cannot be checked from here.
+    Skip,
     /// The program works, but something is missing.
     Warn,
     /// The program cannot do part of its work.
@@ -24,7 +26,7 @@ pub struct CheckResult {
     pub what: String,
     /// What was found.
     pub detail: String,
-    /// The next command to run; never empty for `Warn` and `Fail`.
+    /// The next command to run; empty only for `Ok`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub next: String,
 }
@@ -33,6 +35,11 @@ impl CheckResult {
     /// A check that passed.
     pub fn ok(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(CheckStatus::Ok, what, detail, "")
+    }
+
+    /// A check that was left out.
+    pub fn skip(what: impl Into<String>, detail: impl Into<String>, next: impl Into<String>) -> Self {
+        Self::new(CheckStatus::Skip, what, detail, next)
     }
 
     /// A check that found something missing.
@@ -76,6 +83,7 @@ pub fn text(results: &[CheckResult]) -> String {
     let rows = results.iter().map(|result| {
         let (word, colour) = match result.status {
             CheckStatus::Ok => ("ok", AnsiColor::Green),
+            CheckStatus::Skip => ("skip", AnsiColor::Cyan),
             CheckStatus::Warn => ("warn", AnsiColor::Yellow),
             CheckStatus::Fail => ("fail", AnsiColor::Red),
         };
@@ -101,10 +109,15 @@ mod tests {
         let results = [
             CheckResult::ok("a", "fine"),
             CheckResult::warn("long", "x\u{1b}[2Jy", "ls"),
+            CheckResult::skip("b", "not used", "set c"),
         ];
         let plain = text(&results).replace("\u{1b}[0m", "");
         let plain = plain.replace("\u{1b}[32m", "").replace("\u{1b}[33m", "");
-        assert_eq!(plain, "ok    a     fine\nwarn  long  x [2Jy\n            → ls\n");
+        let plain = plain.replace("\u{1b}[36m", "");
+        assert_eq!(
+            plain,
+            "ok    a     fine\nwarn  long  x [2Jy\n            → ls\nskip  b     not used\n            → set c\n"
+        );
         assert!(!any_failed(&results));
         assert!(any_failed(&[CheckResult::fail("a", "b", "c")]));
     }

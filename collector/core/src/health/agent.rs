@@ -14,6 +14,7 @@ use super::{
 use crate::{
     findings::{self, GUEST_PREFIX},
     heartbeats::Hearing,
+    managed::ExcludedBy,
     pull_result::{Failure, FailureClass, FailurePoint},
     reported::ReportedStatus,
     view::{AgentStatus, VmState},
@@ -42,11 +43,14 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
             NOT_PULLED,
             "the collector pulls no agents (neither enrolment nor scrape.tls is set), so the guest is unknown",
         ),
-        AgentStatus::Unmanaged => Evaluation::unknown(
-            HealthCause::Agent,
-            NOT_PULLED,
-            "the agent of this VM is not dialled: the annotation virtfleet.io/ignore, vms.selector or Windows excludes it",
-        ),
+        AgentStatus::Unmanaged => {
+            let why = facts
+                .agent
+                .excluded_by
+                .map_or("it is excluded", ExcludedBy::as_str);
+            let text = format!("the agent of this VM is not dialled: {why}");
+            Evaluation::unknown(HealthCause::Agent, NOT_PULLED, text)
+        }
         AgentStatus::Waiting if facts.is_first_pull_pending() => waiting(),
         AgentStatus::Waiting => not_pulled_lately(),
         AgentStatus::Up => up(facts),

@@ -332,6 +332,7 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         node_heartbeat: Some(heartbeat_limits(flaws, 1)),
         agent: AgentFacts {
             status: agent_status,
+            excluded_by: None,
             is_expected: true,
             failure: (agent_status == AgentStatus::Silent).then_some(&failure),
             last_try_ms: (agent_status != AgentStatus::Waiting).then_some(NOW_MS - flaws.answer_age_ms),

@@ -12,6 +12,7 @@ use crate::{
     facts::{InfraNode, RunStrategy, UserNode, Vm, Vmi},
     heartbeats::{Hearing, HeartbeatLimits},
     keys::NodeMatch,
+    managed::ExcludedBy,
     pull_result::{Answer, Failure, UnixMs},
     reported::{ReportedCondition, ReportedStatus},
     story::FailedMigrations,
@@ -110,6 +111,8 @@ pub(crate) enum LauncherState {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AgentFacts<'a> {
     pub(crate) status: AgentStatus,
+    /// What excludes the VM, so that its agent is not dialled; none if nothing does.
+    pub(crate) excluded_by: Option<ExcludedBy>,
     /// Whether the VM should have an agent.
     pub(crate) is_expected: bool,
     /// Failure of the last pull.

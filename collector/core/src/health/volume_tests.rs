@@ -119,6 +119,7 @@ fn health_beside(
         node_heartbeat: None,
         agent: AgentFacts {
             status: AgentStatus::Off,
+            excluded_by: None,
             is_expected: true,
             failure: None,
             last_try_ms: None,

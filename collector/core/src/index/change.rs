@@ -46,10 +46,12 @@ impl FleetIndex {
             .keys()
             .map(|(namespace, name)| FactKey::LauncherPod(namespace.clone(), name.clone()));
         let policies = store.policies.keys().cloned().map(FactKey::Policy);
+        let namespaces = store.ignored_namespaces.iter().cloned().map(FactKey::Namespace);
         instances
             .chain(moves)
             .chain(launchers)
             .chain(policies)
+            .chain(namespaces)
             .chain(vms)
             .chain(nodes)
             .chain(clusters)
@@ -110,6 +112,10 @@ impl FleetIndex {
             (FactKey::LauncherPod(namespace, name), _) => self.put_launcher(namespace, name, None, touched),
             (FactKey::Policy(name), Some(Fact::Policy(new))) => self.put_policy(name, Some(*new), touched),
             (FactKey::Policy(name), _) => self.put_policy(name, None, touched),
+            (FactKey::Namespace(name), fact) => {
+                let is_ignored = matches!(&fact, Some(Fact::Namespace(one)) if one.is_ignored);
+                self.put_namespace(name, is_ignored, touched)
+            }
         };
         self.revision += u64::from(changed);
     }

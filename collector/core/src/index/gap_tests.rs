@@ -109,3 +109,28 @@ fn a_failing_watch_revives_no_migration_and_ends_none() {
         assert_eq!(states(&index), [Running, Running], "{id}");
     }
 }
+
+#[test]
+fn without_namespaces_forgotten_migrations_are_noticed() {
+    let absent = Finding::new(
+        findings::INVENTORY_KIND_ABSENT,
+        Severity::Warning,
+        ("Watch", "namespaces"),
+        "Forbidden",
+        "m",
+    );
+    let mut index = FleetIndex::default();
+    index.set_cluster_statuses(BTreeMap::new());
+    index.set_inventory_findings(vec![absent.with("kind", "Namespace")]);
+    index.set_time(String::new(), START_MS);
+    index.settle();
+    apply(
+        &mut index,
+        ["ns", "other"].map(|namespace| forgotten(namespace, "u", "a")),
+    );
+    index.apply(InventoryEvent::Synced);
+    assert_eq!(states(&index), [VmState::Migrating; 2]);
+    index.set_time(String::new(), START_MS + 300_000);
+    index.settle();
+    assert_eq!(states(&index), [VmState::Running; 2]);
+}

@@ -11,6 +11,7 @@ use super::{FleetIndex, stale::StaleInventory, touched::Touched};
 use crate::{
     agent,
     contention::{HostContention, NeighbourVm},
+    derive,
     facts::{Migration, Vmi},
     health::{AgentFacts, HealthFacts, HealthTrack, LauncherState, SeenSince, needs_comparison},
     keys::NodeMatch,
@@ -152,6 +153,7 @@ impl FleetIndex {
                 .and_then(|(cluster, node)| store.heartbeats.limits(Some(cluster), node)),
             agent: AgentFacts {
                 status: view.agent.status,
+                excluded_by: derive::excluded_by(store, entry),
                 is_expected: agent::is_expected(entry, failure),
                 failure,
                 last_try_ms: pulls.last_try.as_ref().map(|(at, _)| *at),

@@ -1,12 +1,34 @@
 //! VMs whose agents are not pulled.
 
-use super::FleetIndex;
+use virtfleet_wire::ids::Namespace;
+
+use super::{FleetIndex, touched::Touched};
 use crate::{managed::ManagedRules, store::VmEntry, view::AgentStatus};
 
 impl FleetIndex {
     /// Sets which VMs have an agent that is pulled; before the first event.
     pub fn set_managed_rules(&mut self, rules: ManagedRules) {
         self.store.managed = rules;
+    }
+
+    /// Sets whether the agents of a namespace are not pulled. Returns whether that has changed.
+    pub(super) fn put_namespace(
+        &mut self,
+        name: &Namespace,
+        is_ignored: bool,
+        touched: &mut Touched,
+    ) -> bool {
+        let ignored = &mut self.store.ignored_namespaces;
+        let changed = if is_ignored {
+            ignored.insert(name.clone())
+        } else {
+            ignored.remove(name)
+        };
+        if changed {
+            let vms = self.store.vms_by_namespace.get(name);
+            touched.views.extend(vms.into_iter().flatten().cloned());
+        }
+        changed
     }
 
     /// Whether labels and conditions of the VM's Node follow.
@@ -23,10 +45,11 @@ impl FleetIndex {
 mod tests {
     use crate::{
         dial::DialRules,
-        facts::{Exclusion, Fact, InventoryEvent},
+        facts::{Exclusion, Fact, FactKey, InventoryEvent},
         fleet_status::FleetStatus,
         index::FleetIndex,
         managed::ManagedRules,
+        namespace::InfraNamespace,
         selector_text::parse_selector,
         store::tests::{key, labels, launcher, vm, vmi},
         view::AgentStatus,
@@ -94,6 +117,59 @@ mod tests {
         assert_eq!(unmanaged.count(), 5);
         let status = FleetStatus::of(&fleet);
         assert_eq!((status.vms, status.unmanaged), (1, 5));
+    }
+
+    #[test]
+    fn an_ignored_namespace_excludes_its_vms_until_it_is_no_longer_ignored() {
+        let mut index = index(ManagedRules::default());
+        let dialled = [key("a", "agent"), key("a", "foreign")];
+        let namespace = |name: &str, is_ignored| {
+            let name = name.parse().unwrap();
+            InventoryEvent::Apply(Fact::Namespace(InfraNamespace { name, is_ignored }))
+        };
+        assert_eq!(index.apply(namespace("b", true)), [], "no VM is there");
+        assert_eq!(index.targets(), dialled);
+
+        let changed = index.apply(namespace("a", true));
+        assert_eq!(changed.len(), 6, "{changed:?}");
+        assert_eq!(index.apply(namespace("a", true)), [], "it is known already");
+        assert_eq!(index.targets(), []);
+        let fleet = index.snapshot();
+        let status = FleetStatus::of(&fleet);
+        assert_eq!((status.vms, status.unmanaged), (0, 6));
+        // A change of health is shown after it has lasted.
+        index.set_time(String::new(), 600_000);
+        index.settle();
+        for (name, expected) in [
+            (
+                "agent",
+                "not dialled: its namespace has the annotation virtfleet.io/ignore",
+            ),
+            (
+                "ignored",
+                "not dialled: it has the annotation virtfleet.io/ignore",
+            ),
+        ] {
+            let conditions = index.detail(&key("a", name)).unwrap().conditions;
+            let reporting = conditions.iter().find(|one| one.kind == "AgentReporting");
+            let message = &reporting.unwrap().message;
+            assert!(message.ends_with(expected), "{name}: {message}");
+        }
+
+        index.apply(namespace("a", false));
+        assert_eq!(index.targets(), dialled);
+        index.apply(namespace("a", true));
+        index.apply(InventoryEvent::Delete(FactKey::Namespace("a".parse().unwrap())));
+        assert_eq!(index.targets(), dialled);
+
+        // What a complete list no longer has is removed.
+        index.apply(namespace("a", true));
+        index.apply(InventoryEvent::Init);
+        for name in ["agent", "foreign"] {
+            index.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(vmi("a", name)))));
+        }
+        index.apply(InventoryEvent::Synced);
+        assert_eq!(index.targets(), dialled);
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{
     keys::NodeMatch,
     labels::policy::{LabelPolicy, Rule, Source},
     machine::tests::machine_of_name,
+    namespace::InfraNamespace,
     node_conditions::NodeConditionKind,
     store::tests::{cluster, infra_node, key, labels, launcher, machine, user_node, vm, vmi},
 };
@@ -114,6 +115,10 @@ pub(super) fn facts() -> impl Strategy<Value = Fact> {
                     takeover: None,
                 }],
             }))),
+            1 => (small(), any::<bool>()).prop_map(move |(n, is_ignored)| Fact::Namespace(InfraNamespace {
+                name: ns(n).parse().unwrap(),
+                is_ignored,
+            })),
         ]
 }
 

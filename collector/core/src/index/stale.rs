@@ -13,8 +13,9 @@ use crate::findings::{self, Gap};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct StaleInventory {
     facts: StaleScope,
-    /// The same of migration objects, the only kind without which the collector works. One that
-    /// cannot be read may be that of any VM of its namespace.
+    /// The same of migration objects. One that cannot be read may be that of any VM of its
+    /// namespace. Of the kinds without which the collector works, `Namespace` says nothing about
+    /// migrations.
     moves: StaleScope,
 }
 
@@ -52,7 +53,11 @@ impl StaleInventory {
                     && finding.severity == Severity::Critical
         };
         let is_without = |finding: &&Finding| {
-            finding.id == findings::INVENTORY_KIND_ABSENT
+            let is_namespaces = finding
+                .evidence
+                .get("kind")
+                .is_some_and(|kind| kind == "Namespace");
+            finding.id == findings::INVENTORY_KIND_ABSENT && !is_namespaces
                 || finding.id == findings::INVENTORY_OBJECT_UNREADABLE
                     && finding.subject.kind == "VirtualMachineInstanceMigration"
         };

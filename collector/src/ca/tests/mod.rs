@@ -1,5 +1,6 @@
 //! Tests of the authority. Certificates are verified by webpki, as agents and collectors do.
 
+mod api_certificate;
 mod cert_manager;
 mod csr;
 mod own_certificate;

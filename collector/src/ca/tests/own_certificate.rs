@@ -6,9 +6,12 @@ use std::sync::{
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
-use virtfleet_runtime::tls::{ClientTls, peer_names};
+use virtfleet_runtime::tls::{ClientTls, TlsAcceptor, peer_names};
 
-use super::{super::own_certificate::*, *};
+use super::{
+    super::{api_certificate::ApiCertificate, own_certificate::*},
+    *,
+};
 
 #[test]
 fn agents_accept_the_collector_for_its_lifetime() {
@@ -54,10 +57,14 @@ fn an_expired_root_issues_nothing() {
 static CLOCK: AtomicU64 = AtomicU64::new(NOW);
 
 /// The certificate changes at two thirds of its lifetime, with the authority, and when the clock
-/// was set back.
+/// was set back. That of the API changes with it.
 #[tokio::test(start_paused = true)]
 async fn the_certificate_is_renewed() {
-    let (publish, authorities) = watch::channel(Arc::new(authorities()));
+    let authorities = authorities();
+    let names = vec!["virtfleet-collector.virtfleet.svc".to_owned()];
+    let api = ApiCertificate::new(names, &authorities, "example.org", DAY, NOW).unwrap();
+    let served = TlsAcceptor::issued(api.identity()).unwrap();
+    let (publish, authorities) = watch::channel(Arc::new(authorities));
     let tls = Arc::new(ClientTls::in_memory());
     let mut registry = prometheus_client::registry::Registry::default();
     let mut own = OwnCertificate {
@@ -67,9 +74,16 @@ async fn the_certificate_is_renewed() {
         lifetime: DAY,
         clock: || CLOCK.load(Ordering::Relaxed),
         metrics: CaMetrics::register(&mut registry),
+        api: Some(api),
     };
-    let renew_at = own.renew().unwrap();
+    let of_api = || served.config(std::time::Instant::now());
+    let first_of_api = of_api();
+    let renew_at = own.renew_own().unwrap();
     assert_eq!(renew_at, NOW + 2 * DAY / 3);
+    assert!(
+        Arc::ptr_eq(&first_of_api, &of_api()),
+        "at the start it is issued once"
+    );
     let mut page = String::new();
     prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
     let expected = format!(
@@ -89,10 +103,12 @@ async fn the_certificate_is_renewed() {
     CLOCK.store(NOW + 2 * DAY / 3 - 1, Ordering::Relaxed);
     tokio::time::sleep(a_minute).await;
     assert!(Arc::ptr_eq(&first, &config()), "before two thirds");
+    assert!(Arc::ptr_eq(&first_of_api, &of_api()), "before two thirds");
     CLOCK.store(NOW + 2 * DAY / 3, Ordering::Relaxed);
     tokio::time::sleep(a_minute).await;
     let second = config();
     assert!(!Arc::ptr_eq(&first, &second), "at two thirds");
+    assert!(!Arc::ptr_eq(&first_of_api, &of_api()), "with it");
 
     let rotated = publish.borrow().rotate(RootKind::Agents, NOW).unwrap();
     publish.send_replace(Arc::new(rotated));

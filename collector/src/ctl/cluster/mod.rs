@@ -65,6 +65,29 @@ impl std::fmt::Debug for ClusterTransport {
     }
 }
 
+/// The token of a kubeconfig, and the kind of its credentials.
+async fn own_credentials(config: &Config) -> Result<(Option<OwnToken>, OwnCredentials), Fail> {
+    let own = OwnToken::of(config)?;
+    let token = match &own {
+        Some(own) => own.read().await?,
+        None => None,
+    };
+    Ok((own, OwnCredentials::of(token.as_deref())))
+}
+
+/// Whether the kubeconfig has a token; with a client certificate only, or without a kubeconfig, it
+/// has none. A program that the kubeconfig names is run.
+///
+/// # Errors
+/// The kubeconfig cannot be used.
+pub(in crate::ctl) fn has_token(connection: &ConnectionArgs, runtime: &Runtime) -> Result<bool, Fail> {
+    let Some(config) = kubeconfig::find(connection)? else {
+        return Ok(false);
+    };
+    let (_, credentials) = runtime.block_on(own_credentials(&config))?;
+    Ok(credentials != OwnCredentials::NoToken)
+}
+
 impl ClusterTransport {
     /// The collector of the cluster in `config`. Sends no request.
     pub(in crate::ctl) fn new(config: Config, connection: &ConnectionArgs) -> Result<Self, Fail> {
@@ -77,12 +100,7 @@ impl ClusterTransport {
         let namespace = connection.collector_namespace.as_str();
         let url = config.cluster_url.to_string();
         let (client, own, credentials) = runtime.block_on(async {
-            let own = OwnToken::of(&config)?;
-            let token = match &own {
-                Some(own) => own.read().await?,
-                None => None,
-            };
-            let credentials = OwnCredentials::of(token.as_deref());
+            let (own, credentials) = own_credentials(&config).await?;
             let context_namespace = config.default_namespace.clone();
             let client = Client::try_from(config).map_err(|error| start(&error))?;
             Ok::<_, Fail>((client, own, (credentials, context_namespace)))

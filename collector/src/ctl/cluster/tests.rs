@@ -94,8 +94,8 @@ impl FakeCluster {
         }
     }
 
-    /// Exit code, standard output and standard error with a kubeconfig that has this user.
-    fn run(&self, user: &str, args: &[&str]) -> (u8, String, String) {
+    /// A command line with a kubeconfig that has this user.
+    fn cli(&self, user: &str, args: &[&str]) -> Cli {
         let file = self.folder.path().join("kubeconfig");
         let text = format!(
             "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: 'http://{}'}}}}]\n\
@@ -105,7 +105,12 @@ impl FakeCluster {
         std::fs::write(&file, text).unwrap();
         let mut line = vec!["virtfleetctl", "--kubeconfig", file.to_str().unwrap()];
         line.extend(args);
-        run_cli(&Cli::try_parse_from(line).unwrap(), false)
+        Cli::try_parse_from(line).unwrap()
+    }
+
+    /// Exit code, standard output and standard error with a kubeconfig that has this user.
+    fn run(&self, user: &str, args: &[&str]) -> (u8, String, String) {
+        run_cli(&self.cli(user, args), false)
     }
 
     fn forbid(&self, paths: &[&'static str]) {
@@ -393,4 +398,25 @@ fn flags_of_the_cluster_and_of_a_url_exclude_each_other() {
         code == 2 && err.contains("--token-file requires an https URL"),
         "{err}"
     );
+}
+
+#[test]
+fn only_a_token_in_the_kubeconfig_is_one() {
+    let cluster = FakeCluster::new();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    for (user, expected) in [
+        ("{}", false),
+        ("{username: a, password: b}", false),
+        ("{token: t}", true),
+    ] {
+        let cli = cluster.cli(user, &["status"]);
+        assert_eq!(
+            super::has_token(&cli.connection, &runtime).unwrap(),
+            expected,
+            "{user}"
+        );
+    }
 }

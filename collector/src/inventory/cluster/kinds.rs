@@ -3,7 +3,7 @@
 
 use kube::core::{ApiResource, GroupVersionKind};
 use virtfleet_collector_core::facts::{Fact, FactKey};
-use virtfleet_wire::ids::{ClusterName, VmKey};
+use virtfleet_wire::ids::{ClusterName, Namespace, VmKey};
 
 use super::object::{MAX_KEPT_BYTES, Object};
 use crate::{bounded::bounded, inventory::read};
@@ -19,6 +19,7 @@ pub(super) enum Kind {
     Move,
     Launcher,
     InfraNode,
+    Namespace,
     UserCluster,
     Policy,
     UserNode,
@@ -33,6 +34,7 @@ impl Kind {
             Self::Move => "VirtualMachineInstanceMigration",
             Self::Launcher => "Pod",
             Self::InfraNode | Self::UserNode => "Node",
+            Self::Namespace => "Namespace",
             Self::UserCluster => "UserCluster",
             Self::Policy => "LabelPropagation",
         }
@@ -45,6 +47,7 @@ impl Kind {
             Self::Move => ("kubevirt.io", "v1", "virtualmachineinstancemigrations"),
             Self::Launcher => ("", "v1", "pods"),
             Self::InfraNode | Self::UserNode => ("", "v1", "nodes"),
+            Self::Namespace => ("", "v1", "namespaces"),
             Self::UserCluster => ("virtfleet.io", "v1alpha1", "userclusters"),
             Self::Policy => ("virtfleet.io", "v1alpha1", "labelpropagations"),
         }
@@ -71,10 +74,27 @@ impl Kind {
         }
     }
 
-    /// Whether the collector works without it: past migrations only show where a label was copied
-    /// from; without them fewer labels are replaced.
+    /// What is missing without it, if the collector works without it.
+    pub(super) fn without(self) -> Option<&'static str> {
+        match self {
+            // Past migrations show where a label was copied from.
+            Self::Move => Some(
+                "without it, fewer labels of other writers are replaced, and a migration that KubeVirt has forgotten is not noticed",
+            ),
+            Self::Namespace => Some("without it, virtfleet.io/ignore on a Namespace has no effect"),
+            _ => None,
+        }
+    }
+
+    /// Whether the collector works without it.
     pub(super) fn is_optional(self) -> bool {
-        self == Self::Move
+        self.without().is_some()
+    }
+
+    /// The field selector of a watch that is limited to a namespace: a Namespace is in none.
+    pub(super) fn fields(self, namespace: Option<&Namespace>) -> Option<String> {
+        let name = namespace.filter(|_| self == Self::Namespace)?;
+        Some(format!("metadata.name={name}"))
     }
 
     /// The key of the fact; none if the object's name is not valid for one.
@@ -93,6 +113,7 @@ impl Kind {
                 FactKey::LauncherPod(object.namespace().parse().ok()?, object.name().to_owned())
             }
             Self::InfraNode => FactKey::InfraNode(object.name().parse().ok()?),
+            Self::Namespace => FactKey::Namespace(object.name().parse().ok()?),
             Self::UserCluster => FactKey::UserCluster(object.name().parse().ok()?),
             Self::Policy => FactKey::Policy(object.name().to_owned()),
             Self::UserNode => FactKey::UserNode(cluster?.clone(), object.name().parse().ok()?),
@@ -116,6 +137,7 @@ impl Kind {
                 node.reported_ms = read::reported_ms(&field)?;
                 Ok(Fact::InfraNode(node))
             }),
+            Self::Namespace => read::namespace(&field).map(Fact::Namespace),
             Self::UserCluster => read::kubeconfig_secret(&field)
                 .and_then(|_| read::user_cluster(&field, None))
                 .map(Fact::UserCluster),

@@ -152,7 +152,7 @@ impl Inventory {
             cluster: None,
             namespace,
         };
-        for kind in [Kind::Vmi, Kind::Vm, Kind::Move, Kind::Launcher] {
+        for kind in [Kind::Vmi, Kind::Vm, Kind::Move, Kind::Launcher, Kind::Namespace] {
             if self.namespaces.is_empty() {
                 ids.push(id(kind, None));
             }
@@ -167,8 +167,10 @@ impl Inventory {
         let client = self.clients.watch_client.clone();
         let resource = id.kind.resource();
         match &id.namespace {
-            Some(namespace) => Api::namespaced_with(client, namespace.as_str(), &resource),
-            None => Api::all_with(client, &resource),
+            Some(namespace) if id.kind != Kind::Namespace => {
+                Api::namespaced_with(client, namespace.as_str(), &resource)
+            }
+            _ => Api::all_with(client, &resource),
         }
     }
 
@@ -219,8 +221,9 @@ impl Inventory {
         let probe = ServerProbe::new(client, None, usize::MAX, limits, events.clone(), registry);
         tasks.spawn(follow_server(probe, Arc::clone(&status_registry), renew));
         for id in ids {
+            let reflector = Reflector::new(self.api(&id)).labelled(id.kind.labels());
             let infra = InfraWatch {
-                reflector: Reflector::new(self.api(&id)).labelled(id.kind.labels()),
+                reflector: reflector.with_fields(id.kind.fields(id.namespace.as_ref())),
                 cache: ResourceCache::new(id.kind, None),
                 id,
                 registry: Arc::clone(&status_registry),

@@ -115,6 +115,7 @@ pub(super) struct Reflector<K: Clone> {
     api: Api<K>,
     client: Client,
     labels: Option<&'static str>,
+    fields: Option<String>,
     state: ReflectorState<K>,
     /// Objects in a page.
     page: u32,
@@ -132,6 +133,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
             client: api.clone().into_client(),
             api,
             labels: None,
+            fields: None,
             state: ReflectorState::Start,
             page: PAGE_SIZE,
             limits: None,
@@ -181,6 +183,12 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
     /// Selects objects by label.
     pub(super) fn labelled(mut self, labels: Option<&'static str>) -> Self {
         self.labels = labels;
+        self
+    }
+
+    /// Selects objects by field.
+    pub(super) fn with_fields(mut self, fields: Option<String>) -> Self {
+        self.fields = fields;
         self
     }
 
@@ -244,6 +252,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
     async fn page(&mut self, continue_token: Option<String>) -> Option<ReflectorEvent<K>> {
         let params = ListParams {
             label_selector: self.labels.map(str::to_owned),
+            field_selector: self.fields.clone(),
             limit: Some(self.page),
             continue_token,
             ..ListParams::default()
@@ -311,6 +320,7 @@ impl<K: Resource + Clone + DeserializeOwned + Debug + Send + 'static> Reflector<
     async fn resume(&mut self, version: String) -> Option<ReflectorEvent<K>> {
         let params = WatchParams {
             label_selector: self.labels.map(str::to_owned),
+            field_selector: self.fields.clone(),
             timeout: Some(WATCH_SECONDS),
             ..WatchParams::default()
         };

@@ -37,6 +37,7 @@ impl WatchId {
     fn what(&self) -> String {
         let what = self.kind.rbac();
         match (&self.namespace, &self.cluster) {
+            (Some(namespace), _) if self.kind == Kind::Namespace => format!("{what}, {namespace} only"),
             (Some(namespace), _) => format!("{what} in namespace {namespace}"),
             (None, Some(cluster)) => format!("{what} of user cluster {cluster}"),
             (None, None) => what,
@@ -344,24 +345,37 @@ fn watch_finding(id: &WatchId, status: &WatchStatus) -> Option<Finding> {
             .remedy("wait; if it persists, check the API server and the collector's log")
         });
     };
-    let scope = if id.namespace.is_some() {
-        "Role"
-    } else {
-        "ClusterRole"
+    let scope = match id.namespace {
+        Some(_) if id.kind != Kind::Namespace => "Role",
+        _ => "ClusterRole",
     };
     let message = format!("{what}: {}", failure.message);
-    if failure.code == Some(404) && id.kind.is_optional() && !status.listed {
+    if failure.code == Some(404)
+        && let Some(without) = id.kind.without()
+        && !status.listed
+    {
         return Some(
-            Finding::new(findings::INVENTORY_KIND_ABSENT, Severity::Info, subject, "KindAbsent", message)
-                .remedy("nothing, if the cluster has no such kind: without it, fewer labels of other writers are replaced"),
+            Finding::new(
+                findings::INVENTORY_KIND_ABSENT,
+                Severity::Info,
+                subject,
+                "KindAbsent",
+                message,
+            )
+            .with("kind", id.kind.name())
+            .remedy(format!("nothing, if the cluster has no such kind: {without}")),
         );
     }
     let (reason, remedy) = match failure.code {
         Some(403) => (
             "Forbidden",
             format!(
-                "grant the collector the verbs list and watch on {} with a {scope}",
-                id.kind.rbac()
+                "grant the collector the verbs list and watch on {} with a {scope}{}",
+                id.kind.rbac(),
+                id.kind
+                    .without()
+                    .map(|without| format!("; {without}"))
+                    .unwrap_or_default()
             ),
         ),
         Some(401) => (
@@ -383,7 +397,9 @@ fn watch_finding(id: &WatchId, status: &WatchStatus) -> Option<Finding> {
     } else {
         (findings::INVENTORY_WATCH_FAILING, Severity::Critical)
     };
-    let found = Finding::new(finding, severity, subject, reason, message).with("tries", failure.count);
+    let found = Finding::new(finding, severity, subject, reason, message)
+        .with("kind", id.kind.name())
+        .with("tries", failure.count);
     let found = match &id.namespace {
         Some(namespace) => found.with("namespace", namespace),
         None => found,
@@ -398,6 +414,7 @@ fn restrict_to_tenant(found: Finding, id: &WatchId, name: &str, namespace: &str)
         (_, Some(cluster)) => found.with("cluster", cluster),
         (Kind::UserCluster, None) => found.with("cluster", name),
         (Kind::Vmi | Kind::Vm | Kind::Move, None) => found.with("namespace", namespace),
+        (Kind::Namespace, None) => found.with("namespace", name),
         _ => found,
     }
 }

@@ -8,8 +8,13 @@ use virtfleet_collector_core::{
 };
 
 use super::{
-    failure::WatchFailure, kinds::Kind, object::Object, reflector::ReflectorEvent,
+    WatchMetrics,
+    failure::WatchFailure,
+    kinds::Kind,
+    object::Object,
+    reflector::ReflectorEvent,
     resource_cache::ResourceCache,
+    status_registry::{StatusRegistry, WatchId},
 };
 use crate::inventory::folder::reader::FolderState;
 
@@ -121,7 +126,7 @@ fn node(name: &str) -> Value {
     })
 }
 
-fn every_kind() -> [(Kind, &'static str, Value); 8] {
+fn every_kind() -> [(Kind, &'static str, Value); 9] {
     let vm = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine",
         "metadata": { "namespace": "vms", "name": "vm-1", "uid": "u", "labels": { "a": "b" } },
@@ -181,6 +186,11 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
             "kubeconfig": { "secret": { "namespace": "s", "name": "n" } },
         },
     });
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": "vms", "annotations": { "virtfleet.io/ignore": "true", "other": "x" } },
+        "spec": { "finalizers": ["kubernetes"] }, "status": { "phase": "Active" },
+    });
     let labels = json!([
         { "key": "a", "target": "b", "mode": "FollowIfSafe", "takeover": "Always" }, { "prefix": "rack/" },
     ]);
@@ -195,6 +205,7 @@ fn every_kind() -> [(Kind, &'static str, Value); 8] {
         (Kind::Move, "infra", moved),
         (Kind::Launcher, "infra", launcher),
         (Kind::InfraNode, "infra", node("host-1")),
+        (Kind::Namespace, "infra", namespace),
         (Kind::UserNode, "clusters/prod", node("vm-1")),
         (Kind::UserCluster, "clusters/prod", user_cluster),
         (Kind::Policy, "policies", policy),
@@ -310,6 +321,7 @@ fn both_readers_give_the_same_fact() {
             let kept = format!("{:?}", object(&value));
             assert!(!kept.contains("token") && !kept.contains("compute"), "{kept}");
         }
+        assert!(!matches!(&live, Fact::Namespace(one) if !one.is_ignored));
         assert_eq!(live, by_folder, "{kind:?}");
     }
 }
@@ -324,6 +336,39 @@ fn taints_count_for_the_limit_of_a_user_cluster() {
     let why = cache.exceeds(&listed, 1);
     assert!(why.is_some_and(|why| why.contains("taints of more than 8192 bytes")));
     assert_eq!(cache.exceeds(&listed, 4), None);
+}
+
+#[test]
+fn a_watch_of_one_namespace_selects_it_by_name() {
+    let vms = "vms".parse().unwrap();
+    let fields = |kind: Kind| kind.fields(Some(&vms));
+    assert_eq!(fields(Kind::Namespace).as_deref(), Some("metadata.name=vms"));
+    assert_eq!(Kind::Namespace.fields(None), None);
+    assert_eq!(fields(Kind::Vmi), None, "it is watched in the namespace");
+}
+
+/// The index tells by it whether migrations are followed.
+#[test]
+fn the_kind_that_cannot_be_watched_is_evidence() {
+    let (found, findings) = tokio::sync::watch::channel(Vec::new());
+    let id = WatchId {
+        kind: Kind::Namespace,
+        cluster: None,
+        namespace: Some("vms".parse().unwrap()),
+    };
+    let registry = StatusRegistry::new(std::slice::from_ref(&id), found, WatchMetrics::default());
+    for code in [403, 404] {
+        let failure = WatchFailure {
+            code: Some(code),
+            message: "m".to_owned(),
+            count: 1,
+            over_limit: false,
+        };
+        registry.failed(&id, &failure);
+        let known = findings.borrow().clone();
+        assert_eq!(known[0].id, "inventory-kind-absent", "{code}");
+        assert_eq!(known[0].evidence["kind"], "Namespace", "{code}");
+    }
 }
 
 /// KubeVirt reads a guest's Ignition config, including tokens, from an annotation of the VMI and

@@ -44,6 +44,7 @@ pub(super) fn convert(
             Fact::Policy(Box::new(objects::policy(object)?))
         }
         (ManifestScope::Infra, "", "Node") => Fact::InfraNode(objects::infra_node(object)?),
+        (ManifestScope::Infra, "", "Namespace") => Fact::Namespace(objects::namespace(object)?),
         (ManifestScope::Cluster(cluster), "", "Node") => Fact::UserNode(objects::user_node(object, cluster)?),
         (ManifestScope::Cluster(cluster), "virtfleet.io", "UserCluster") => {
             Fact::UserCluster(objects::user_cluster(object, Some(cluster))?)

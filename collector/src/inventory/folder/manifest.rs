@@ -109,6 +109,7 @@ pub(super) fn describe(key: &FactKey) -> String {
         FactKey::VmiMove(namespace, name) => format!("VirtualMachineInstanceMigration {namespace}/{name}"),
         FactKey::LauncherPod(namespace, name) => format!("Pod {namespace}/{name}"),
         FactKey::Policy(name) => format!("LabelPropagation {name}"),
+        FactKey::Namespace(name) => format!("Namespace {name}"),
         FactKey::UserNode(cluster, node) => format!("Node {node} of cluster {cluster}"),
     }
 }

@@ -1,7 +1,8 @@
 //! The manifest folder: Kubernetes manifests as the inventory. This is the default.
 //!
 //! ```text
-//! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node and migrations
+//! <folder>/infra/…            VirtualMachineInstance, VirtualMachine, Node, Namespace and
+//!                             migrations
 //! <folder>/clusters/<name>/…  UserCluster of that name, its Nodes, and Secrets that its spec.mla
 //!                             names
 //! <folder>/policies/…         LabelPropagation

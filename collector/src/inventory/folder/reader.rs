@@ -283,5 +283,5 @@ fn ignored_finding(name: &str, all: &[(usize, String)]) -> Finding {
     let message = format!("{name}:{line}: objects of unused kinds: {objects}");
     Finding::new(findings::MANIFEST_KIND_IGNORED, Severity::Info, ("Manifest", name), "KindIgnored", message)
         .with("objects", objects)
-        .remedy("infra/ may have VirtualMachineInstance, VirtualMachine, VirtualMachineInstanceMigration and Node; clusters/<name>/ UserCluster, Node and the Secrets that spec.mla names; policies/ LabelPropagation")
+        .remedy("infra/ may have VirtualMachineInstance, VirtualMachine, VirtualMachineInstanceMigration, Namespace and Node; clusters/<name>/ UserCluster, Node and the Secrets that spec.mla names; policies/ LabelPropagation")
 }

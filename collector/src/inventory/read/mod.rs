@@ -17,7 +17,7 @@ mod volumes;
 pub(super) use field::asked;
 pub(super) use field::{Field, Problem};
 pub(super) use launcher::{is_launcher, launcher_pod};
-pub(super) use objects::{infra_node, user_cluster, user_node, vm, vmi, vmi_move};
+pub(super) use objects::{infra_node, namespace, user_cluster, user_node, vm, vmi, vmi_move};
 pub(super) use os::ANNOTATIONS;
 pub(super) use policy::policy;
 pub(super) use secret::{ManifestSecret, SecretRef, kubeconfig_secret, secret};

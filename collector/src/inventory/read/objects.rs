@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use virtfleet_collector_core::{
     facts::{InfraNode, Operator, Requirement, Selector, UserCluster, UserNode, Vm, Vmi, VmiMove},
     labels::owned::ANNOTATION,
+    namespace::InfraNamespace,
     node_conditions::NodeConditionKind,
 };
 use virtfleet_runtime::tls::ClientAuthorities;
@@ -83,6 +84,14 @@ pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
         conditions: status::conditions(&object.get("status")?, |_, _| true)?,
         run_strategy: volumes::run_strategy(object),
         volumes: claim_volumes(object, "spec.template.spec.volumes"),
+    })
+}
+
+/// A `Namespace` of the infra cluster.
+pub(in crate::inventory) fn namespace(object: &Field<'_>) -> Result<InfraNamespace, Problem> {
+    Ok(InfraNamespace {
+        name: object.at("metadata.name")?.required()?,
+        is_ignored: os::is_ignored(&object.get("metadata")?)?,
     })
 }
 

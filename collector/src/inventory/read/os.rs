@@ -41,7 +41,7 @@ pub(super) fn exclusion_of_vm(object: &Field<'_>) -> Result<Exclusion, Problem> 
 }
 
 /// Whether the metadata has the annotation with the value `true`.
-fn is_ignored(metadata: &Field<'_>) -> Result<bool, Problem> {
+pub(super) fn is_ignored(metadata: &Field<'_>) -> Result<bool, Problem> {
     let field = metadata.get("annotations")?.get(IGNORE_ANNOTATION)?;
     Ok(field.text()? == Some("true"))
 }

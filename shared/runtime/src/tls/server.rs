@@ -59,6 +59,8 @@ enum ServerSource {
         /// cannot be read at that time.
         authorities: Mutex<Option<RootCertStore>>,
     },
+    /// A certificate in memory; the service authenticates clients.
+    Issued(Arc<HeldIdentity>),
 }
 
 impl Source for ServerSource {
@@ -108,6 +110,10 @@ impl Source for ServerSource {
                 };
                 config(&tls.client_ca, certified, Some(clients))
             }
+            Self::Issued(identity) => {
+                let certified = CertifiedKey::clone(&identity.current().certified);
+                config(Path::new("the issued certificate"), certified, None)
+            }
         }
     }
 
@@ -119,6 +125,7 @@ impl Source for ServerSource {
                 paths.client_ca.as_deref().unwrap_or(&paths.certificate),
             ],
             Self::Held { tls, .. } => [&tls.client_ca; 3].map(PathBuf::as_path),
+            Self::Issued(_) => [Path::new(""); 3],
         }
     }
 
@@ -126,6 +133,7 @@ impl Source for ServerSource {
         match self {
             Self::Files { .. } => 0,
             Self::Held { tls, .. } => tls.identity.revision(),
+            Self::Issued(identity) => identity.revision(),
         }
     }
 }
@@ -230,6 +238,20 @@ impl TlsAcceptor {
         Ok(Self {
             config,
             clients,
+            anonymous: false,
+            is_for_push: false,
+        })
+    }
+
+    /// Serves with an identity that is held in memory, and asks for no client certificate: the
+    /// service authenticates clients in another way.
+    ///
+    /// # Errors
+    /// The identity cannot be used.
+    pub fn issued(identity: Arc<HeldIdentity>) -> Result<Self, TlsError> {
+        Ok(Self {
+            config: Reloading::new(ServerSource::Issued(identity))?,
+            clients: None,
             anonymous: false,
             is_for_push: false,
         })
