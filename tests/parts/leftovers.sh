@@ -457,8 +457,8 @@ entries() { # CACHE
             name=${entry%/*}
             locks+=("$cache/.${name##*/}.lock")
             ;;
-        # A snapshot in the making, and the lock of tests/src/guest/turn.rs.
-        */golden/new) locks=("$cache/turn") ;;
+        # A snapshot in the making, and the lock of tests/src/guest/scene.rs.
+        */golden/new) locks=("${entry%/golden/new}/snapshots.lock") ;;
         *) locks+=("$cache/.${name%.*}.lock") ;;
         esac
         reason=

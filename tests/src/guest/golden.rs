@@ -9,7 +9,7 @@ use std::{
     collections::hash_map::DefaultHasher,
     fmt, fs,
     hash::{Hash as _, Hasher as _},
-    io::Write as _,
+    io::{self, Write as _},
     os::unix::net::UnixStream,
     path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
@@ -112,9 +112,14 @@ impl Golden {
             .map(|about| about.blocks() * 512)
             .sum()
     }
-    /// Removes it.
+    /// Removes it, if no other process has done so.
     pub fn remove(self) -> Result<()> {
-        fs::remove_dir_all(&self.folder).with_context(|| format!("remove {}", self.folder.display()))
+        match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("remove {}", self.folder.display()))
+            }
+            _ => Ok(()),
+        }
     }
 
     pub(super) fn root(&self) -> PathBuf {

@@ -25,7 +25,7 @@ use super::{
     places::Places,
     running::Guest,
     say,
-    turn::{FOLDERS, Turn},
+    turn::{self, FOLDERS, Turn},
     vm::{Network, Suite, Vm},
 };
 use crate::{process::AtEnd, skip};
@@ -124,12 +124,12 @@ pub struct Scene {
     namespace: OnceCell<Namespace>,
     folder: TempDir,
     _at_end: AtEnd,
-    // Dropped last, so that no other process starts guests before everything is removed.
+    // Dropped last, so that no further process starts guests before everything is removed.
     turn: Arc<Turn>,
 }
 
 impl Scene {
-    /// Waits for the lock of guests and creates a scene. [`play`] does this for a test.
+    /// Waits for a lock of guests and creates a scene. [`play`] does this for a test.
     pub fn open(test: &str) -> Result<Self> {
         let image = Image::find(Suite::Trixie).or_else(|_| Image::find(Suite::Bookworm))?;
         let turn = Turn::take(image.cache()?)?;
@@ -172,6 +172,7 @@ impl Scene {
             return self.start_from(vm, &image, accel, None, start, begun);
         }
         Self::restored(
+            &image,
             || self.golden(&image, vm, accel, start),
             |golden| self.start_from(vm, &image, accel, Some(golden), start, begun),
         )
@@ -196,17 +197,23 @@ impl Scene {
                 Ok((guest, made?))
             })
         };
-        Self::restored(find, |golden| {
+        Self::restored(&image, find, |golden| {
             self.start_from(vm, &image, accel, Some(golden), Start::Booted, begun)
         })
     }
 
-    /// Starts a guest from a snapshot that `find` finds or makes. A snapshot that does not restore
-    /// is removed and made once more: a machine that lost its power may have left it incomplete.
+    /// Starts a guest from a snapshot that `find` finds or makes; of several processes, one at a
+    /// time does that. A snapshot that does not restore is removed and made once more: a machine
+    /// that lost its power may have left it incomplete.
     fn restored(
+        image: &Image,
         find: impl Fn() -> Result<Golden>,
         start: impl Fn(&Golden) -> Result<Guest>,
     ) -> Result<Guest> {
+        let find = || {
+            let _lock = turn::lock(&image.file("snapshots.lock"))?;
+            find()
+        };
         match start(&find()?) {
             Err(error) if error.is::<NotRestored>() => {
                 say(&format!("making it again: {error:#}"));

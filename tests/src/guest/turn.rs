@@ -1,10 +1,10 @@
-//! The machine-wide lock of guests: one test process at a time runs guests, because two would
-//! compete for the CPU. Scenes of the process that holds the lock share it.
+//! The machine-wide locks of guests: two test processes at a time run guests, because more would
+//! compete for the CPU. Scenes of the process that holds a lock share it.
 
 use std::{
     env,
     fs::{self, File},
-    io::{Read as _, Seek as _, Write as _},
+    io::{Seek as _, Write as _},
     path::{Path, PathBuf},
     process,
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -15,7 +15,10 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::{netns, say};
 
-/// The lock; held as long as a clone of it exists.
+/// Number of test processes that may run guests at the same time.
+const PROCESSES: u32 = 2;
+
+/// One of the locks; held as long as a clone of it exists.
 #[derive(Debug)]
 pub(super) struct Turn {
     _lock: Flock<File>,
@@ -27,31 +30,13 @@ static MINE: Mutex<Weak<Turn>> = Mutex::new(Weak::new());
 pub(super) const FOLDERS: &str = "virtfleet-guests-";
 
 impl Turn {
-    /// Waits for the lock, then removes what dead holders left.
+    /// Waits for a lock, then removes what dead holders left.
     pub(super) fn take(cache: &Path) -> Result<Arc<Self>> {
         let mut mine = MINE.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(turn) = mine.upgrade() {
             return Ok(turn);
         }
-        let path = cache.join("turn");
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .read(true)
-            .write(true)
-            .open(&path)
-            .with_context(|| format!("open {}", path.display()))?;
-        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => lock,
-            Err((mut file, _)) => {
-                let mut holder = String::new();
-                file.read_to_string(&mut holder).ok();
-                say(&format!("waiting for {}, which runs guests", holder.trim()));
-                Flock::lock(file, FlockArg::LockExclusive)
-                    .map_err(|(_, error)| error)
-                    .with_context(|| format!("lock {}", path.display()))?
-            }
-        };
+        let mut lock = any(cache)?;
         lock.set_len(0)?;
         lock.rewind()?;
         let program = env::current_exe().context("path of this executable")?;
@@ -62,6 +47,37 @@ impl Turn {
         *mine = Arc::downgrade(&turn);
         Ok(turn)
     }
+}
+
+/// Takes a lock that is free, or waits for the one that this process' id selects.
+fn any(cache: &Path) -> Result<Flock<File>> {
+    let path = |number: u32| cache.join(format!("turn-{number}"));
+    for number in 0..PROCESSES {
+        if let Ok(lock) = Flock::lock(open(&path(number))?, FlockArg::LockExclusiveNonblock) {
+            return Ok(lock);
+        }
+    }
+    let path = path(process::id() % PROCESSES);
+    let holder = fs::read_to_string(&path).unwrap_or_default();
+    say(&format!("waiting for {}, which runs guests", holder.trim()));
+    lock(&path)
+}
+
+/// Waits for the lock on a file, which is created if it does not exist.
+pub(super) fn lock(path: &Path) -> Result<Flock<File>> {
+    Flock::lock(open(path)?, FlockArg::LockExclusive)
+        .map_err(|(_, error)| error)
+        .with_context(|| format!("lock {}", path.display()))
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::options()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .open(path)
+        .with_context(|| format!("open {}", path.display()))
 }
 
 /// Ends QEMUs and removes folders of scenes whose process is dead. QEMU normally ends with its
