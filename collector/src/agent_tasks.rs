@@ -52,7 +52,7 @@ pub(crate) struct AgentContext<'a> {
     pub(crate) write_access: WriteAccess,
     /// Where agents connect, with `ingest`.
     pub(crate) ingest: Option<TcpListener>,
-    /// Takes the pages of VMs; none without MLA.
+    /// Takes the pages of VMs.
     pub(crate) feed: Option<Arc<PageFeed>>,
 }
 

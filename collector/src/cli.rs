@@ -148,7 +148,7 @@ pub fn main() -> Code {
         Command::Serve(args) => match load(&args.file) {
             Ok(mut config) => {
                 args.log.override_settings(&mut config.log);
-                serve::serve(&config)
+                serve::serve(&config, &args.file.config)
             }
             Err(code) => code,
         },

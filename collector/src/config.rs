@@ -44,7 +44,8 @@ pub use enrolment::EnrolmentSettings;
 pub use ingest::IngestSettings;
 pub use kubernetes::{ClusterInventory, LabelSettings, LeaderSettings, UserClusterSettings};
 pub use mla::{
-    FleetRemoteWrite, FleetStreamSettings, MlaBatchSettings, MlaFlushSettings, MlaQueueSettings, MlaSettings,
+    FleetRemoteWrite, FleetStreamSettings, MlaBatchSettings, MlaFlushSettings, MlaQueueSettings,
+    MlaSeriesSettings, MlaSettings,
 };
 pub use prometheus::PrometheusSettings;
 pub use vms::VmSettings;

@@ -26,6 +26,7 @@ use virtfleet_collector_core::{
     index::{FleetIndex, LocatedVm, NoVmAtAddress, Owners},
     labels::{plan::LabelInput, policy::LabelPolicy},
     managed::ManagedRules,
+    mla::delivery::MetricsDelivery,
     node_conditions::NodeConditionInput,
     placement::{PlacementFleet, check, placement_findings},
     pull_result::{Failure, PullResult},
@@ -151,6 +152,11 @@ impl Fleet {
     /// Replaces the findings about streams of samples.
     pub(crate) fn set_mla_findings(&self, findings: Vec<Finding>) {
         self.change(|index| index.set_mla_findings(findings));
+    }
+
+    /// Replaces what is known of the delivery of VMs' metrics.
+    pub(crate) fn set_metrics_delivery(&self, delivery: MetricsDelivery) {
+        self.change(|index| index.set_metrics_delivery(delivery));
     }
 
     /// Takes the VMs whose conditions may have to be written to their Nodes; see

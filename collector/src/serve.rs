@@ -68,8 +68,9 @@ const FOLDER_READ_GRACE: Duration = Duration::from_millis(500);
 /// Maximum concurrent requests, with long polls.
 const MAX_CONCURRENT_REQUESTS: usize = 256;
 
-/// Runs the collector until SIGTERM or SIGINT.
-pub fn serve(config: &CollectorConfig) -> Code {
+/// Runs the collector until SIGTERM or SIGINT. Its settings come from `file`, whose section `mla`
+/// is read again.
+pub fn serve(config: &CollectorConfig, file: &Path) -> Code {
     if let Err(error) = telemetry::init(&config.log) {
         cli::print_error(&error.to_string());
     }
@@ -80,7 +81,7 @@ pub fn serve(config: &CollectorConfig) -> Code {
             return Code::Failure;
         }
     };
-    let ended = runtime.block_on(run(config));
+    let ended = runtime.block_on(run(config, file));
     // Dropping the runtime would wait for the read of the folder, which never ends on an
     // unreachable network filesystem.
     runtime.shutdown_timeout(FOLDER_READ_GRACE);
@@ -104,7 +105,7 @@ fn own_registry() -> Registry {
     registry
 }
 
-async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
+async fn run(config: &CollectorConfig, file: &Path) -> anyhow::Result<()> {
     let shutdown = shutdown::signals().context("cannot install signal handlers")?;
     let mut registry = own_registry();
     let file_limit = open_files::raised_limit();
@@ -130,8 +131,8 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
     let (events, incoming) = mpsc::channel(MAX_QUEUED_EVENTS);
     let (problems, findings) = watch::channel(Vec::new());
     let inventory = inventory_name(config);
-    let streams = mla::start(config, &fleet, &mut parts, &stop);
-    let (watched, changes) = ((&fleet, &tenants, &streams), (events, problems));
+    let sources = mla::start(config, file, &fleet, &mut parts, &stop);
+    let (watched, changes) = ((&fleet, &tenants, &sources.registry), (events, problems));
     let api_server = cluster.as_ref().map(|(cluster, _)| cluster.api_server());
     match cluster {
         Some(cluster) => watch_cluster(cluster, watched, changes, &mut parts, &stop),
@@ -148,7 +149,8 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         &stop,
     )?;
     let leads = mla::leadership(&writers.write_access, &tenants);
-    let running_streams = RunningStreams::start(config, &fleet, &streams, &mla, leads, api_server, &stop);
+    let feeding = leads.clone();
+    let running_streams = RunningStreams::start(config, &fleet, &sources, &mla, leads, api_server, &stop);
     let context = AgentContext {
         config,
         fleet: &fleet,
@@ -156,12 +158,12 @@ async fn run(config: &CollectorConfig) -> anyhow::Result<()> {
         infra: tenants.infra(),
         write_access: writers.write_access.clone(),
         ingest,
-        feed: running_streams.feed.clone(),
+        feed: Some(Arc::clone(&running_streams.feed)),
     };
     let agents = agents.start(context, &mut registry, &mut parts, &stop)?;
     let listeners = [to_labels].into_iter().chain(agents.changes).collect();
     parts.spawn(apply(Arc::clone(&fleet), incoming, listeners));
-    keep_current(&fleet, &mla, (findings, file_limit), &mut parts);
+    keep_current(&fleet, (&mla, feeding), (findings, file_limit), &mut parts);
     read_volumes(config, &fleet, tenants.infra(), &writers.write_access, &mut parts);
 
     let state = ApiState {
@@ -230,7 +232,7 @@ fn inventory_name(config: &CollectorConfig) -> &str {
 /// Keeps what the fleet knows current, beside the inventory.
 fn keep_current(
     fleet: &Arc<Fleet>,
-    mla: &Arc<MlaStatus>,
+    (mla, feeding): (&Arc<MlaStatus>, WriteAccess),
     (findings, file_limit): (watch::Receiver<Vec<Finding>>, Option<u64>),
     parts: &mut JoinSet<anyhow::Result<()>>,
 ) {
@@ -240,7 +242,12 @@ fn keep_current(
     parts.spawn(note(Arc::clone(fleet), findings));
     parts.spawn(settle(Arc::clone(fleet)));
     parts.spawn(check_placement(Arc::clone(fleet)));
-    parts.spawn(mla::report::report(Arc::clone(mla), Arc::clone(fleet), now_ms));
+    parts.spawn(mla::report::report(
+        Arc::clone(mla),
+        Arc::clone(fleet),
+        feeding,
+        now_ms,
+    ));
 }
 
 /// Reads the volumes of VMs that wait for them; nothing if the inventory is a folder.

@@ -5,6 +5,8 @@
     reason = "what fails here fails the test, with its message"
 )]
 
+use std::{fs, path::Path};
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use virtfleet_tests::{
@@ -60,6 +62,8 @@ fn the_api_server_refuses_what_cannot_work(infra: &ApiServer) {
         vec![("externalLabels", json!({ "a": "" }))],
         vec![("placementLabels", json!([{ "source": "Rack" }]))],
         vec![("limits", json!({ "queueBytes": 1 }))],
+        vec![("limits", json!({ "seriesPerVm": 0 }))],
+        vec![("interval", json!("soon"))],
         vec![("relabel", json!([{ "action": "forget" }]))],
     ];
     let rules = [
@@ -157,6 +161,16 @@ fn until_configured(infra: &ApiServer, name: &str, status: &str, reason: &str) -
     .unwrap()
 }
 
+/// Changes the settings file of the running collector.
+fn mla_is_turned_off_and_on(infra: &ApiServer, file: &Path, cluster: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    let section = text.lines().find(|line| line.starts_with("mla:")).unwrap();
+    fs::write(file, text.replace(section, "")).unwrap();
+    until_configured(infra, cluster, "False", "Disabled");
+    fs::write(file, &text).unwrap();
+    until_configured(infra, cluster, "True", "Configured");
+}
+
 #[test]
 fn streams_follow_user_clusters_and_secrets_tier3() {
     let test = "streams_follow_user_clusters_and_secrets_tier3";
@@ -246,6 +260,8 @@ fn streams_follow_user_clusters_and_secrets_tier3() {
     shown += &collector.process.log();
     assert!(shown.contains("client.key has no private key"));
     assert!(!shown.contains(HIDDEN) && !shown.contains("BEGIN"), "{shown}");
+
+    mla_is_turned_off_and_on(&infra, &root.join("collector/collector.yaml"), kkp);
 
     // Without spec.mla there is no condition.
     let without = json!({ "spec": { "mla": null } });

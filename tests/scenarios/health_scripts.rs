@@ -5,6 +5,7 @@
 
 mod guests;
 mod leases;
+mod metrics;
 mod page;
 pub(crate) mod real;
 pub(crate) mod script;

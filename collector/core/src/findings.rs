@@ -153,7 +153,8 @@ pub const MLA_SAMPLES_DROPPED: &str = "mla-samples-dropped";
 pub const MLA_ENDPOINT_REFUSES: &str = "mla-endpoint-refuses";
 /// Requests to the endpoint of a stream fail and are sent again.
 pub const MLA_ENDPOINT_UNREACHABLE: &str = "mla-endpoint-unreachable";
-/// A VM's page exceeds a limit of its stream, so that none of it is sent.
+/// A VM's page exceeds a limit of its stream, so that none of it is sent; or some of its samples
+/// are not.
 pub const MLA_PAGE_OVER_LIMIT: &str = "mla-page-over-limit";
 
 /// Whether a finding of this id is about an agent.

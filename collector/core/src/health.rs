@@ -13,6 +13,7 @@
 mod agent;
 mod clock;
 mod compute;
+mod delivery;
 mod disks;
 mod dns;
 mod evaluation;

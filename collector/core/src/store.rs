@@ -106,6 +106,7 @@ impl VmEntry {
 /// full.
 #[derive(Debug, Default)]
 pub(crate) struct Store {
+    pub(crate) delivery: crate::mla::delivery::MetricsDelivery,
     pub(crate) rules: DialRules,
     pub(crate) managed: ManagedRules,
     pub(crate) ignored_namespaces: BTreeSet<Namespace>,

@@ -3,7 +3,7 @@
 use virtfleet_wire::settings::Span;
 
 use super::{CollectorConfig, MlaSettings, check_endpoint::credentials};
-use crate::mla::settings::{Sections, check_stream};
+use crate::mla::settings::{MAX_INTERVAL, Sections, check_stream};
 
 /// Reports the problems of `mla`.
 pub(super) fn check(config: &CollectorConfig, report: &mut impl FnMut(&str, String)) {
@@ -13,6 +13,12 @@ pub(super) fn check(config: &CollectorConfig, report: &mut impl FnMut(&str, Stri
     if !config.pulls_agents() {
         let message = "has no effect without enrolment or scrape.tls: this collector pulls no agents";
         report("mla", message.to_owned());
+    }
+    if config.scrape.interval > MAX_INTERVAL {
+        let message = format!(
+            "must be at most {MAX_INTERVAL} with mla: PromQL looks back five minutes, and one pull may fail"
+        );
+        report("scrape.interval", message);
     }
     if mla.allow_cidrs.is_empty() {
         report(
@@ -33,6 +39,14 @@ pub(super) fn check(config: &CollectorConfig, report: &mut impl FnMut(&str, Stri
     }
     if !(65_536..=33_554_432).contains(&mla.batch.max_bytes) {
         report("mla.batch.maxBytes", "must be 65536 to 33554432".to_owned());
+    }
+    let series = &mla.series;
+    if series.max_per_vm == 0 {
+        report("mla.series.maxPerVm", "must be at least 1".to_owned());
+    }
+    if series.max_per_stream < series.max_per_vm {
+        let message = format!("must be at least mla.series.maxPerVm, {}", series.max_per_vm);
+        report("mla.series.maxPerStream", message);
     }
     if let Some(fleet) = &mla.fleet {
         check_stream(&Sections::of_fleet(fleet), &mut |path, why| {

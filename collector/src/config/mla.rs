@@ -30,6 +30,8 @@ pub struct MlaSettings {
     pub flush: MlaFlushSettings,
     /// Size of one request.
     pub batch: MlaBatchSettings,
+    /// Number of series. A VM whose page has too many gets none of it sent.
+    pub series: MlaSeriesSettings,
     /// The operator's stream. Absent: there is none.
     pub fleet: Option<FleetStreamSettings>,
 }
@@ -41,6 +43,7 @@ impl Default for MlaSettings {
             queue: MlaQueueSettings::default(),
             flush: MlaFlushSettings::default(),
             batch: MlaBatchSettings::default(),
+            series: MlaSeriesSettings::default(),
             fleet: None,
         }
     }
@@ -125,6 +128,27 @@ impl Default for MlaBatchSettings {
     }
 }
 
+/// Limits on the number of series of VMs, after relabelling. A stream may have less.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct MlaSeriesSettings {
+    /// Maximum number of series of one VM in a stream, at least 1.
+    #[schemars(range(min = 1))]
+    pub max_per_vm: u64,
+    /// Maximum number of series of all VMs in one stream, at least `maxPerVm`.
+    #[schemars(range(min = 1))]
+    pub max_per_stream: u64,
+}
+
+impl Default for MlaSeriesSettings {
+    fn default() -> Self {
+        Self {
+            max_per_vm: 50_000,
+            max_per_stream: 10_000_000,
+        }
+    }
+}
+
 /// The operator's stream: the series of the platform about all VMs, and on request also the
 /// samples of all guests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -142,6 +166,9 @@ pub struct FleetStreamSettings {
     pub placement_labels: Vec<PlacementLabelSpec>,
     /// Relabelling with the words of Prometheus; as `spec.mla.relabel` of a UserCluster.
     pub relabel: Vec<RelabelRule>,
+    /// Minimum time between two pages of a VM in the stream, and between two samples of the
+    /// platform's series; as `spec.mla.interval` of a UserCluster.
+    pub interval: Option<Span>,
     /// Limits; as `spec.mla.limits` of a UserCluster.
     pub limits: StreamLimitsSpec,
 }

@@ -389,6 +389,15 @@ fn the_port_for_agents_is_off_and_its_settings_are_checked() {
 }
 
 #[test]
+fn pulls_are_frequent_enough_for_streams() {
+    let slow = "enrolment: {trustDomain: d}\nscrape: {interval: 3m}\n";
+    assert_eq!(problems(slow), Vec::<String>::new());
+    let found = problems(&format!("{slow}mla: {{}}\n"));
+    let expected = "c.yaml:4: scrape.interval: must be at most 2m with mla";
+    assert!(found[0].starts_with(expected), "{found:?}");
+}
+
+#[test]
 fn mla_is_off_and_its_settings_are_checked() {
     assert_eq!(CollectorConfig::default().mla, None);
     let enrolment = "enrolment: {trustDomain: d}\n";
@@ -434,6 +443,10 @@ fn mla_is_off_and_its_settings_are_checked() {
         (
             "mla: {batch: {maxBytes: 1}}\n".to_owned(),
             "c.yaml:4: mla.batch.maxBytes: ",
+        ),
+        (
+            "mla: {series: {maxPerVm: 3, maxPerStream: 2}}\n".to_owned(),
+            "mla.series.maxPerStream: must be at least mla.series.maxPerVm, 3",
         ),
         (
             "mla: {fleet: {}}\n".to_owned(),

@@ -31,7 +31,9 @@ pub(super) fn status(
     let text = |id: Option<&str>| id.map(str::to_owned);
     let view = &vm.vm;
     let labelled = health::labels_in_sync(view.user_node.is_some(), planned);
-    let evaluated = vm.conditions.iter().chain([&labelled]);
+    // Tenants read GuestHealth.
+    let evaluated = vm.conditions.iter().filter(|one| one.is_for_tenants());
+    let evaluated = evaluated.chain([&labelled]);
     let conditions: Vec<_> = evaluated
         .map(|one| condition(one, &before.conditions, now))
         .collect();

@@ -11,6 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use virtfleet_collector_core::{
     dial::DialRules,
     facts::{Fact, FactKey, InfraNode, InventoryEvent, Labels, Phase, Selector, UserCluster, Vm, Vmi},
+    mla::{
+        delivery::{MetricsDelivery, PageDelivery, StreamDelivery},
+        status::StreamName,
+    },
     pull_result::{Failure, FailureClass, PullResult},
 };
 use virtfleet_wire::finding::{Finding, Severity};
@@ -421,4 +425,19 @@ async fn broken_objects_of_one_tenant_do_not_affect_others() {
     seconds(30).await;
     assert!(fake.stored.lock().unwrap().is_empty());
     stop.cancel();
+}
+
+#[tokio::test(start_paused = true)]
+async fn guest_health_does_not_have_the_state_of_the_operators_stream() {
+    let fake = Fake::default();
+    let (fleet, _stop, _events) = stage_in_time(&fake);
+    for (stream, expected) in [("cluster/c", true), ("fleet", false)] {
+        let stream: StreamName = stream.parse().unwrap();
+        let pages = BTreeMap::from([(key(), PageDelivery::Read)]);
+        fleet.set_metrics_delivery(MetricsDelivery::new([(stream, StreamDelivery::Refused)], pages));
+        seconds(60).await;
+        let conditions = fake.stored.lock().unwrap()[&key()].status().conditions;
+        let mut kinds = conditions.iter().map(|one| one.kind.as_str());
+        assert_eq!(kinds.any(|kind| kind == "MetricsDelivered"), expected);
+    }
 }

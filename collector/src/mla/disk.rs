@@ -2,15 +2,20 @@
 
 use std::{
     path::PathBuf,
+    sync::Arc,
     time::{Duration, SystemTime},
 };
 
+use virtfleet_collector_core::mla::memory::{CountedMemory, MemoryShare};
 use virtfleet_queue::{
     BacklogStatus, Dropped, MAX_BODY_BYTES, Queue, QueueError, QueueSettings, Record, RecordHead, RecordId,
 };
-use virtfleet_remote_write::{Compression, request::FinishedRequest};
+use virtfleet_remote_write::Compression;
 
-/// Maximum bytes of requests that wait in memory because the queue cannot be written.
+use super::requests::HeldRequest;
+
+/// Maximum bytes of a stream's requests that wait in memory because the queue cannot be written.
+/// The stream's share of the memory may be less.
 const MAX_WAITING_BYTES: usize = 16 << 20;
 
 /// The queue of a stream, and what it could not take yet.
@@ -21,18 +26,22 @@ pub(super) struct StreamDisk {
     /// None until it could be opened.
     queue: Option<Queue>,
     waiting: Vec<WaitingRequest>,
+    /// Counts the stream's requests in memory.
+    memory: Arc<MemoryShare>,
 }
 
 #[derive(Debug)]
 struct WaitingRequest {
     head: RecordHead,
     body: Vec<u8>,
+    /// Counts its memory until it is dropped.
+    _memory: CountedMemory,
 }
 
 /// What to do in one piece.
 #[derive(Debug, Default)]
 pub(super) struct DiskWork {
-    pub(super) append: Vec<FinishedRequest>,
+    pub(super) append: Vec<HeldRequest>,
     /// The request that was delivered or refused.
     pub(super) acknowledge: Option<RecordId>,
     pub(super) sync: bool,
@@ -55,12 +64,13 @@ pub(super) struct DiskResult {
 }
 
 impl StreamDisk {
-    pub(super) fn new(folder: PathBuf, settings: QueueSettings) -> Self {
+    pub(super) fn new(folder: PathBuf, settings: QueueSettings, memory: Arc<MemoryShare>) -> Self {
         Self {
             folder,
-            settings,
+            settings: within(settings, &memory),
             queue: None,
             waiting: Vec::new(),
+            memory,
         }
     }
 
@@ -75,7 +85,7 @@ impl StreamDisk {
 
     fn work(&mut self, work: DiskWork, now: SystemTime) -> DiskResult {
         let mut result = DiskResult::default();
-        for request in work.append {
+        for HeldRequest { request, memory } in work.append {
             self.waiting.push(WaitingRequest {
                 head: RecordHead {
                     samples: request.samples,
@@ -84,9 +94,11 @@ impl StreamDisk {
                     kind: Compression::Snappy.code(),
                 },
                 body: request.body,
+                _memory: memory,
             });
         }
         if let Some(settings) = work.settings {
+            let settings = within(settings, &self.memory);
             self.settings = settings;
             if let Some(queue) = &mut self.queue {
                 result.dropped.extend(queue.set_limits(settings, now));
@@ -159,7 +171,7 @@ impl StreamDisk {
     fn drop_waiting(&mut self) -> u64 {
         let mut bytes: usize = self.waiting.iter().map(|request| request.body.len()).sum();
         let mut dropped = 0;
-        while bytes > MAX_WAITING_BYTES {
+        while !self.waiting.is_empty() && (bytes > MAX_WAITING_BYTES || self.memory.is_over()) {
             let request = self.waiting.remove(0);
             bytes -= request.body.len();
             dropped += u64::from(request.head.samples);
@@ -182,6 +194,15 @@ impl StreamDisk {
     }
 }
 
+/// The settings with a bound on what the queue itself keeps in memory: all queues together keep at
+/// most an eighth of the memory for requests.
+fn within(settings: QueueSettings, memory: &MemoryShare) -> QueueSettings {
+    QueueSettings {
+        recent_bytes: settings.recent_bytes.min(memory.part() / 4),
+        ..settings
+    }
+}
+
 /// Limits of a queue whose share of the space is `share` bytes.
 pub(super) fn queue_settings(queue_bytes: u64, share: u64, age: Duration) -> QueueSettings {
     let bytes = queue_bytes.min(share).max(u64::from(MAX_BODY_BYTES.min(1 << 20)));
@@ -190,7 +211,14 @@ pub(super) fn queue_settings(queue_bytes: u64, share: u64, age: Duration) -> Que
 
 #[cfg(test)]
 mod tests {
+    use virtfleet_collector_core::mla::memory::MemoryPool;
+    use virtfleet_remote_write::request::FinishedRequest;
+
     use super::*;
+
+    fn memory() -> Arc<MemoryShare> {
+        Arc::new(MemoryPool::new(usize::MAX).share())
+    }
 
     fn request(samples: u32, bytes: usize) -> FinishedRequest {
         FinishedRequest {
@@ -202,9 +230,14 @@ mod tests {
         }
     }
 
+    fn held(disk: &StreamDisk, request: FinishedRequest) -> HeldRequest {
+        let memory = disk.memory.count(request.body.len());
+        HeldRequest { request, memory }
+    }
+
     fn append(disk: &mut StreamDisk, request: FinishedRequest) -> DiskResult {
         let work = DiskWork {
-            append: vec![request],
+            append: vec![held(disk, request)],
             front: true,
             ..DiskWork::default()
         };
@@ -219,7 +252,7 @@ mod tests {
         let path = folder.path().join("queue");
         std::fs::write(&path, "a file in its place").unwrap();
         let settings = queue_settings(64 << 20, u64::MAX, Duration::from_hours(1));
-        let mut disk = StreamDisk::new(path.clone(), settings);
+        let mut disk = StreamDisk::new(path.clone(), settings, memory());
         let result = append(&mut disk, request(3, 1 << 20));
         assert!(result.problem.is_some() && result.front.is_none() && disk.has_waiting());
         for _ in 0..3 {
@@ -247,11 +280,38 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_does_not_let_one_stream_use_the_memory_of_another() {
+        const MIB: usize = 1 << 20;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "no folder can be made here").unwrap();
+        let pool = MemoryPool::new(8 * MIB);
+        let settings = queue_settings(64 << 20, u64::MAX, Duration::from_hours(1));
+        let disk = |name: &str| StreamDisk::new(path.join(name), settings, Arc::new(pool.share()));
+        let (mut greedy, mut other) = (disk("greedy"), disk("other"));
+        for _ in 0..4 {
+            assert_eq!(append(&mut greedy, request(3, MIB)).unwritten, 0);
+        }
+        // Half of the memory is used, and the greedy stream has more than its part.
+        assert_eq!(append(&mut greedy, request(3, MIB)).unwritten, 3);
+        for _ in 0..2 {
+            assert_eq!(append(&mut other, request(5, MIB)).unwritten, 0);
+        }
+        assert_eq!(append(&mut other, request(5, MIB)).unwritten, 5);
+        assert_eq!(append(&mut greedy, request(3, MIB)).unwritten, 9);
+        assert_eq!(pool.used(), 4 * MIB);
+        // What the queues keep by themselves is bounded, too.
+        assert_eq!(other.settings.recent_bytes, settings.recent_bytes);
+        let _many: Vec<_> = (0..30).map(|_| pool.share()).collect();
+        assert!(disk("third").settings.recent_bytes < settings.recent_bytes);
+    }
+
+    #[test]
     fn a_request_that_was_dropped_while_it_was_sent_is_counted_with_the_next_one() {
         const BYTES: usize = 300 << 10;
         let folder = tempfile::tempdir().unwrap();
         let settings = queue_settings(1 << 20, u64::MAX, Duration::from_hours(1));
-        let mut disk = StreamDisk::new(folder.path().join("queue"), settings);
+        let mut disk = StreamDisk::new(folder.path().join("queue"), settings, memory());
         let mut dropped = 0;
         let mut count = |result: &DiskResult| {
             dropped += result.dropped.iter().map(|dropped| dropped.samples).sum::<u64>();
@@ -259,7 +319,7 @@ mod tests {
         assert!(append(&mut disk, request(3, BYTES)).front.is_some());
         for _ in 0..8 {
             let work = DiskWork {
-                append: vec![request(5, BYTES)],
+                append: vec![held(&disk, request(5, BYTES))],
                 ..DiskWork::default()
             };
             count(&disk.work(work, SystemTime::now()));

@@ -101,24 +101,30 @@ impl PageFeed {
 
     /// Begins the page of a VM, when its pull begins. None if no stream takes it.
     pub(crate) fn begin(&self, vm: &VmKey, uid: Option<&Uid>) -> Option<VmPage> {
-        if !self.write_access.leads() {
+        if self.streams.is_empty() || !self.write_access.leads() {
             return None;
         }
-        let receivers = self.receivers(vm);
-        let limits = receivers.limits()?.limits;
-        let last = self.lock().get(vm).and_then(|known| known.last.clone());
+        let at_ms = unix_ms();
+        let receivers = self.receivers(vm, at_ms);
+        let (stream, settings) = receivers.first().filter(|_| receivers.is_any_due())?;
+        let tenant = receivers.tenant.as_ref().map(|(name, ..)| name);
+        // The series of a VM that has changed its stream count for the new one.
+        let last = self.lock().get(vm).and_then(|known| {
+            let last = known.last.clone();
+            last.filter(|_| known.tenant.as_ref() == tenant)
+        });
         let last = last.unwrap_or_default();
         Some(VmPage {
             vm: vm.clone(),
             uid: uid.cloned(),
-            reader: PageReader::new(Arc::clone(&self.streams.table), limits, last),
-            at_ms: unix_ms(),
+            reader: PageReader::new(Arc::clone(&stream.table), settings.limits, last),
+            at_ms,
             started: Instant::now(),
             bytes: 0,
         })
     }
 
-    /// Passes a page on that was read completely.
+    /// Passes on a page that was read completely.
     pub(crate) fn complete(&self, page: VmPage) {
         let VmPage {
             vm,
@@ -129,7 +135,7 @@ impl PageFeed {
             bytes,
         } = page;
         let took = started.elapsed();
-        let receivers = self.receivers(&vm);
+        let receivers = self.receivers(&vm, at_ms);
         // A page of a VMI that was replaced meanwhile is not the present one's.
         let is_present = receivers
             .placed
@@ -143,13 +149,16 @@ impl PageFeed {
             Ok(page) => {
                 let result = self.write(&vm, &receivers, &StreamPage::Complete(&page), at_ms, took);
                 self.remember(&vm, &receivers, Some(page.series()), at_ms);
+                let exceeded = result.and_then(|result| result.exceeded);
+                let exceeded = exceeded.map(|why| why.to_string());
+                let error = exceeded.as_deref();
                 self.publish(
                     &vm,
                     &receivers,
                     (at_ms, took),
                     (page.samples, bytes),
                     result,
-                    None,
+                    error.map(|why| (TargetErrorReason::OverLimit, why)),
                 );
             }
             Err(why) => {
@@ -164,11 +173,11 @@ impl PageFeed {
 
     /// Takes note of a pull that failed and began at `at_ms`.
     pub(crate) fn failed(&self, vm: &VmKey, at_ms: u64, took: Duration, failure: &Failure) {
-        if !self.write_access.leads() {
+        if self.streams.is_empty() || !self.write_access.leads() {
             return;
         }
-        let receivers = self.receivers(vm);
-        if receivers.limits().is_none() {
+        let receivers = self.receivers(vm, at_ms);
+        if !receivers.is_any_due() {
             return;
         }
         let result = self.write(vm, &receivers, &StreamPage::Failed, at_ms, took);
@@ -207,7 +216,9 @@ impl PageFeed {
         self.status.clear_targets();
     }
 
-    fn receivers(&self, vm: &VmKey) -> Receivers {
+    /// The streams for a page of a VM whose pull began at `at_ms`.
+    fn receivers(&self, vm: &VmKey, at_ms: u64) -> Receivers {
+        let (source, at_ms) = (SourceKey::Vm(vm.clone()), signed(at_ms));
         let placed = self.fleet.located_vm(vm, &[]);
         let cluster: Option<ClusterName> = placed.as_ref().and_then(|placed| placed.view.cluster.clone());
         let tenant = self.streams.tenant(cluster.as_ref());
@@ -215,18 +226,18 @@ impl PageFeed {
         Receivers {
             placed,
             tenant: tenant.and_then(|(name, stream)| {
-                let settings = stream.page_settings()?;
+                let settings = stream.page_settings(&source, at_ms)?;
                 Some((name, stream, settings))
             }),
             fleet: fleet.and_then(|stream| {
-                let settings = stream.page_settings()?;
+                let settings = stream.page_settings(&source, at_ms)?;
                 Some((stream, settings))
             }),
         }
     }
 
-    /// Writes to both streams; returns the result of the tenant's, or of the operator's without
-    /// one.
+    /// Writes to those of both streams that are due; returns the result of the tenant's, or of the
+    /// operator's without one. None if that one is not due.
     fn write(
         &self,
         vm: &VmKey,
@@ -234,18 +245,21 @@ impl PageFeed {
         page: &StreamPage<'_>,
         at_ms: u64,
         took: Duration,
-    ) -> StreamPageResult {
+    ) -> Option<StreamPageResult> {
         let source = SourceKey::Vm(vm.clone());
         let time = PullTime {
             at_ms: signed(at_ms),
             seconds: took.as_secs_f64(),
         };
         let tenant = receivers.tenant.as_ref();
-        let tenant = tenant.map(|(_, stream, settings)| (stream, settings));
-        let fleet = receivers.fleet.as_ref();
-        let fleet = fleet.map(|(stream, settings)| (stream, settings));
+        let tenant = tenant.map(|(name, stream, settings)| (name, stream, settings));
+        let (fleet, fleet_name) = (receivers.fleet.as_ref(), StreamName::Fleet);
+        let fleet = fleet.map(|(stream, settings)| (&fleet_name, stream, settings));
         let mut first = None;
-        for (stream, settings) in tenant.into_iter().chain(fleet) {
+        for (at, (name, stream, settings)) in tenant.into_iter().chain(fleet).enumerate() {
+            if !settings.is_due {
+                continue;
+            }
             let keys = targets::host_label_keys(&settings.placement);
             let placed = self.fleet.located_vm(vm, &keys);
             let Some(placed) = placed.or_else(|| receivers.placed.clone()) else {
@@ -253,9 +267,12 @@ impl PageFeed {
             };
             let values = targets::values(&placed, &settings.placement);
             let result = stream.page(&source, &values, page, time);
-            first.get_or_insert(result);
+            if let Some(why) = result.exceeded.filter(|_| stream.is_naming_due()) {
+                tracing::warn!(stream = %name, %vm, "the page of a VM is not sent: {why}");
+            }
+            first = first.or((at == 0).then_some(result));
         }
-        first.unwrap_or_default()
+        first
     }
 
     /// Keeps the series of the page for the next one. Ends them in the stream of another user
@@ -283,9 +300,10 @@ impl PageFeed {
         receivers: &Receivers,
         (at_ms, took): (u64, Duration),
         (samples, page_bytes): (u64, u64),
-        result: StreamPageResult,
+        result: Option<StreamPageResult>,
         error: Option<(TargetErrorReason, &str)>,
     ) {
+        let Some(result) = result else { return };
         self.status.publish_target(TargetStatus {
             vm: vm.clone(),
             cluster: receivers
@@ -298,6 +316,11 @@ impl PageFeed {
             series_added: result.added,
             page_bytes,
             dropped_by_relabel: result.dropped,
+            unsent: if result.exceeded.is_some() {
+                0
+            } else {
+                result.over_limit + result.collided
+            },
             error: error.map(|(reason, message)| TargetError {
                 reason,
                 message: status_message(message),
@@ -311,19 +334,29 @@ impl PageFeed {
 }
 
 impl Receivers {
+    /// The streams with their settings for the page.
+    fn all(&self) -> impl Iterator<Item = (&Stream, &PageSettings)> {
+        let tenant = self.tenant.iter();
+        let tenant = tenant.map(|(_, stream, settings)| (&**stream, settings));
+        let fleet = self.fleet.iter().map(|(stream, settings)| (&**stream, settings));
+        tenant.chain(fleet)
+    }
+
     /// Counts the samples of a page that is rejected.
     fn count_rejected(&self, samples: u64) {
-        let tenant = self.tenant.as_ref().map(|(_, stream, _)| stream);
-        let fleet = self.fleet.as_ref().map(|(stream, _)| stream);
-        for stream in tenant.into_iter().chain(fleet) {
+        for (stream, _) in self.all().filter(|(_, settings)| settings.is_due) {
             stream.rejected(samples);
         }
     }
 
-    /// The settings whose limits apply to the page; none if no stream takes it.
-    fn limits(&self) -> Option<&PageSettings> {
-        let tenant = self.tenant.as_ref().map(|(_, _, settings)| settings);
-        tenant.or_else(|| self.fleet.as_ref().map(|(_, settings)| settings))
+    /// Whether a stream is to have the page.
+    fn is_any_due(&self) -> bool {
+        self.all().any(|(_, settings)| settings.is_due)
+    }
+
+    /// The stream whose limits apply to the page; none if no stream takes it.
+    fn first(&self) -> Option<(&Stream, &PageSettings)> {
+        self.all().next()
     }
 }
 

@@ -204,7 +204,10 @@ mod tests {
             "virtfleet_collector_mla_endpoint_up{stream=\"fleet\"} 1.0",
             "virtfleet_collector_mla_samples_total{stream=\"fleet\",state=\"sent\"} 90000",
             "virtfleet_collector_mla_samples_dropped_total{stream=\"cluster/prod\",reason=\"queue_full\"} 5000",
+            "virtfleet_collector_mla_samples_dropped_total{stream=\"fleet\",reason=\"memory\"} 0",
             "virtfleet_collector_mla_samples_dropped_total{stream=\"fleet\",reason=\"limit\"} 0",
+            "virtfleet_collector_mla_samples_dropped_total{stream=\"fleet\",reason=\"not_later\"} 0",
+            "virtfleet_collector_mla_samples_dropped_total{stream=\"fleet\",reason=\"collided\"} 0",
             "virtfleet_collector_mla_samples_refused_total{stream=\"fleet\",reason=\"unauthorized\"} 0",
         ] {
             assert!(

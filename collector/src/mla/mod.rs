@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! UserCluster.spec.mla, Secrets ─┐
-//! CollectorConfig.mla, files ────┴─▶ settings ─▶ StreamSettings ─▶ streams (one worker each)
+//! CollectorConfig.mla (section) ─┤
+//! its files ─────────────────────┴─▶ settings ─▶ StreamSettings ─▶ streams (one worker each)
 //!
 //! scraper ─ pages ─▶ feed ─┐
 //! fleet ─▶ platform ───────┴▶ stream ─ requests ─▶ worker ─▶ disk (queue) ─▶ send ─▶ receiver
@@ -17,6 +18,7 @@ mod progress;
 pub(crate) mod report;
 mod requests;
 mod run;
+mod section;
 pub mod send;
 pub mod settings;
 mod start;
@@ -29,4 +31,5 @@ mod worker;
 pub(crate) use feed::PageFeed;
 pub use requests::Requests;
 pub(crate) use run::RunningStreams;
-pub use start::{leadership, start, status as registered_status};
+pub(crate) use start::start;
+pub use start::{leadership, status as registered_status};

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use virtfleet_collector_core::{
     mla::{
-        PageReader, SourceKey,
+        PageReader, SourceKey, TableShare,
         page_reader::PageSeries,
         stream::{PullTime, TargetValues},
     },
@@ -20,12 +20,15 @@ use crate::fleet_series;
 #[derive(Debug)]
 pub(super) struct PlatformSeries {
     streams: Arc<Streams>,
+    /// A table of its own: guests cannot use up the memory for these series.
+    table: Arc<TableShare>,
     last: HashMap<StreamName, PageSeries>,
 }
 
 impl PlatformSeries {
     pub(super) fn new(streams: Arc<Streams>) -> Self {
         Self {
+            table: Arc::default(),
             streams,
             last: HashMap::new(),
         }
@@ -40,7 +43,7 @@ impl PlatformSeries {
         let streams = self.streams.all();
         self.last
             .retain(|name, _| streams.iter().any(|(known, _)| known == name));
-        for (name, stream) in streams.iter().filter(|(_, stream)| stream.takes_platform()) {
+        for (name, stream) in streams.iter().filter(|(_, stream)| stream.takes_platform(at_ms)) {
             let mut page = Page::new();
             match name {
                 StreamName::Fleet => fleet_series::fleet(&mut page, fleet),
@@ -50,7 +53,7 @@ impl PlatformSeries {
                 }
             }
             let last = self.last.get(name).cloned().unwrap_or_default();
-            let mut reader = PageReader::trusted(Arc::clone(&self.streams.table), last);
+            let mut reader = PageReader::trusted(Arc::clone(&self.table), last);
             for line in page.to_text().lines() {
                 if let Err(error) = reader.read(line) {
                     tracing::error!(stream = %name, %error, "a line of the platform's series is malformed");

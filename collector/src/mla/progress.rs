@@ -135,8 +135,10 @@ impl StreamProgress {
         view.scraped_samples = counts.samples;
         view.accepted_samples = backlog.accepted_samples;
         let mut dropped = self.view.dropped;
-        dropped.add(DropReason::Limit, counts.over_limit);
-        dropped.add(DropReason::WriteFailed, counts.untaken);
+        dropped.add(DropReason::Memory, counts.untaken);
+        dropped.add(DropReason::Limit, counts.unwritten.over_limit);
+        dropped.add(DropReason::NotLater, counts.unwritten.not_later);
+        dropped.add(DropReason::Collided, counts.unwritten.collided);
         view.dropped = dropped;
         view
     }

@@ -1,6 +1,12 @@
 //! Collects the samples of a stream into write requests of bounded size.
+//!
+//! Requests are in memory while they wait for the worker, while the queue cannot be written, and
+//! while they are sent. All of them together are bounded, and each stream has its share.
+
+use std::sync::Arc;
 
 use virtfleet_collector_core::mla::{
+    memory::{CountedMemory, MemoryShare},
     stream::{OutSeries, SampleSink},
     symbols::{SymbolId, SymbolPool},
 };
@@ -11,18 +17,39 @@ use virtfleet_wire::exposition::MetricType;
 
 use crate::config::MlaBatchSettings;
 
+/// Maximum bytes of the requests of all streams in memory.
+pub(super) const MAX_REQUEST_MEMORY: usize = 128 << 20;
 /// Maximum bytes of finished requests that wait for the worker.
 const MAX_FINISHED_BYTES: usize = 32 << 20;
+/// Number of requests of maximum size that fit into the part of a stream: one that is sent counts
+/// twice, one was taken by the worker, and one waits for it.
+const REQUESTS_PER_PART: usize = 4;
+/// Maximum size of a request that is allowed however many streams there are. It fits into the parts
+/// of 16,000 streams.
+const MIN_REQUEST_BYTES: usize = 1 << 10;
+
+/// A finished request in memory.
+#[derive(Debug)]
+pub struct HeldRequest {
+    /// The request.
+    pub request: FinishedRequest,
+    /// Counts its memory until it is dropped.
+    pub(super) memory: CountedMemory,
+}
 
 /// Write requests, of which the last one is not finished.
 #[derive(Debug)]
 pub struct Requests {
     builder: RequestBuilder,
     max_samples: u32,
+    /// `mla.batch.maxBytes`.
+    batch_bytes: usize,
+    /// Maximum bytes of the present request: several fit into the stream's part of the memory.
     max_bytes: usize,
-    finished: Vec<FinishedRequest>,
+    memory: Arc<MemoryShare>,
+    finished: Vec<HeldRequest>,
     finished_bytes: usize,
-    /// Samples that were dropped because the worker did not take them.
+    /// Samples that were dropped because memory had no room for them.
     dropped: u64,
     /// The symbol of each string of the pool with the number `pool`.
     memos: Vec<SymbolMemo>,
@@ -36,12 +63,15 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// No request yet; `batch` bounds each.
-    pub fn new(batch: &MlaBatchSettings) -> Self {
+    /// No request yet; `batch` bounds each, and `memory` all of them.
+    pub fn new(batch: &MlaBatchSettings, memory: Arc<MemoryShare>) -> Self {
+        let batch_bytes = usize::try_from(batch.max_bytes).unwrap_or(usize::MAX);
         Self {
             builder: RequestBuilder::new(),
             max_samples: batch.max_samples,
-            max_bytes: usize::try_from(batch.max_bytes).unwrap_or(usize::MAX),
+            batch_bytes,
+            max_bytes: max_bytes(batch_bytes, &memory),
+            memory,
             finished: Vec::new(),
             finished_bytes: 0,
             dropped: 0,
@@ -53,12 +83,19 @@ impl Requests {
         }
     }
 
+    /// Bounds requests differently from the next one on.
+    pub(super) fn set_batch(&mut self, batch: &MlaBatchSettings) {
+        self.max_samples = batch.max_samples;
+        self.batch_bytes = usize::try_from(batch.max_bytes).unwrap_or(usize::MAX);
+        self.max_bytes = max_bytes(self.batch_bytes, &self.memory);
+    }
+
     /// Samples written so far, in all requests.
     pub(super) fn samples(&self) -> u64 {
         self.samples
     }
 
-    /// Samples that were dropped because the worker did not take them in time.
+    /// Samples that were dropped because memory had no room for them.
     pub(super) fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -76,20 +113,23 @@ impl Requests {
     /// Finishes the last request if it has samples.
     pub(super) fn flush(&mut self) {
         if self.is_pending() {
-            let finished = self.builder.finish();
+            let request = self.builder.finish();
             self.last.clear();
-            self.finished_bytes += finished.body.len();
-            self.finished.push(finished);
+            self.finished_bytes += request.body.len();
+            let memory = self.memory.count(request.body.len());
+            self.finished.push(HeldRequest { request, memory });
+            self.max_bytes = max_bytes(self.batch_bytes, &self.memory);
         }
-        while self.finished_bytes > MAX_FINISHED_BYTES && self.finished.len() > 1 {
-            let oldest = self.finished.remove(0);
+        let is_over = |bytes: usize, memory: &MemoryShare| bytes > MAX_FINISHED_BYTES || memory.is_over();
+        while self.finished.len() > 1 && is_over(self.finished_bytes, &self.memory) {
+            let oldest = self.finished.remove(0).request;
             self.finished_bytes -= oldest.body.len();
             self.dropped += u64::from(oldest.samples);
         }
     }
 
     /// The finished requests, oldest first.
-    pub fn take(&mut self) -> Vec<FinishedRequest> {
+    pub fn take(&mut self) -> Vec<HeldRequest> {
         self.finished_bytes = 0;
         std::mem::take(&mut self.finished)
     }
@@ -139,6 +179,11 @@ impl SampleSink for Requests {
     }
 }
 
+/// Maximum bytes of a request, so that the requests of all streams fit into the memory.
+fn max_bytes(batch_bytes: usize, memory: &MemoryShare) -> usize {
+    batch_bytes.min((memory.part() / REQUESTS_PER_PART).max(MIN_REQUEST_BYTES))
+}
+
 fn kind(kind: MetricType) -> MetricKind {
     match kind {
         MetricType::Counter => MetricKind::Counter,
@@ -148,3 +193,7 @@ fn kind(kind: MetricType) -> MetricKind {
         MetricType::Untyped => MetricKind::Unspecified,
     }
 }
+
+#[cfg(test)]
+#[path = "requests_tests.rs"]
+mod tests;

@@ -1,6 +1,6 @@
 //! Starts what belongs to MLA.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use prometheus_client::registry::Registry;
 use tokio::task::JoinSet;
@@ -8,12 +8,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     metrics,
+    section::{MlaSection, SectionFollower},
     settings::{StreamDefaults, StreamRegistry, follow_fleet},
     status::MlaStatus,
 };
 use crate::{
     clock::unix_seconds, config::CollectorConfig, fleet::Fleet, leader::WriteAccess, tenants::Tenants,
 };
+
+/// What the streams follow.
+pub(crate) struct MlaSources {
+    /// The settings of all streams.
+    pub(crate) registry: Arc<StreamRegistry>,
+    /// The section `mla` of the settings.
+    pub(crate) section: MlaSection,
+}
 
 /// The status of all streams, with its metrics.
 pub fn status(registry: &mut Registry) -> Arc<MlaStatus> {
@@ -31,25 +40,27 @@ pub fn leadership(write_access: &WriteAccess, tenants: &Tenants) -> WriteAccess 
     }
 }
 
-/// Starts the tasks that follow the settings of streams, until `stop`. The inventory passes those
-/// of user clusters to the registry.
-pub fn start(
+/// Starts the tasks that follow the settings of streams, until `stop`: those of the collector are
+/// in `file`. The inventory passes those of user clusters to the registry.
+pub(crate) fn start(
     config: &CollectorConfig,
+    file: &Path,
     fleet: &Arc<Fleet>,
     parts: &mut JoinSet<anyhow::Result<()>>,
     stop: &CancellationToken,
-) -> Arc<StreamRegistry> {
-    let streams = Arc::new(StreamRegistry::new(StreamDefaults::new(config), unix_seconds));
-    parts.spawn(note(Arc::clone(fleet), Arc::clone(&streams)));
-    if let Some(mla) = config.mla.clone().filter(|mla| mla.fleet.is_some()) {
-        let follow = follow_fleet(mla, Arc::clone(&streams), unix_seconds, stop.clone());
-        parts.spawn(async {
-            follow.await;
-            // It ends with `stop`, and the collector then ends this task, too.
-            std::future::pending().await
-        });
-    }
-    streams
+) -> MlaSources {
+    let registry = Arc::new(StreamRegistry::new(StreamDefaults::new(config), unix_seconds));
+    parts.spawn(note(Arc::clone(fleet), Arc::clone(&registry)));
+    let follower = SectionFollower::new(file, config, Arc::clone(&registry));
+    let section = follower.section();
+    let follow = follow_fleet(section.clone(), Arc::clone(&registry), unix_seconds, stop.clone());
+    let follower = follower.run(stop.clone());
+    parts.spawn(async move {
+        tokio::join!(follow, follower);
+        // They end with `stop`, and the collector then ends this task, too.
+        std::future::pending().await
+    });
+    MlaSources { registry, section }
 }
 
 /// Passes the findings to the fleet.

@@ -3,29 +3,37 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
 use virtfleet_collector_core::mla::{
-    FamilyTable, GuestPage, SourceKey, StreamSeries,
+    GuestPage, SourceKey, StreamSeries, TableShare,
+    memory::MemoryShare,
     page_rules::SampleLimits,
     relabel::CompiledRules,
     stream::{PullTime, StreamPageResult, TargetValues},
 };
-use virtfleet_remote_write::request::FinishedRequest;
 
 use super::{
-    requests::Requests,
+    requests::{HeldRequest, Requests},
     settings::{PlacementLabel, StreamSettings},
     targets,
 };
 use crate::config::MlaBatchSettings;
 
+/// Interval between two log messages that name a VM whose page exceeds a limit. The status of each
+/// VM has the others.
+const NAMING_INTERVAL: Duration = Duration::from_mins(1);
+
 /// A stream. Share it as `Arc<Stream>`.
 #[derive(Debug)]
 pub(super) struct Stream {
     state: Mutex<StreamContent>,
+    /// What its pages need counts here.
+    pub(super) table: Arc<TableShare>,
+    /// Counts its requests in memory.
+    pub(super) memory: Arc<MemoryShare>,
     /// Notified when a request is finished, or the first sample of one is there.
     pub(super) changed: Notify,
 }
@@ -38,10 +46,23 @@ struct StreamContent {
     since: Option<Instant>,
     placement: Arc<[PlacementLabel]>,
     limits: SampleLimits,
+    min_gap: Duration,
     guests: bool,
     suspended: bool,
-    /// Samples of pages that were rejected or dropped for a limit.
-    over_limit: u64,
+    unwritten: UnwrittenSamples,
+    /// When a VM over a limit was named in the log.
+    named: Option<Instant>,
+}
+
+/// Samples of pages that were not put into requests.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct UnwrittenSamples {
+    /// They exceeded a limit.
+    pub(super) over_limit: u64,
+    /// Their time was not after that of the VM's last page.
+    pub(super) not_later: u64,
+    /// After the rules they had the labels of another sample of their page.
+    pub(super) collided: u64,
 }
 
 /// What a page of a VM needs of the stream's settings.
@@ -49,6 +70,8 @@ struct StreamContent {
 pub(super) struct PageSettings {
     pub(super) placement: Arc<[PlacementLabel]>,
     pub(super) limits: SampleLimits,
+    /// Whether the page is to be written, by the interval of the stream.
+    pub(super) is_due: bool,
 }
 
 /// What a page is in a stream.
@@ -60,30 +83,40 @@ pub(super) enum StreamPage<'a> {
 }
 
 /// Counters of a stream.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct StreamCounts {
     /// Samples that were put into requests.
     pub(super) samples: u64,
-    /// Samples that exceeded a limit.
-    pub(super) over_limit: u64,
-    /// Samples that the worker did not take in time.
+    /// Samples of pages that were not put into requests.
+    pub(super) unwritten: UnwrittenSamples,
+    /// Samples that were dropped because the worker did not take them before memory was used up.
     pub(super) untaken: u64,
 }
 
 impl Stream {
-    pub(super) fn new(table: &FamilyTable, settings: &StreamSettings, batch: &MlaBatchSettings) -> Self {
-        let stamp = targets::stamp(settings);
+    pub(super) fn new(
+        table: Arc<TableShare>,
+        memory: Arc<MemoryShare>,
+        settings: &StreamSettings,
+        batch: &MlaBatchSettings,
+    ) -> Self {
+        let mut series = StreamSeries::new(&table, targets::stamp(settings), rules(settings));
+        series.set_limits(targets::series_limits(settings));
         Self {
             state: Mutex::new(StreamContent {
-                series: StreamSeries::new(table, stamp, rules(settings)),
-                requests: Requests::new(batch),
+                series,
+                requests: Requests::new(batch, Arc::clone(&memory)),
                 since: None,
                 placement: settings.placement_labels.as_slice().into(),
                 limits: targets::limits(settings),
+                min_gap: settings.min_gap,
                 guests: settings.guests,
                 suspended: settings.suspend,
-                over_limit: 0,
+                unwritten: UnwrittenSamples::default(),
+                named: None,
             }),
+            table,
+            memory,
             changed: Notify::new(),
         }
     }
@@ -92,23 +125,31 @@ impl Stream {
     pub(super) fn configure(&self, settings: &StreamSettings) {
         let mut state = self.lock();
         state.series.configure(targets::stamp(settings), rules(settings));
+        state.series.set_limits(targets::series_limits(settings));
         state.placement = settings.placement_labels.as_slice().into();
-        state.limits = targets::limits(settings);
+        (state.limits, state.min_gap) = (targets::limits(settings), settings.min_gap);
         (state.guests, state.suspended) = (settings.guests, settings.suspend);
     }
 
-    /// The settings for a page of a guest; none if the stream takes none.
-    pub(super) fn page_settings(&self) -> Option<PageSettings> {
+    /// Bounds its requests differently.
+    pub(super) fn set_batch(&self, batch: &MlaBatchSettings) {
+        self.lock().requests.set_batch(batch);
+    }
+
+    /// The settings for a page of a VM whose pull began at `at_ms`; none if the stream takes none.
+    pub(super) fn page_settings(&self, source: &SourceKey, at_ms: i64) -> Option<PageSettings> {
         let state = self.lock();
         (state.guests && !state.suspended).then(|| PageSettings {
             placement: Arc::clone(&state.placement),
             limits: state.limits,
+            is_due: state.is_due(source, at_ms),
         })
     }
 
-    /// Whether the stream takes the platform's series.
-    pub(super) fn takes_platform(&self) -> bool {
-        !self.lock().suspended
+    /// Whether the stream takes the platform's series at this time.
+    pub(super) fn takes_platform(&self, at_ms: i64) -> bool {
+        let state = self.lock();
+        !state.suspended && state.is_due(&SourceKey::Platform, at_ms)
     }
 
     /// Writes a page of a source.
@@ -125,7 +166,9 @@ impl Stream {
             StreamPage::Complete(page) => series.page(source, targets, page, time, requests),
             StreamPage::Failed => series.failed(source, targets, time, requests),
         };
-        state.over_limit += result.over_limit;
+        state.unwritten.over_limit += result.over_limit;
+        state.unwritten.not_later += result.not_later;
+        state.unwritten.collided += result.collided;
         self.written(state);
         result
     }
@@ -154,14 +197,27 @@ impl Stream {
         self.lock().series.forget();
     }
 
+    /// Whether the log may name a VM whose page exceeds a limit now.
+    pub(super) fn is_naming_due(&self) -> bool {
+        let mut state = self.lock();
+        let now = Instant::now();
+        let is_due = state
+            .named
+            .is_none_or(|last| now.duration_since(last) >= NAMING_INTERVAL);
+        if is_due {
+            state.named = Some(now);
+        }
+        is_due
+    }
+
     /// Counts samples of a page that is rejected.
     pub(super) fn rejected(&self, samples: u64) {
-        self.lock().over_limit += samples;
+        self.lock().unwritten.over_limit += samples;
     }
 
     /// The finished requests. With `before`, the unfinished one is finished if its first sample is
     /// older.
-    pub(super) fn take(&self, before: Option<Instant>) -> Vec<FinishedRequest> {
+    pub(super) fn take(&self, before: Option<Instant>) -> Vec<HeldRequest> {
         let mut state = self.lock();
         if let (Some(before), Some(since)) = (before, state.since)
             && since <= before
@@ -176,7 +232,7 @@ impl Stream {
         let state = self.lock();
         StreamCounts {
             samples: state.requests.samples(),
-            over_limit: state.over_limit,
+            unwritten: state.unwritten,
             untaken: state.requests.dropped(),
         }
     }
@@ -198,6 +254,18 @@ impl Stream {
     }
 }
 
+impl StreamContent {
+    /// Whether a page with this time is to be written. One that is not later than the last one is:
+    /// it is counted.
+    fn is_due(&self, source: &SourceKey, at_ms: i64) -> bool {
+        let Some(last_ms) = self.series.last_ms(source) else {
+            return true;
+        };
+        let since = u128::try_from(at_ms.saturating_sub(last_ms)).unwrap_or_default();
+        since == 0 || since >= self.min_gap.as_millis()
+    }
+}
+
 /// The rules, which were validated with the settings.
 fn rules(settings: &StreamSettings) -> CompiledRules {
     CompiledRules::new(&settings.relabel).unwrap_or_else(|error| {
@@ -205,3 +273,7 @@ fn rules(settings: &StreamSettings) -> CompiledRules {
         CompiledRules::drop_all()
     })
 }
+
+#[cfg(test)]
+#[path = "stream_tests.rs"]
+pub(super) mod tests;

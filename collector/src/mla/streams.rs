@@ -11,18 +11,21 @@ use tokio::{
     task::{self, JoinHandle, JoinSet},
 };
 use tokio_util::sync::CancellationToken;
-use virtfleet_collector_core::mla::FamilyTable;
+use virtfleet_collector_core::mla::{FamilyTable, memory::MemoryPool};
 use virtfleet_wire::ids::ClusterName;
 
 use super::{
     disk::{StreamDisk, queue_settings},
-    send::Endpoint,
+    requests::MAX_REQUEST_MEMORY,
     settings::{AllStreamSettings, StreamName, StreamSettings},
     status::MlaStatus,
     stream::Stream,
-    worker::{self, WorkerParts, WorkerSettings},
+    worker::{self, CommonSettings, WorkerParts, WorkerSettings},
 };
-use crate::{config::MlaSettings, dial_guard::DialGuard};
+use crate::{
+    config::MlaSettings,
+    dial_guard::{DialGuard, InfraApiServer},
+};
 
 /// Folder of the queue of the operator's stream.
 const FLEET_FOLDER: &str = "fleet";
@@ -30,10 +33,22 @@ const FLEET_FOLDER: &str = "fleet";
 const CLUSTER_PREFIX: &str = "cluster-";
 
 /// The streams that take samples. Share it as `Arc<Streams>`.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Streams {
     pub(super) table: Arc<FamilyTable>,
-    streams: RwLock<BTreeMap<StreamName, Arc<Stream>>>,
+    /// Memory of all requests.
+    requests: Arc<MemoryPool>,
+    by_name: RwLock<BTreeMap<StreamName, Arc<Stream>>>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self {
+            table: Arc::default(),
+            requests: MemoryPool::new(MAX_REQUEST_MEMORY),
+            by_name: RwLock::default(),
+        }
+    }
 }
 
 impl Streams {
@@ -46,25 +61,31 @@ impl Streams {
 
     /// A stream by its name.
     pub(super) fn get(&self, name: &StreamName) -> Option<Arc<Stream>> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
         streams.get(name).cloned()
     }
 
     /// All streams.
     pub(super) fn all(&self) -> Vec<(StreamName, Arc<Stream>)> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
+        let streams = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
         let all = streams.iter();
         all.map(|(name, stream)| (name.clone(), Arc::clone(stream)))
             .collect()
     }
 
+    /// Whether there are none, e.g. because MLA is off.
+    pub(super) fn is_empty(&self) -> bool {
+        let streams = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
+        streams.is_empty()
+    }
+
     fn insert(&self, name: StreamName, stream: Arc<Stream>) {
-        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
         streams.insert(name, stream);
     }
 
     fn remove(&self, name: &StreamName) {
-        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+        let mut streams = self.by_name.write().unwrap_or_else(PoisonError::into_inner);
         streams.remove(name);
     }
 }
@@ -73,9 +94,11 @@ impl Streams {
 pub(super) struct StreamRunner {
     streams: Arc<Streams>,
     mla: MlaSettings,
+    common: Arc<CommonSettings>,
     status: Arc<MlaStatus>,
-    /// For receivers of user clusters.
-    guard: Arc<DialGuard>,
+    /// No receiver of a user cluster may be at its address.
+    infra: Option<Arc<InfraApiServer>>,
+    /// Ends the workers.
     stop: CancellationToken,
     running: BTreeMap<StreamName, RunningStream>,
     workers: JoinSet<anyhow::Result<StreamName>>,
@@ -89,23 +112,59 @@ struct RunningStream {
 }
 
 impl StreamRunner {
+    /// Without workers. They end with `stop`, or with [`StreamRunner::end`].
     pub(super) fn new(
         streams: Arc<Streams>,
-        mla: MlaSettings,
+        mla: &MlaSettings,
         status: Arc<MlaStatus>,
-        guard: Arc<DialGuard>,
-        stop: CancellationToken,
+        infra: Option<Arc<InfraApiServer>>,
+        stop: &CancellationToken,
     ) -> Self {
         Self {
             streams,
-            mla,
+            mla: mla.clone(),
+            common: Arc::new(common(mla, infra.clone())),
             status,
-            guard,
-            stop,
+            infra,
+            stop: stop.child_token(),
             running: BTreeMap::new(),
             workers: JoinSet::new(),
             names: HashMap::new(),
         }
+    }
+
+    /// The folder of all queues.
+    pub(super) fn folder(&self) -> &str {
+        &self.mla.queue.folder
+    }
+
+    /// Uses other settings for all streams from the next [`StreamRunner::apply`] on. They have the
+    /// same folder.
+    pub(super) fn configure(&mut self, mla: &MlaSettings) {
+        let known = &self.mla;
+        let is_same =
+            known.flush == mla.flush && known.batch == mla.batch && known.allow_cidrs == mla.allow_cidrs;
+        if !is_same {
+            self.common = Arc::new(common(mla, self.infra.clone()));
+        }
+        self.mla = mla.clone();
+    }
+
+    /// Ends all workers. Their queues stay on the disk; returns the number of samples in them.
+    pub(super) async fn end(mut self) -> u64 {
+        // A page that comes after the last write of its worker would be lost without being counted.
+        for name in self.running.keys() {
+            self.streams.remove(name);
+        }
+        self.stop.cancel();
+        while self.next_ended().await.is_some() {}
+        let queues = self.status.queues().into_iter();
+        let own = queues.filter(|queue| self.running.contains_key(&queue.stream));
+        let left = own.map(|queue| queue.samples).sum();
+        for name in self.running.keys() {
+            self.status.remove_queue(name);
+        }
+        left
     }
 
     /// Starts, changes and ends streams so that they follow `all`.
@@ -122,6 +181,7 @@ impl StreamRunner {
             }
             running.settings.send_modify(|known| {
                 known.share = share;
+                known.common = Arc::clone(&self.common);
                 let is_same = match (new, &known.stream) {
                     (Some(new), Some(known)) => is_same(new, known),
                     (None, None) => true,
@@ -140,27 +200,27 @@ impl StreamRunner {
     }
 
     fn start(&mut self, name: &StreamName, settings: &StreamSettings, share: u64) {
-        let stream = Arc::new(Stream::new(&self.streams.table, settings, &self.mla.batch));
+        let memory = Arc::new(self.streams.requests.share());
+        let table = self.streams.table.share();
+        let stream = Stream::new(table, Arc::clone(&memory), settings, &self.common.batch);
+        let stream = Arc::new(stream);
         let settings = Arc::new(settings.clone());
         let (sender, receiver) = watch::channel(WorkerSettings {
             stream: Some(Arc::clone(&settings)),
             share,
+            common: Arc::clone(&self.common),
         });
         let limits = &settings.limits;
         let disk = StreamDisk::new(
             queue_folder(Path::new(&self.mla.queue.folder), name),
             queue_settings(limits.queue_bytes, share, limits.queue_age),
+            memory,
         );
         let parts = WorkerParts {
             name: name.clone(),
             stream: Arc::clone(&stream),
             settings: receiver,
-            flush: self.mla.flush.clone(),
             status: Arc::clone(&self.status),
-            guard: match name {
-                StreamName::Tenant(_) => Some(Arc::clone(&self.guard)),
-                StreamName::Fleet => None,
-            },
             stop: self.stop.clone(),
         };
         let worker = self.workers.spawn(worker::run(parts, settings, disk));
@@ -230,36 +290,25 @@ impl StreamRunner {
     }
 }
 
-/// Whether settings are equal. The registry keeps the TLS configuration if its input is unchanged.
+/// The settings of all streams. Nothing of a tenant is sent to `infra`.
+fn common(mla: &MlaSettings, infra: Option<Arc<InfraApiServer>>) -> CommonSettings {
+    CommonSettings {
+        flush: mla.flush.clone(),
+        batch: mla.batch.clone(),
+        guard: Arc::new(DialGuard::new(mla.dial_rules(), infra, "mla.allowCIDRs")),
+    }
+}
+
+/// Whether settings are equal.
 fn is_same(a: &StreamSettings, b: &StreamSettings) -> bool {
-    is_same_endpoint(a.endpoint.as_ref(), b.endpoint.as_ref())
+    a.has_endpoint_of(b)
         && a.external_labels == b.external_labels
         && a.placement_labels == b.placement_labels
         && a.relabel == b.relabel
+        && a.min_gap == b.min_gap
         && a.limits == b.limits
         && (a.suspend, a.guests) == (b.suspend, b.guests)
         && a.problem == b.problem
-}
-
-fn is_same_endpoint(a: Option<&Endpoint>, b: Option<&Endpoint>) -> bool {
-    let (a, b) = match (a, b) {
-        (Some(a), Some(b)) => (a, b),
-        (None, None) => return true,
-        _ => return false,
-    };
-    let is_same_tls = match (&a.tls, &b.tls) {
-        (Some(a), Some(b)) => Arc::ptr_eq(a, b),
-        (None, None) => true,
-        _ => false,
-    };
-    is_same_tls
-        && a.url == b.url
-        && a.headers == b.headers
-        && a.server_name == b.server_name
-        && a.protocol == b.protocol
-        && a.compression == b.compression
-        && a.timeout == b.timeout
-        && a.user_agent == b.user_agent
 }
 
 fn queue_folder(all: &Path, name: &StreamName) -> PathBuf {
@@ -271,33 +320,17 @@ fn queue_folder(all: &Path, name: &StreamName) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, SystemTime};
+    use std::{
+        future::poll_fn,
+        pin::pin,
+        task::Poll,
+        time::{Duration, SystemTime},
+    };
 
-    use virtfleet_collector_core::dial::DialRules;
     use virtfleet_queue::{Queue, QueueSettings, RecordHead};
 
     use super::*;
-    use crate::mla::settings::StreamLimits;
-
-    fn settings() -> StreamSettings {
-        StreamSettings {
-            endpoint: None,
-            external_labels: Vec::new(),
-            placement_labels: Vec::new(),
-            relabel: Vec::new(),
-            limits: StreamLimits {
-                queue_bytes: 1 << 20,
-                queue_age: Duration::from_hours(1),
-                samples_per_page: 100,
-                label_names: 40,
-                label_value_bytes: 100,
-            },
-            suspend: false,
-            guests: true,
-            certificate_ends: None,
-            problem: None,
-        }
-    }
+    use crate::mla::stream::tests::settings;
 
     fn tenant(name: &str) -> StreamName {
         StreamName::Tenant(name.parse().unwrap())
@@ -308,27 +341,59 @@ mod tests {
         let settings = QueueSettings::new(1 << 20, Duration::from_hours(1));
         let now = SystemTime::now();
         let (mut queue, _) = Queue::open(folder, settings, now).unwrap();
+        // Not over the maximum age.
+        let at_ms = i64::try_from(crate::clock::unix_ms()).unwrap();
         let head = RecordHead {
             samples: 1,
-            oldest_ms: 1,
-            newest_ms: 1,
+            oldest_ms: at_ms,
+            newest_ms: at_ms,
             kind: 0,
         };
         queue.append(head, b"request", now).unwrap();
         queue.sync().unwrap();
     }
 
+    /// Settings with queues in this folder.
+    fn queues_in(folder: &Path) -> MlaSettings {
+        MlaSettings {
+            queue: crate::config::MlaQueueSettings {
+                folder: folder.display().to_string(),
+                ..Default::default()
+            },
+            ..MlaSettings::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn streams_that_end_take_no_more_pages() {
+        let folder = tempfile::tempdir().unwrap();
+        let (streams, stop) = (Arc::<Streams>::default(), CancellationToken::new());
+        let mla = queues_in(folder.path());
+        let mut runner = StreamRunner::new(Arc::clone(&streams), &mla, Arc::default(), None, &stop);
+        runner.apply(&Arc::new(BTreeMap::from([(tenant("runs"), settings())])));
+        assert!(!streams.is_empty());
+        let mut ending = pin!(runner.end());
+        let is_pending = poll_fn(|context| Poll::Ready(ending.as_mut().poll(context).is_pending())).await;
+        assert!(is_pending, "the worker still runs");
+        assert!(streams.is_empty());
+        ending.await;
+    }
+
+    #[tokio::test]
+    async fn what_is_left_in_queues_is_counted_when_streams_end() {
+        let folder = tempfile::tempdir().unwrap();
+        queue(&folder.path().join("cluster-runs"));
+        let (mla, stop) = (queues_in(folder.path()), CancellationToken::new());
+        let mut runner = StreamRunner::new(Arc::default(), &mla, Arc::default(), None, &stop);
+        runner.apply(&Arc::new(BTreeMap::from([(tenant("runs"), settings())])));
+        assert_eq!(runner.end().await, 1);
+    }
+
     #[tokio::test]
     async fn only_queues_of_streams_that_are_gone_are_removed() {
         let folder = tempfile::tempdir().unwrap();
         let all = folder.path();
-        let mla = MlaSettings {
-            queue: crate::config::MlaQueueSettings {
-                folder: all.display().to_string(),
-                ..Default::default()
-            },
-            ..MlaSettings::default()
-        };
+        let mla = queues_in(all);
         for name in ["fleet", "cluster-runs", "cluster-invalid", "cluster-gone"] {
             queue(&all.join(name));
         }
@@ -337,14 +402,8 @@ mod tests {
             std::fs::create_dir(all.join(name)).unwrap();
         }
         std::fs::write(all.join("cluster-file"), "a file").unwrap();
-        let guard = DialGuard::new(DialRules::default(), None, "mla.allowCIDRs");
-        let mut runner = StreamRunner::new(
-            Arc::default(),
-            mla,
-            Arc::default(),
-            Arc::new(guard),
-            CancellationToken::new(),
-        );
+        let stop = CancellationToken::new();
+        let mut runner = StreamRunner::new(Arc::default(), &mla, Arc::default(), None, &stop);
         let running = [(tenant("runs"), settings())];
         runner.apply(&Arc::new(BTreeMap::from(running)));
         // Its settings are invalid, so that it does not run.

@@ -7,7 +7,7 @@ use virtfleet_collector_core::{
     index::LocatedVm,
     mla::{
         page_rules::SampleLimits,
-        stream::{StampLabels, TargetValues},
+        stream::{SeriesLimits, StampLabels, TargetValues},
     },
 };
 use virtfleet_wire::ids::NodeName;
@@ -82,5 +82,14 @@ pub(super) fn limits(settings: &StreamSettings) -> SampleLimits {
         samples: limits.samples_per_page,
         labels: limits.label_names.saturating_sub(stamped).max(1),
         label_value_bytes: limits.label_value_bytes,
+    }
+}
+
+/// Limits on the series of a stream's VMs.
+pub(super) fn series_limits(settings: &StreamSettings) -> SeriesLimits {
+    let limits = &settings.limits;
+    SeriesLimits {
+        per_vm: usize::try_from(limits.series_per_vm).unwrap_or(usize::MAX),
+        all: usize::try_from(limits.series).unwrap_or(usize::MAX),
     }
 }

@@ -5,7 +5,8 @@
 //!                                    ▲ acknowledge, when delivered or refused ◀┘
 //! ```
 //! A stream sends one request at a time, in order. A receiver that does not answer costs other
-//! streams nothing: each has its own worker, and no lock is held while it waits.
+//! streams nothing: each has its own worker, and no lock is held while it waits. What it holds in
+//! memory is within its share.
 
 use std::{
     pin::Pin,
@@ -16,9 +17,10 @@ use std::{
 use bytes::Bytes;
 use tokio::{
     sync::watch,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{Interval, MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use virtfleet_collector_core::mla::memory::CountedMemory;
 use virtfleet_queue::{BacklogStatus, Record, RecordId};
 use virtfleet_remote_write::Compression;
 
@@ -30,7 +32,11 @@ use super::{
     status::MlaStatus,
     stream::Stream,
 };
-use crate::{clock::unix_ms, config::MlaFlushSettings, dial_guard::DialGuard};
+use crate::{
+    clock::unix_ms,
+    config::{MlaBatchSettings, MlaFlushSettings},
+    dial_guard::DialGuard,
+};
 
 /// Interval at which records over the maximum age are dropped.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(5);
@@ -54,6 +60,17 @@ pub(super) struct WorkerSettings {
     pub(super) stream: Option<Arc<StreamSettings>>,
     /// Maximum size of the queue because of the other queues, in bytes.
     pub(super) share: u64,
+    /// What all streams have in common.
+    pub(super) common: Arc<CommonSettings>,
+}
+
+/// Settings of all streams.
+#[derive(Debug)]
+pub(super) struct CommonSettings {
+    pub(super) flush: MlaFlushSettings,
+    pub(super) batch: MlaBatchSettings,
+    /// Checks the addresses of receivers that tenants name.
+    pub(super) guard: Arc<DialGuard>,
 }
 
 /// What a worker works with.
@@ -61,10 +78,7 @@ pub(super) struct WorkerParts {
     pub(super) name: StreamName,
     pub(super) stream: Arc<Stream>,
     pub(super) settings: watch::Receiver<WorkerSettings>,
-    pub(super) flush: MlaFlushSettings,
     pub(super) status: Arc<MlaStatus>,
-    /// Checks the addresses of the receiver; none if the operator names it.
-    pub(super) guard: Option<Arc<DialGuard>>,
     pub(super) stop: CancellationToken,
 }
 
@@ -75,6 +89,7 @@ struct Worker {
     /// The present or the last settings.
     settings: Arc<StreamSettings>,
     share: u64,
+    common: Arc<CommonSettings>,
     sender: Option<Arc<Sender>>,
     sending: Option<Sending>,
     backoff: Backoff,
@@ -101,32 +116,9 @@ pub(super) async fn run(
     settings: Arc<StreamSettings>,
     mut disk: StreamDisk,
 ) -> anyhow::Result<StreamName> {
-    let now = Instant::now();
     let (stop, stream) = (parts.stop.clone(), Arc::clone(&parts.stream));
-    let shortest = parts.flush.interval.0.min(parts.flush.sync.0);
-    let period = (shortest / 4).clamp(Duration::from_millis(50), Duration::from_secs(1));
-    let mut ticks = interval(period);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let share = parts.settings.borrow().share;
-    let mut worker = Worker {
-        progress: StreamProgress::new(&parts.name),
-        parts,
-        share,
-        sender: None,
-        sending: None,
-        backoff: Backoff::new(),
-        refused: false,
-        backlog: BacklogStatus::default(),
-        acknowledge: None,
-        started: now,
-        removed: None,
-        synced: now,
-        expired: now,
-        published: None,
-        is_new: true,
-        settings,
-    };
-    worker.connect();
+    let mut worker = Worker::new(parts, settings);
+    let mut ticks = flush_ticks(&worker.common.flush);
     loop {
         let mut new_settings = None;
         tokio::select! {
@@ -142,6 +134,7 @@ pub(super) async fn run(
         let mut work = DiskWork::default();
         if let Some(settings) = new_settings {
             worker.configure(settings);
+            ticks = flush_ticks(&worker.common.flush);
             work.settings = Some(worker.queue_settings());
         }
         worker.plan(&mut work, disk.has_waiting());
@@ -160,7 +153,18 @@ pub(super) async fn run(
         }
     }
     worker.drain(disk).await?;
+    worker.published = None;
+    worker.publish();
     Ok(worker.parts.name)
+}
+
+/// When samples that wait may have to be flushed or synced.
+fn flush_ticks(flush: &MlaFlushSettings) -> Interval {
+    let shortest = flush.interval.0.min(flush.sync.0);
+    let period = (shortest / 4).clamp(Duration::from_millis(50), Duration::from_secs(1));
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }
 
 /// The answer to the running request; pending without one.
@@ -174,21 +178,51 @@ async fn answer(sending: &mut Option<Sending>) -> (RecordId, u32, SendOutcome) {
 }
 
 impl Worker {
+    fn new(parts: WorkerParts, settings: Arc<StreamSettings>) -> Self {
+        let now = Instant::now();
+        let WorkerSettings { share, common, .. } = parts.settings.borrow().clone();
+        let mut worker = Self {
+            progress: StreamProgress::new(&parts.name),
+            parts,
+            share,
+            common,
+            sender: None,
+            sending: None,
+            backoff: Backoff::new(),
+            refused: false,
+            backlog: BacklogStatus::default(),
+            acknowledge: None,
+            started: now,
+            removed: None,
+            synced: now,
+            expired: now,
+            published: None,
+            is_new: true,
+            settings,
+        };
+        worker.connect();
+        worker
+    }
+
     fn configure(&mut self, new: WorkerSettings) {
         self.share = new.share;
+        // The same endpoint keeps the connection, and what the receiver has said about retries.
+        let mut is_connected = Arc::ptr_eq(&new.common, &self.common);
+        if !is_connected {
+            self.common = new.common;
+            self.parts.stream.set_batch(&self.common.batch);
+        }
         match new.stream {
             Some(settings) => {
                 self.removed = None;
-                // The same settings with another share keep the connection.
                 if !Arc::ptr_eq(&settings, &self.settings) {
+                    is_connected &= settings.has_endpoint_of(&self.settings);
                     self.settings = settings;
                     self.parts.stream.configure(&self.settings);
                     if self.settings.suspend || !self.settings.guests {
                         // What is still written begins again with its next page.
                         self.parts.stream.end_all(now_ms());
                     }
-                    self.backoff = Backoff::new();
-                    self.connect();
                 }
             }
             None if self.removed.is_none() => {
@@ -197,12 +231,19 @@ impl Worker {
             }
             None => {}
         }
+        if !is_connected {
+            self.backoff.retry_at_once();
+            self.connect();
+        }
     }
 
     /// Makes the sender for the present endpoint. A running request ends with the old one.
     fn connect(&mut self) {
         let endpoint = self.settings.endpoint.clone();
-        let made = endpoint.map(|endpoint| Sender::guarded(endpoint, self.parts.guard.clone()));
+        // The operator may send anywhere.
+        let is_tenant = self.parts.name.cluster().is_some();
+        let guard = is_tenant.then(|| Arc::clone(&self.common.guard));
+        let made = endpoint.map(|endpoint| Sender::guarded(endpoint, guard));
         self.sender = match made {
             Some(Ok(sender)) => Some(Arc::new(sender)),
             Some(Err(error)) => {
@@ -224,11 +265,11 @@ impl Worker {
         let before = if self.removed.is_some() {
             Some(now)
         } else {
-            now.checked_sub(self.parts.flush.interval.0)
+            now.checked_sub(self.common.flush.interval.0)
         };
         work.append = self.parts.stream.take(before);
         work.acknowledge = self.acknowledge.take();
-        work.sync = now.duration_since(self.synced) >= self.parts.flush.sync.0;
+        work.sync = now.duration_since(self.synced) >= self.common.flush.sync.0;
         if work.sync {
             self.synced = now;
             work.sync = self.backlog.unsynced_records > 0;
@@ -304,7 +345,9 @@ impl Worker {
         self.progress.worked(&result);
         self.backlog = result.status;
         if let (Some(record), Some(sender)) = (result.front, &self.sender) {
-            self.sending = Some(request(Arc::clone(sender), record));
+            // In another form, it is there a second time.
+            let memory = self.parts.stream.memory.count(2 * record.body.len());
+            self.sending = Some(request(Arc::clone(sender), record, memory));
         }
     }
 
@@ -333,7 +376,7 @@ impl Worker {
         }
         self.published = Some(now);
         let at = unix_ms();
-        let behind = BEHIND_AFTER + self.parts.flush.interval.0;
+        let behind = BEHIND_AFTER + self.common.flush.interval.0;
         let oldest = self
             .backlog
             .oldest_ms
@@ -366,9 +409,17 @@ fn now_ms() -> i64 {
     i64::try_from(unix_ms()).unwrap_or(i64::MAX)
 }
 
-fn request(sender: Arc<Sender>, record: Record) -> Sending {
+fn request(sender: Arc<Sender>, record: Record, memory: CountedMemory) -> Sending {
     let compression = Compression::from_code(record.head.kind).unwrap_or(Compression::Snappy);
     let (id, samples) = (record.id, record.head.samples);
     let body = Bytes::from(record.body);
-    Box::pin(async move { (id, samples, sender.send(&body, compression, samples).await) })
+    Box::pin(async move {
+        let outcome = sender.send(&body, compression, samples).await;
+        drop(memory);
+        (id, samples, outcome)
+    })
 }
+
+#[cfg(test)]
+#[path = "worker_tests.rs"]
+mod tests;

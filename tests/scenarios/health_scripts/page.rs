@@ -11,7 +11,7 @@ const CONDITIONS: &str = "<!-- conditions -->\n";
 const SCRIPTS: &str = "<!-- scripts -->\n";
 
 /// Groups of scripts by the beginning of their names, with their titles.
-const GROUPS: [(&str, &str); 20] = [
+const GROUPS: [(&str, &str); 21] = [
     ("agent-", "The agent is silent"),
     ("relay-", "The agent is silent"),
     ("collector-", "The agent is silent"),
@@ -29,6 +29,7 @@ const GROUPS: [(&str, &str); 20] = [
     ("dns-", "Disks, DNS, virtio"),
     ("virtio-", "Disks, DNS, virtio"),
     ("spec-", "The specification against the guest"),
+    ("metrics-", "Metrics for the tenant"),
     ("blame-", "Several problems at once"),
     ("restart-", "The collector restarts"),
     ("", "Migration and evacuation"),
@@ -50,7 +51,8 @@ fn conditions() -> String {
         .chain([HealthCondition::LabelsInSync])
     {
         let times = HoldTimes::of(condition);
-        let (worse, better) = if condition == HealthCondition::LabelsInSync {
+        let is_shown_at_once = [HealthCondition::LabelsInSync, HealthCondition::MetricsDelivered];
+        let (worse, better) = if is_shown_at_once.contains(&condition) {
             ("at once".to_owned(), "at once".to_owned())
         } else {
             (time(times.worse_ms), time(times.better_ms))

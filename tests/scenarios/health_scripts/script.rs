@@ -10,7 +10,7 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::layered::parse_yaml;
 
-use super::volumes::ScriptedVolumes;
+use super::{metrics::ScriptedMetrics, volumes::ScriptedVolumes};
 
 /// Objects that a step can change, by the name of the key.
 pub(crate) const OBJECTS: [&str; 6] = ["host", "vm", "vmi", "pod", "cluster", "node"];
@@ -91,6 +91,9 @@ pub(crate) struct Changes {
     /// What the API server answers to requests for volumes from now on; without it nothing is read.
     #[serde(default)]
     pub(crate) volumes: Option<ScriptedVolumes>,
+    /// What becomes of the VM's metrics from now on; without it no stream takes them.
+    #[serde(default)]
+    pub(crate) metrics: Option<ScriptedMetrics>,
     /// What the clocks of the guest show from now on.
     #[serde(default)]
     pub(crate) clock_events: Vec<ScriptedClockEvent>,

@@ -198,6 +198,7 @@ impl Stage {
         if rest.collector == Some(CollectorChange::Restarts) {
             self.restart();
         }
+        super::metrics::set(rest.metrics.as_ref(), &mut self.index);
         self.read_volumes();
         self.index.settle();
     }

@@ -10,7 +10,8 @@ use anyhow::{Result, ensure};
 use clap::Parser;
 use virtfleet_collector::{config::MlaBatchSettings, mla::Requests};
 use virtfleet_collector_core::mla::{
-    FamilyTable, PageReader, SourceKey, StreamSeries,
+    PageReader, SourceKey, StreamSeries, TableShare,
+    memory::MemoryPool,
     page_reader::PageSeries,
     page_rules::SampleLimits,
     relabel::{CompiledRules, RelabelRule},
@@ -74,7 +75,7 @@ fn parse(vms: &[Vm]) -> Result<u64> {
 /// Turns all pages into requests; returns the bytes of these.
 fn write(
     vms: &mut [Vm],
-    table: &Arc<FamilyTable>,
+    table: &Arc<TableShare>,
     stream: &mut StreamSeries,
     requests: &mut Requests,
     at_ms: i64,
@@ -90,7 +91,8 @@ fn write(
         let time = PullTime { at_ms, seconds: 0.01 };
         stream.page(&vm.source, &vm.targets, &page, time, requests);
     }
-    Ok(requests.take().iter().map(|request| request.message_bytes).sum())
+    let finished = requests.take();
+    Ok(finished.iter().map(|held| held.request.message_bytes).sum())
 }
 
 fn nanoseconds(took: Duration, samples: u64) -> f64 {
@@ -104,7 +106,7 @@ fn main() -> Result<()> {
         ..Options::default()
     })?;
     let mut vms = plan.guests.iter().map(vm).collect::<Result<Vec<_>>>()?;
-    let table = Arc::new(FamilyTable::default());
+    let table = Arc::new(TableShare::default());
     let stamp = StampLabels {
         per_vm: ["cluster", "namespace", "name", "instance"].map(Arc::from).into(),
         constant: vec![("job".into(), "node".into())],
@@ -112,7 +114,8 @@ fn main() -> Result<()> {
     };
     let rules: Vec<RelabelRule> = serde_json::from_str(RULES)?;
     let mut stream = StreamSeries::new(&table, stamp, CompiledRules::new(&rules)?);
-    let mut requests = Requests::new(&MlaBatchSettings::default());
+    let memory = Arc::new(MemoryPool::new(usize::MAX).share());
+    let mut requests = Requests::new(&MlaBatchSettings::default(), memory);
     // The first pages fill the tables.
     write(&mut vms, &table, &mut stream, &mut requests, 0)?;
     let per_round = parse(&vms)?;

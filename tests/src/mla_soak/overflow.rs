@@ -34,8 +34,9 @@ pub(super) struct Overflow {
 /// Samples that a stream dropped after they were put into requests.
 pub(super) fn lost(stream: &Value) -> u64 {
     let reasons = stream["dropped"].as_object().into_iter().flatten();
-    // Those over a limit were not put into requests.
-    let lost = reasons.filter(|(reason, _)| *reason != "limit");
+    // Those that a page causes were not put into requests.
+    let of_pages = ["limit", "notLater", "collided"];
+    let lost = reasons.filter(|(reason, _)| !of_pages.contains(&reason.as_str()));
     lost.map(|(_, count)| number(count)).sum()
 }
 

@@ -458,14 +458,11 @@ fn items(stage: &Stage, path: &str) -> Result<Vec<Value>> {
 }
 
 fn counted(stream: &Value) -> Counted {
-    let sum = |reasons: &Value| {
-        let reasons = reasons.as_object().into_iter().flatten();
-        reasons.map(|(_, count)| number(count)).sum()
-    };
+    let refused = stream["refused"].as_object().into_iter().flatten();
     Counted {
         accepted: number(&stream["acceptedSamples"]),
-        dropped: sum(&stream["dropped"]),
-        refused: sum(&stream["refused"]),
+        dropped: lost(stream),
+        refused: refused.map(|(_, count)| number(count)).sum(),
     }
 }
 

@@ -8,6 +8,7 @@ use super::{VisibleFleet, clusters, findings, hosts, story};
 use crate::{
     derive::findings_key,
     facts::Selector,
+    health::HealthConditionView,
     labels::plan::LabelInput,
     view::{FleetSnapshot, Gaps, SeverityCounts, VmDetail, VmView},
 };
@@ -83,6 +84,7 @@ pub fn tenant_detail(fleet: &VisibleFleet<'_>, mut detail: VmDetail) -> Option<V
     detail.vm.agent.failure = detail.vm.agent.failure.map(findings::tenant_failure);
     if !fleet.scope.is_all() {
         detail.timeline = story::tenant_timeline(detail.timeline);
+        detail.conditions.retain(HealthConditionView::is_for_tenants);
     }
     let health = &mut detail.vm.health;
     hide_neighbours(fleet, &mut health.message, &mut health.tenant_message);

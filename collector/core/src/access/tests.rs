@@ -1,6 +1,6 @@
 //! What each view has in each scope.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use virtfleet_wire::{finding::Severity, ids::VmKey};
 
@@ -9,6 +9,10 @@ use crate::{
     dial::DialRules,
     facts::{Fact, InventoryEvent, UserNode, Vmi},
     index::FleetIndex,
+    mla::{
+        delivery::{MetricsDelivery, PageDelivery, StreamDelivery},
+        status::StreamName,
+    },
     pull_result::{Failure, FailureClass, PullResult},
     spec_view::{SpecCheckView, SpecResult},
     store::tests::{cluster, infra_node, key, labels, user_node, vm, vmi},
@@ -281,4 +285,23 @@ fn infra_names_in_a_specification_are_replaced() {
     let spec = redactor.detail(detail).spec;
     let text = serde_json::to_string(&spec).unwrap();
     assert!(spec.len() == 1 && !text.contains("only-a"), "{text}");
+}
+
+#[test]
+fn a_tenant_does_not_see_the_state_of_the_operators_stream() {
+    let mut index = index();
+    let vm = key("ns-a", "a0");
+    let mut is_seen = |stream: &str, scope: &AccessScope| {
+        let stream: StreamName = stream.parse().unwrap();
+        let pages = BTreeMap::from([(vm.clone(), PageDelivery::Read)]);
+        index.set_metrics_delivery(MetricsDelivery::new([(stream, StreamDelivery::Refused)], pages));
+        let (whole, detail) = (index.snapshot(), index.detail(&vm).unwrap());
+        let detail = tenant_detail(&VisibleFleet::new(&whole, scope), detail).unwrap();
+        let mut kinds = detail.conditions.iter().map(|one| one.kind.as_str());
+        kinds.any(|kind| kind == "MetricsDelivered")
+    };
+    let tenant = scope(&["ns-a"], &[]);
+    assert!(is_seen("cluster/a", &tenant));
+    assert!(!is_seen("fleet", &tenant));
+    assert!(is_seen("fleet", &AccessScope::All));
 }

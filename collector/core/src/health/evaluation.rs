@@ -31,6 +31,8 @@ pub enum HealthCondition {
     Migratable,
     /// Its specification is in effect.
     SpecInEffect,
+    /// The receiver of a stream accepts its metrics.
+    MetricsDelivered,
     /// The labels of its Node have their desired values.
     LabelsInSync,
 }
@@ -41,7 +43,7 @@ impl HealthCondition {
 
     /// Conditions that follow from the facts of the index. [`HealthCondition::LabelsInSync`] needs
     /// the plan of the leader.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Placed,
         Self::Running,
         Self::HostReady,
@@ -54,6 +56,7 @@ impl HealthCondition {
         Self::ComputeReady,
         Self::Migratable,
         Self::SpecInEffect,
+        Self::MetricsDelivered,
     ];
 
     /// When it holds, for documentation.
@@ -91,6 +94,9 @@ impl HealthCondition {
             Self::SpecInEffect => {
                 "vCPUs and memory are what the VMI asks for, and nothing else differs; `False` also if KubeVirt asks for a restart or cannot apply the specification; only what the VM lacks lowers the verdict"
             }
+            Self::MetricsDelivered => {
+                "the receiver of a stream accepts the metrics of the VM; only where MLA is on and a stream takes them, and no part of the verdict"
+            }
             Self::LabelsInSync => {
                 "the labels of the Node have their desired values; of GuestHealth only, and no part of the verdict"
             }
@@ -112,6 +118,7 @@ impl HealthCondition {
             Self::ComputeReady => "ComputeReady",
             Self::Migratable => "Migratable",
             Self::SpecInEffect => "SpecInEffect",
+            Self::MetricsDelivered => "MetricsDelivered",
             // Published under this name since decision 0022.
             Self::LabelsInSync => "LabelsInSync",
         }
@@ -151,7 +158,8 @@ pub(crate) struct Evaluation {
     pub(crate) cause: Option<HealthCause>,
     pub(crate) reason: &'static str,
     pub(crate) message: Text,
-    /// The message for tenants, if it differs: without VMs of others.
+    /// The message for tenants, if it differs: without VMs of others. Empty: they do not see the
+    /// condition.
     pub(crate) tenant_message: Option<Box<str>>,
     /// Next command to run.
     pub(crate) next: Text,
@@ -260,6 +268,11 @@ impl Evaluation {
             tenant_message: Some(message.into()),
             ..self
         }
+    }
+
+    /// Hides the condition from tenants: it is about the operator's own systems.
+    pub(super) fn for_operators(self) -> Self {
+        self.for_tenants(String::new())
     }
 
     /// Raises the severity: the condition does not hold, whatever its own evidence is worth.

@@ -338,6 +338,7 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
             last_try_ms: (agent_status != AgentStatus::Waiting).then_some(NOW_MS - flaws.answer_age_ms),
             answer: Some((NOW_MS - flaws.answer_age_ms, &answer)),
         },
+        delivery: None,
         usage: None,
         contention: None,
         failed_migrations: &crate::story::FailedMigrations::default(),

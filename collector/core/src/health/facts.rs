@@ -73,6 +73,8 @@ pub(crate) struct HealthFacts<'a> {
     /// The same of the Node.
     pub(crate) node_heartbeat: Option<HeartbeatLimits>,
     pub(crate) agent: AgentFacts<'a>,
+    /// Delivery of its metrics; none if no stream takes them.
+    pub(crate) delivery: Option<crate::mla::delivery::VmDelivery<'a>>,
     /// Use of CPU and memory between the last two answers.
     pub(crate) usage: Option<GuestUsage>,
     /// Comparison with the other VMs of its infra node, if that is needed.

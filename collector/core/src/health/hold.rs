@@ -45,6 +45,7 @@ impl HoldTimes {
             HealthCondition::VirtioTuned
             | HealthCondition::Migratable
             | HealthCondition::SpecInEffect
+            | HealthCondition::MetricsDelivered
             | HealthCondition::LabelsInSync => Self::seconds(300, 60),
         }
     }

@@ -4,7 +4,7 @@
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::{
-    agent, clock, compute, disks, dns,
+    agent, clock, compute, delivery, disks, dns,
     evaluation::{Evaluation, HealthCondition, MessageContent},
     facts::HealthFacts,
     hold::{HeldCondition, HoldTimes},
@@ -41,6 +41,7 @@ fn evaluate(condition: HealthCondition, facts: &HealthFacts<'_>) -> Evaluation {
         HealthCondition::TimeSynced => clock::evaluate(facts),
         HealthCondition::ComputeReady => compute::evaluate(facts),
         HealthCondition::Migratable => migratable::evaluate(facts),
+        HealthCondition::MetricsDelivered => delivery::evaluate(facts),
         // It follows from the plan of the leader, not from these facts.
         HealthCondition::SpecInEffect | HealthCondition::LabelsInSync => spec::evaluate(facts),
     };
@@ -159,6 +160,7 @@ impl HealthTrack {
         let mut hasher = DefaultHasher::new();
         for one in self.conditions.iter().map(HeldCondition::shown) {
             (one.status, one.severity, one.cause, one.reason, one.is_undecided).hash(&mut hasher);
+            (one.tenant_message.as_deref() == Some("")).hash(&mut hasher);
             if one.content == MessageContent::Object {
                 one.tenant_message
                     .as_deref()
@@ -169,9 +171,10 @@ impl HealthTrack {
         hasher.finish()
     }
 
-    /// All conditions as they are shown.
+    /// All conditions as they are shown. One about metrics is there only if a stream takes them.
     pub(crate) fn conditions(&self) -> Vec<HealthConditionView> {
         let all = HealthCondition::ALL.into_iter().zip(&self.conditions);
+        let all = all.filter(|(_, held)| held.shown().reason != delivery::NO_STREAM);
         all.map(|(condition, held)| view(condition, held.shown(), held.since_ms()))
             .collect()
     }

@@ -69,11 +69,14 @@ pub enum HealthCause {
     Agent,
     /// Labels of the VM's Node.
     Labels,
+    /// The receiver of the VM's metrics, or the stream to it. Of conditions only: it is no cause of
+    /// a verdict.
+    Receiver,
 }
 
 impl HealthCause {
     /// Every cause, in the order of blame.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Host,
         Self::Storage,
         Self::Vm,
@@ -83,6 +86,7 @@ impl HealthCause {
         Self::Neighbour,
         Self::Agent,
         Self::Labels,
+        Self::Receiver,
     ];
 
     /// The name in JSON and metrics.
@@ -97,6 +101,7 @@ impl HealthCause {
             Self::Neighbour => "neighbour",
             Self::Agent => "agent",
             Self::Labels => "labels",
+            Self::Receiver => "receiver",
         }
     }
 }
@@ -172,7 +177,8 @@ pub struct HealthConditionView {
     pub severity: HealthVerdict,
     /// One sentence.
     pub message: String,
-    /// The sentence for tenants, if it differs: without VMs of others; internal.
+    /// The sentence for tenants, if it differs: without VMs of others; empty if they do not see the
+    /// condition; internal.
     #[serde(skip)]
     pub tenant_message: Option<Box<str>>,
     /// Next command to run; empty if there is nothing to do.
@@ -196,6 +202,11 @@ impl HealthView {
 }
 
 impl HealthConditionView {
+    /// Whether tenants may see it.
+    pub fn is_for_tenants(&self) -> bool {
+        self.tenant_message.as_deref() != Some("")
+    }
+
     /// The sentence without VMs of others.
     pub fn tenant_text(&self) -> &str {
         self.tenant_message.as_deref().unwrap_or(&self.message)

@@ -125,6 +125,7 @@ fn health_beside(
             last_try_ms: None,
             answer: None,
         },
+        delivery: None,
         usage: None,
         contention: None,
         failed_migrations: &crate::story::FailedMigrations::default(),

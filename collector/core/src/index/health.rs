@@ -159,6 +159,7 @@ impl FleetIndex {
                 last_try_ms: pulls.last_try.as_ref().map(|(at, _)| *at),
                 answer: pulls.answer.as_ref().map(|(at, answer)| (*at, &**answer)),
             },
+            delivery: store.delivery.of(vm, cluster),
             usage: pulls.usage,
             contention: None,
             failed_migrations: entry.story.failures(),
@@ -218,6 +219,23 @@ impl FleetIndex {
     fn cluster_state(&self, name: &ClusterName) -> Option<ClusterState> {
         let cluster = self.store.clusters.get(name)?;
         Some(snapshot::cluster_status(&self.store, cluster, self.statuses.as_ref()).state)
+    }
+
+    /// Replaces what is known of the delivery of VMs' metrics.
+    pub fn set_metrics_delivery(&mut self, delivery: crate::mla::delivery::MetricsDelivery) {
+        if self.store.delivery == delivery {
+            return;
+        }
+        let before = std::mem::replace(&mut self.store.delivery, delivery);
+        let after = &self.store.delivery;
+        let affected = self.store.vms.iter().filter(|(vm, entry)| {
+            let cluster = entry.keys.tenant.cluster();
+            before.of(vm, cluster) != after.of(vm, cluster)
+        });
+        let affected: Vec<VmKey> = affected.map(|(vm, _)| vm.clone()).collect();
+        for vm in &affected {
+            self.refresh_health(vm);
+        }
     }
 
     /// Updates the health of all VMs of the clusters whose state may have changed.

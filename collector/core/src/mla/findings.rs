@@ -6,8 +6,11 @@ use std::collections::BTreeMap;
 
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::status::{
-    DropReason, QueueStatusView, RefusalReason, StreamName, StreamState, TargetErrorReason, TargetStatus,
+use super::{
+    delivery::StreamDelivery,
+    status::{
+        DropReason, QueueStatusView, RefusalReason, StreamName, StreamState, TargetErrorReason, TargetStatus,
+    },
 };
 use crate::{
     findings::{
@@ -25,8 +28,9 @@ const GROWTH_INTERVAL_MS: u64 = 5 * 60_000;
 const MIN_DOWN_MS: u64 = 2 * 60_000;
 /// Time for which losses are reported after the last one.
 const LOSS_NOTICE_MS: u64 = 15 * 60_000;
-/// Maximum findings about pages; `virtfleetctl mla targets` lists all.
-const MAX_PAGE_FINDINGS: usize = 100;
+/// Maximum findings about pages of the VMs of one user cluster in one namespace: a tenant hides
+/// only its own. `virtfleetctl mla targets` lists all.
+const MAX_PAGE_FINDINGS: usize = 10;
 /// Step in which a queue's fill is reported, in hundredths: a finding should not change all the
 /// time.
 const FILL_STEP_PERCENT: u64 = 10;
@@ -35,6 +39,7 @@ const FILL_STEP_PERCENT: u64 = 10;
 #[derive(Debug, Default)]
 pub struct MlaFindings {
     streams: BTreeMap<StreamName, StreamWatch>,
+    deliveries: BTreeMap<StreamName, StreamDelivery>,
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +49,7 @@ struct StreamWatch {
     is_growing: bool,
     dropped: LossWatch,
     refused: LossWatch,
+    overflowed: LossWatch,
     /// Time since when requests fail.
     down_since: Option<UnixMs>,
 }
@@ -78,29 +84,39 @@ impl MlaFindings {
         self.streams
             .retain(|name, _| queues.iter().any(|queue| queue.stream == *name));
         let mut found = Vec::new();
-        for queue in queues
-            .iter()
-            .filter(|queue| queue.state != StreamState::NotConfigured)
-        {
+        self.deliveries.clear();
+        for queue in queues {
             let watch = self.streams.entry(queue.stream.clone()).or_default();
-            found.extend(watch.update(queue, now));
+            let (of_stream, delivery) = watch.update(queue, now);
+            if queue.state != StreamState::NotConfigured {
+                found.extend(of_stream);
+            }
+            self.deliveries.insert(queue.stream.clone(), delivery);
         }
-        found.extend(
-            targets
-                .into_iter()
-                .filter_map(page_over_limit)
-                .take(MAX_PAGE_FINDINGS),
-        );
+        let mut counts = BTreeMap::new();
+        found.extend(targets.into_iter().filter_map(|target| {
+            let about = about_page(target)?;
+            let count = counts.entry((&target.cluster, &target.vm.namespace)).or_insert(0);
+            *count += 1;
+            (*count <= MAX_PAGE_FINDINGS).then_some(about)
+        }));
         found.sort_by(|a, b| (&a.id, &a.subject).cmp(&(&b.id, &b.subject)));
         found
+    }
+
+    /// What becomes of the samples of each stream, as of the last [`MlaFindings::update`].
+    pub fn deliveries(&self) -> &BTreeMap<StreamName, StreamDelivery> {
+        &self.deliveries
     }
 }
 
 impl StreamWatch {
-    fn update(&mut self, queue: &QueueStatusView, now: UnixMs) -> Vec<Finding> {
+    fn update(&mut self, queue: &QueueStatusView, now: UnixMs) -> (Vec<Finding>, StreamDelivery) {
         self.compare_size(queue, now);
-        let is_dropping = self.dropped.update(queue.dropped.total(), now);
+        let is_dropping = self.dropped.update(queue.dropped.lost(), now);
         let is_refusing = self.refused.update(queue.refused.total(), now);
+        let overflowed = queue.dropped.queue_full.saturating_add(queue.dropped.too_old);
+        let is_full = self.overflowed.update(overflowed, now);
         match queue.is_endpoint_up() {
             Some(false) => drop(self.down_since.get_or_insert(now)),
             _ => self.down_since = None,
@@ -113,8 +129,10 @@ impl StreamWatch {
         found.extend(self.is_growing.then(|| growing(queue)));
         found.extend(is_dropping.then(|| dropped(queue)));
         found.extend(is_refused.then(|| refuses(queue)));
-        found.extend((is_down && queue.state == StreamState::Retrying).then(|| unreachable(queue)));
-        found
+        let is_down = is_down && queue.state == StreamState::Retrying;
+        found.extend(is_down.then(|| unreachable(queue)));
+        let delivery = StreamDelivery::of(queue, is_refused, is_full, is_down, now);
+        (found, delivery)
     }
 
     /// A queue grows if its samples are old and it is larger than it was an interval before. It
@@ -181,7 +199,7 @@ fn counted<'a>(counts: impl Iterator<Item = (&'a str, u64)>) -> String {
 }
 
 fn dropped(queue: &QueueStatusView) -> Finding {
-    let reasons = DropReason::ALL.iter();
+    let reasons = DropReason::ALL.iter().filter(|reason| !reason.is_about_page());
     let reasons = counted(reasons.map(|reason| (reason.as_str(), queue.dropped.get(*reason))));
     let message = format!(
         "samples of the stream {} were dropped before they were sent: {reasons}",
@@ -191,7 +209,8 @@ fn dropped(queue: &QueueStatusView) -> Finding {
         .with("reasons", reasons)
         .remedy(
             "virtfleetctl mla queues -o wide shows the number for each reason; queue_full and too_old: repair the \
-             endpoint, or raise the queue's size and age; write_failed and corrupt: check the collector's volume",
+             endpoint, or raise the queue's size and age; write_failed and corrupt: check the collector's volume; \
+             memory: find the receivers that do not answer, or the slow volume",
         )
 }
 
@@ -226,30 +245,36 @@ fn unreachable(queue: &QueueStatusView) -> Finding {
     )
 }
 
-fn page_over_limit(target: &TargetStatus) -> Option<Finding> {
-    let error = target.error.as_ref()?;
-    if error.reason != TargetErrorReason::OverLimit {
-        return None;
-    }
-    let message = format!(
-        "the metrics page of {} exceeds a limit, so no sample of it is sent: {}",
-        target.vm, error.message
-    );
-    let finding = findings::vm(
-        MLA_PAGE_OVER_LIMIT,
-        Severity::Warning,
-        &target.vm,
-        "PageOverLimit",
-        message,
-    );
+/// A page that was not sent, or samples of one.
+fn about_page(target: &TargetStatus) -> Option<Finding> {
+    let vm = &target.vm;
+    let (reason, message, remedy) = match &target.error {
+        Some(error) if error.reason == TargetErrorReason::OverLimit => (
+            "PageOverLimit",
+            format!(
+                "the metrics page of {vm} exceeds a limit, so no sample of it is sent: {}",
+                error.message
+            ),
+            "in the guest, virtfleet-agent metrics shows what has grown, often a text file of metrics; or raise the \
+             limit of the stream",
+        ),
+        None if target.unsent > 0 => (
+            "SamplesNotSent",
+            format!(
+                "samples on the metrics page of {vm} are not sent: after relabelling they exceed a limit, or have the \
+                 labels of another sample of the page"
+            ),
+            "in the guest, virtfleet-agent metrics shows series that are exported twice; or correct the rules in \
+             relabel of the stream; virtfleetctl mla queues -o wide counts these samples",
+        ),
+        _ => return None,
+    };
+    let finding = findings::vm(MLA_PAGE_OVER_LIMIT, Severity::Warning, vm, reason, message);
     let finding = match &target.cluster {
         Some(cluster) => finding.with("cluster", cluster),
         None => finding,
     };
-    Some(finding.with("namespace", &target.vm.namespace).remedy(
-        "in the guest, virtfleet-agent metrics shows what has grown, often a text file of metrics; or raise the limit \
-         of the stream",
-    ))
+    Some(finding.with("namespace", &vm.namespace).remedy(remedy))
 }
 
 #[cfg(test)]

@@ -16,8 +16,10 @@ use super::{
     symbols::{SymbolId, SymbolPool},
 };
 
-/// Symbols that a generation may always have.
+/// Symbols that a generation may always have; long ones count more here and below.
 const MIN_SYMBOLS: usize = 64 << 10;
+/// Symbols that a source may always add to a generation.
+const MIN_SOURCE_SYMBOLS: usize = 1024;
 
 /// The values of the labels that differ from VM to VM, in the order of [`StampLabels::per_vm`]; an
 /// empty or missing value means that the VM has no such label.
@@ -53,6 +55,8 @@ impl OutcomeSource {
 pub(super) struct RuleGeneration {
     /// Number of the settings; several generations may have the same.
     pub(super) version: u64,
+    /// One source alone uses it, which adds too many symbols to those of all.
+    pub(super) is_own: bool,
     pub(super) symbols: SymbolPool,
     stamp: Arc<StampLabels>,
     rules: CompiledRules,
@@ -62,6 +66,7 @@ impl RuleGeneration {
     pub(super) fn new(number: u64, version: u64, stamp: Arc<StampLabels>, rules: CompiledRules) -> Self {
         Self {
             version,
+            is_own: false,
             symbols: SymbolPool::new(number),
             stamp,
             rules,
@@ -73,10 +78,20 @@ impl RuleGeneration {
         Self::new(number, self.version, Arc::clone(&self.stamp), self.rules.clone())
     }
 
+    /// Symbols that a source with this number of series may add, if its earlier pages added
+    /// `spent`; and what counts as spent of these.
+    pub(super) fn room(&self, series: usize, spent: usize) -> (usize, usize) {
+        // A shared generation is renewed at some time, so a few new symbols on each page are fine.
+        let free = if self.is_own { 0 } else { series / 64 + 16 };
+        let spent = spent.saturating_sub(free);
+        let room = (4 * series + MIN_SOURCE_SYMBOLS).saturating_sub(spent);
+        (room, spent)
+    }
+
     /// Whether most of what is kept is of series that have gone; `live` is the number of series of
     /// all sources.
     pub(super) fn is_overgrown(&self, live: usize) -> bool {
-        self.symbols.len() > 16 * live + MIN_SYMBOLS
+        self.symbols.cost() > 16 * live + MIN_SYMBOLS
     }
 
     pub(super) fn source(&mut self, platform: bool, targets: TargetValues) -> OutcomeSource {

@@ -8,17 +8,20 @@
 //!                      └ page_rules           └ page_writer: samples, staleness markers
 //! ```
 
+pub mod delivery;
 pub mod family_table;
 pub mod findings;
 mod generation;
 mod guest_labels;
 mod known_comment;
+pub mod memory;
 mod outcomes;
 mod page_layout;
 pub mod page_reader;
 pub mod page_rules;
 mod page_writer;
 pub mod relabel;
+mod series_limits;
 mod stamp;
 pub mod status;
 pub mod stream;
@@ -26,6 +29,6 @@ pub mod symbols;
 mod synthetic;
 mod varint;
 
-pub use family_table::FamilyTable;
+pub use family_table::{FamilyTable, TableShare};
 pub use page_reader::{GuestPage, PageReader};
 pub use stream::{SampleSink, SourceKey, StreamSeries};

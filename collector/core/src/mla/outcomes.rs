@@ -69,6 +69,7 @@ pub(super) struct PageOutcomes(Box<[u8]>);
 #[derive(Debug, Default)]
 pub(super) struct OutcomeWriter {
     bytes: Vec<u8>,
+    kept_series: usize,
     labels: Vec<OutcomeLabel>,
     meta: OutcomeMeta,
 }
@@ -86,6 +87,7 @@ impl OutcomeWriter {
 
     /// Appends a series with its labels, sorted by name.
     pub(super) fn kept(&mut self, labels: &[OutcomeLabel], meta: OutcomeMeta) {
+        self.kept_series += 1;
         let pairs = self.labels.iter().zip(labels);
         let has_same_names = self.labels.len() == labels.len()
             && labels.len() <= MAX_COMPARED
@@ -121,6 +123,11 @@ impl OutcomeWriter {
     fn put_meta(&mut self, meta: OutcomeMeta) {
         varint::put(&mut self.bytes, meta.kind);
         varint::put(&mut self.bytes, u64::from(meta.help.0));
+    }
+
+    /// Number of series that are written, so far.
+    pub(super) fn kept_series(&self) -> usize {
+        self.kept_series
     }
 
     pub(super) fn finish(self) -> PageOutcomes {

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use super::{
-    family_table::{FamilyTable, MetricMeta, SeriesBytes},
+    family_table::{MetricMeta, TableShare},
+    memory::CountedMemory,
     varint,
 };
 
@@ -22,7 +23,7 @@ pub struct PageLayout {
     /// Index of the first series of each run with the same metadata.
     runs: Box<[(u32, Arc<MetricMeta>)]>,
     /// Counts the memory while the layout exists.
-    _bytes: SeriesBytes,
+    _memory: Option<CountedMemory>,
 }
 
 /// The series of a page; pages with the same series share it.
@@ -211,14 +212,14 @@ impl ChangedLayout {
     /// The layout, and the origins of its series.
     ///
     /// # Errors
-    /// The series of all pages need too much memory.
-    pub(super) fn finish(self, table: &FamilyTable) -> Result<(PageLayout, Vec<u32>), String> {
+    /// The series of the stream's pages need too much memory.
+    pub(super) fn finish(self, table: &TableShare) -> Result<(PageLayout, Vec<u32>), String> {
         let bytes = size_of::<PageLayout>() + self.texts.len() + size_of_val(&*self.runs);
         let layout = PageLayout {
             texts: self.texts.into(),
             len: self.len,
             runs: self.runs.into(),
-            _bytes: table.reserve(bytes)?,
+            _memory: Some(table.reserve(bytes)?),
         };
         Ok((layout, self.origins))
     }
@@ -240,7 +241,7 @@ mod tests {
 
     use super::*;
 
-    fn layout(table: &FamilyTable, texts: &[String]) -> PageLayout {
+    fn layout(table: &TableShare, texts: &[String]) -> PageLayout {
         let mut all = ChangedLayout::default();
         for text in texts {
             // Metadata changes with the first letter.
@@ -261,7 +262,7 @@ mod tests {
         let texts: Vec<_> = (0..100)
             .map(|n| format!("node_network_receive_bytes_total{{device=\"lxc{n:012x}\"}}"))
             .collect();
-        let layout = layout(&FamilyTable::default(), &texts);
+        let layout = layout(&TableShare::default(), &texts);
         assert!(layout.texts.len() < 800, "{}", layout.texts.len());
     }
 
@@ -272,7 +273,7 @@ mod tests {
             cut in 0..12_usize,
             more in prop::collection::vec("[ab][abé]{0,3}", 0..4),
         ) {
-            let table = FamilyTable::default();
+            let table = TableShare::default();
             let first = layout(&table, &texts);
             prop_assert_eq!(first.len(), texts.len());
             let mut cursor = LayoutCursor::new(&first);

@@ -6,7 +6,7 @@ use virtfleet_wire::exposition::{Line, LineError, MetricType, Sample, parse_know
 
 pub use super::page_layout::PageSeries;
 use super::{
-    family_table::{FamilyTable, MetricMeta},
+    family_table::{MetricMeta, TableShare},
     guest_labels::GuestLabels,
     known_comment::parse_known_comment,
     page_layout::{ChangedLayout, LayoutCursor, NO_ORIGIN},
@@ -53,7 +53,7 @@ impl GuestPage {
 /// State of the page being read.
 #[derive(Debug)]
 pub struct PageReader {
-    table: Arc<FamilyTable>,
+    table: Arc<TableShare>,
     limits: SampleLimits,
     /// Series of the VM's last page: the next one mostly has the same, in the same order.
     last: PageSeries,
@@ -81,8 +81,9 @@ struct Family {
 }
 
 impl PageReader {
-    /// A reader for a page of a VM whose last page had the series `last`.
-    pub fn new(table: Arc<FamilyTable>, limits: SampleLimits, last: PageSeries) -> Self {
+    /// A reader for a page of a VM whose last page had the series `last`. What it needs counts for
+    /// the stream of `table`.
+    pub fn new(table: Arc<TableShare>, limits: SampleLimits, last: PageSeries) -> Self {
         Self {
             values: Vec::with_capacity(last.len()),
             expected: LayoutCursor::new(&last),
@@ -99,7 +100,7 @@ impl PageReader {
     }
 
     /// A reader for a page that the platform itself has written, without limits.
-    pub fn trusted(table: Arc<FamilyTable>, last: PageSeries) -> Self {
+    pub fn trusted(table: Arc<TableShare>, last: PageSeries) -> Self {
         Self {
             is_trusted: true,
             ..Self::new(table, SampleLimits::none(), last)
@@ -169,7 +170,11 @@ impl PageReader {
             self.changed();
         }
         let (series, origins) = match self.changed.take() {
-            None => (self.last, None),
+            None => {
+                // The shares of streams become smaller with each new one.
+                self.table.check()?;
+                (self.last, None)
+            }
             Some(changed) => {
                 let (layout, indices) = changed.finish(&self.table)?;
                 if layout.is_same(&self.last) {
@@ -282,7 +287,7 @@ impl Family {
     }
 
     /// Whether a known series of this name has the metadata that it has on this page.
-    fn describes(&mut self, known: &Arc<MetricMeta>, name: &str, table: &FamilyTable) -> bool {
+    fn describes(&mut self, known: &Arc<MetricMeta>, name: &str, table: &TableShare) -> bool {
         if let Some(meta) = &self.meta
             && Arc::ptr_eq(meta, known)
         {
@@ -301,7 +306,7 @@ impl Family {
         is_same
     }
 
-    fn meta_of(&mut self, name: &str, table: &FamilyTable) -> Arc<MetricMeta> {
+    fn meta_of(&mut self, name: &str, table: &TableShare) -> Arc<MetricMeta> {
         if !self.contains(name) {
             return Arc::clone(table.no_meta());
         }

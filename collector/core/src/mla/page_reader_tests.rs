@@ -1,6 +1,6 @@
 use super::*;
 
-fn read(table: &Arc<FamilyTable>, text: &str, last: PageSeries) -> Result<GuestPage, String> {
+fn read(table: &Arc<TableShare>, text: &str, last: PageSeries) -> Result<GuestPage, String> {
     let mut reader = PageReader::new(Arc::clone(table), SampleLimits::new(20), last);
     for line in text.lines() {
         reader.read(line).unwrap();

@@ -7,6 +7,7 @@ use virtfleet_wire::exposition::MetricType;
 use super::{
     generation::{OutcomeSource, RuleGeneration},
     outcomes::{KeptOrNot, OutcomeCursor, OutcomeMeta, PageOutcomes},
+    series_limits::ExceededLimit,
     symbols::{SymbolId, SymbolPool},
 };
 
@@ -41,14 +42,16 @@ pub struct StreamPageResult {
     pub stale: u64,
     /// Samples that the rules dropped.
     pub dropped: u64,
-    /// Samples that the rules made too large.
+    /// Samples that the rules made too large, and those of a page that exceeds a limit.
     pub over_limit: u64,
     /// Samples whose labels equal those of an earlier sample after the rules.
     pub collided: u64,
     /// Series that the last page did not have.
     pub added: u64,
-    /// Nothing was written: the time is not after that of the source's last page.
-    pub not_later: bool,
+    /// Samples that were not written: their time is not after that of the source's last page.
+    pub not_later: u64,
+    /// The page was not written: it counts as failed.
+    pub exceeded: Option<ExceededLimit>,
 }
 
 /// Which labels were written in this page.

@@ -13,7 +13,7 @@ use std::{
 use virtfleet_wire::ids::VmKey;
 
 use super::{
-    family_table::FamilyTable,
+    family_table::TableShare,
     generation::{OutcomeSource, RuleGeneration},
     outcomes::{KeptOrNot, KnownOutcomes, OutcomeCursor, OutcomeWriter, PageOutcomes},
     page_layout::{PageLayout, PageSeries},
@@ -25,6 +25,7 @@ use super::{
 pub use super::{
     generation::TargetValues,
     page_writer::{OutSeries, STALE_NAN, SampleSink, StreamPageResult},
+    series_limits::{ExceededLimit, SeriesLimits},
     stamp::{MAX_TARGET_LABELS, StampLabels},
 };
 
@@ -57,6 +58,9 @@ pub struct StreamSeries {
     synthetic: PageSeries,
     /// Number of series of all sources.
     live: usize,
+    limits: SeriesLimits,
+    /// Number of series of all VMs that the rules keep; it is limited.
+    kept: usize,
     next_number: u64,
     hash_keys: RandomState,
 }
@@ -65,15 +69,25 @@ pub struct StreamSeries {
 #[derive(Debug)]
 struct SourceState {
     last_ms: i64,
-    /// RuleGeneration that wrote it.
-    generation: u64,
-    source: OutcomeSource,
     series: PageSeries,
-    /// What became of `series`, and of the synthetic series after them.
-    outcomes: PageOutcomes,
+    page: EvaluatedPage,
     /// Indices of series that are not written, because an earlier one has the same labels. Those
     /// of the synthetic series follow those of `series`.
     collided: Vec<usize>,
+}
+
+/// What becomes of a page under one set of rules.
+#[derive(Debug)]
+struct EvaluatedPage {
+    /// Key of its generation.
+    generation: u64,
+    source: OutcomeSource,
+    /// What becomes of its series, and of the synthetic series after them.
+    outcomes: PageOutcomes,
+    /// Number of series that the rules keep; 0 for the platform.
+    kept: usize,
+    /// Symbols that the source has added to the generation, as far as they count.
+    spent: usize,
 }
 
 /// The series of a page with their values.
@@ -86,7 +100,7 @@ struct PageContent<'a> {
 
 impl StreamSeries {
     /// A stream without series.
-    pub fn new(table: &FamilyTable, stamp: StampLabels, rules: CompiledRules) -> Self {
+    pub fn new(table: &TableShare, stamp: StampLabels, rules: CompiledRules) -> Self {
         let stamp = Arc::new(stamp.unique());
         let first = RuleGeneration::new(0, 0, Arc::clone(&stamp), rules);
         Self {
@@ -96,6 +110,8 @@ impl StreamSeries {
             sources: HashMap::new(),
             synthetic: synthetic::series(table),
             live: 0,
+            limits: SeriesLimits::default(),
+            kept: 0,
             next_number: 1,
             hash_keys: RandomState::new(),
         }
@@ -111,6 +127,12 @@ impl StreamSeries {
         self.remove_unused_generations();
     }
 
+    /// Limits the series from each source's next changed page on. With [`StreamSeries::configure`],
+    /// each page counts as changed.
+    pub fn set_limits(&mut self, limits: SeriesLimits) {
+        self.limits = limits;
+    }
+
     /// Names of the labels that differ from VM to VM, in the order of [`TargetValues`].
     pub fn per_vm_labels(&self) -> &[Arc<str>] {
         &self.stamp.per_vm
@@ -121,12 +143,17 @@ impl StreamSeries {
         self.sources.keys()
     }
 
+    /// When the last page of a source was written, in milliseconds since 1970.
+    pub fn last_ms(&self, source: &SourceKey) -> Option<i64> {
+        self.sources.get(source).map(|source| source.last_ms)
+    }
+
     /// Number of series of all sources, before the rules.
     pub fn live_series(&self) -> usize {
         self.live
     }
 
-    /// Writes a complete page.
+    /// Writes a complete page. One that exceeds a limit is not written, and counts as failed.
     pub fn page(
         &mut self,
         source: &SourceKey,
@@ -147,7 +174,15 @@ impl StreamSeries {
             values: &page.values,
             origins: page.origins.as_ref(),
         };
-        self.write(source, targets, content, pull, time.at_ms, sink)
+        let written = self.write(source, targets, content, pull, time.at_ms, sink);
+        if written.exceeded.is_none() {
+            return written;
+        }
+        StreamPageResult {
+            exceeded: written.exceeded,
+            over_limit: page.values.len() as u64,
+            ..self.failed(source, targets, time, sink)
+        }
     }
 
     /// Writes that a pull failed: `up` is 0, and all series of the last page end.
@@ -179,10 +214,12 @@ impl StreamSeries {
             return 0;
         };
         self.live -= last.series.len();
+        self.kept -= last.page.kept;
         let mut writer = PageWriter::new(at_ms.max(last.last_ms + 1), sink);
         let old = self.hashes(&last);
-        if let Some(generation) = self.generations.get(&last.generation) {
-            writer.end(generation, (&last.source, &last.outcomes), &old, &HashSet::new());
+        if let Some(generation) = self.generations.get(&last.page.generation) {
+            let page = (&last.page.source, &last.page.outcomes);
+            writer.end(generation, page, &old, &HashSet::new());
         }
         let stale = writer.result.stale;
         self.remove_unused_generations();
@@ -192,7 +229,7 @@ impl StreamSeries {
     /// Forgets what was written, without ending it: another process writes the same series now.
     pub fn forget(&mut self) {
         self.sources.clear();
-        self.live = 0;
+        (self.live, self.kept) = (0, 0);
         self.remove_unused_generations();
     }
 
@@ -205,20 +242,21 @@ impl StreamSeries {
         at_ms: i64,
         sink: &mut impl SampleSink,
     ) -> StreamPageResult {
-        let mut writer = PageWriter::new(at_ms, sink);
+        let mut result = StreamPageResult::default();
         if self.sources.get(key).is_some_and(|last| at_ms <= last.last_ms) {
-            writer.result.not_later = true;
-            return writer.result;
+            result.not_later = content.values.len() as u64;
+            return result;
         }
         self.renew_if_overgrown();
         let last = self.sources.remove(key);
-        self.live += content.series.len();
-        self.live -= last.as_ref().map_or(0, |last| last.series.len());
+        let (had_live, had_kept) = last
+            .as_ref()
+            .map_or((0, 0), |last| (last.series.len(), last.page.kept));
         let version = |number| self.generations.get(number).map(|one| one.version);
         let is_same = last.as_ref().is_some_and(|last| {
             Arc::ptr_eq(&last.series, content.series)
-                && last.source.targets == *targets
-                && version(&last.generation) == version(&self.current)
+                && last.page.source.targets == *targets
+                && version(&last.page.generation) == version(&self.current)
         });
         let old = last.as_ref().filter(|_| !is_same).map(|last| self.hashes(last));
         let old = old.unwrap_or_default();
@@ -232,96 +270,179 @@ impl StreamSeries {
             },
         };
         // Of a source whose series are the same, what became of them is kept.
-        let (source, outcomes, last) = match last {
-            Some(last) if is_same && last.generation == self.current => (last.source, last.outcomes, None),
+        let (page, last) = match last {
+            Some(last) if is_same && self.is_usable(last.page.generation) => (last.page, None),
             last => {
-                let Some((source, outcomes)) = self.evaluate(key, targets, content, last.as_ref()) else {
-                    return writer.result;
+                let Some(page) = self.evaluate(key, targets, content, last.as_ref()) else {
+                    return result;
                 };
-                (source, outcomes, last)
+                if let Err(exceeded) = self.limits.check(page.kept, self.kept - had_kept) {
+                    result.exceeded = Some(exceeded);
+                    self.refuse(key, page, last);
+                    return result;
+                }
+                (page, last)
             }
         };
-        let Some(generation) = self.generations.get(&self.current) else {
-            return writer.result;
+        self.live = self.live + content.series.len() - had_live;
+        self.kept = self.kept + page.kept - had_kept;
+        let Some(generation) = self.generations.get(&page.generation) else {
+            return result;
         };
-        let mut cursor = OutcomeCursor::new(&outcomes);
-        writer.samples(generation, &source, &mut cursor, (content.values, 0), &mut seen);
+        let mut writer = PageWriter::new(at_ms, sink);
+        let mut cursor = OutcomeCursor::new(&page.outcomes);
+        writer.samples(
+            generation,
+            &page.source,
+            &mut cursor,
+            (content.values, 0),
+            &mut seen,
+        );
         (pull.kept, pull.added) = (writer.result.written, writer.result.added);
-        if !source.platform {
+        if !page.source.platform {
             let values = (&pull.values()[..], content.series.len());
-            writer.samples(generation, &source, &mut cursor, values, &mut seen);
+            writer.samples(generation, &page.source, &mut cursor, values, &mut seen);
         }
         writer.result.added = pull.added;
         let collided = match seen {
             SeenLabels::Same(collided) => collided,
             SeenLabels::Compared { new, collided, .. } => {
                 if let Some(last) = &last
-                    && let Some(generation) = self.generations.get(&last.generation)
+                    && let Some(generation) = self.generations.get(&last.page.generation)
                 {
-                    writer.end(generation, (&last.source, &last.outcomes), &old, &new);
+                    writer.end(generation, (&last.page.source, &last.page.outcomes), &old, &new);
                 }
                 collided
             }
         };
-        let result = writer.result;
+        result = writer.result;
+        let is_other = last.is_some_and(|last| last.page.generation != page.generation);
         let next = SourceState {
             last_ms: at_ms,
-            generation: self.current,
-            source,
             series: Arc::clone(content.series),
-            outcomes,
+            page,
             collided,
         };
         self.sources.insert(key.clone(), next);
-        if last.is_some_and(|last| last.generation != self.current) {
+        if is_other {
             self.remove_unused_generations();
         }
         result
     }
 
-    /// What becomes of the series of a page under the present rules. Those that `last` had are not
-    /// evaluated again.
+    /// Keeps what was written for a source whose page exceeds a limit. The symbols of that page
+    /// count, too.
+    fn refuse(&mut self, key: &SourceKey, page: EvaluatedPage, last: Option<SourceState>) {
+        if let Some(mut last) = last {
+            last.page.spent = if last.page.generation == page.generation {
+                page.spent
+            } else {
+                usize::MAX
+            };
+            self.sources.insert(key.clone(), last);
+        }
+        if page.generation != self.current {
+            self.remove_unused_generations();
+        }
+    }
+
+    /// Whether a source that has this generation uses it for its next page, too: the rules are the
+    /// present ones, and it was not renewed.
+    fn is_usable(&self, number: u64) -> bool {
+        let version = |number| self.generations.get(number).map(|one| one.version);
+        let is_own = self.generations.get(&number).is_some_and(|one| one.is_own);
+        number == self.current || is_own && version(&number) == version(&self.current)
+    }
+
+    /// What becomes of the series of a page under the present rules.
+    ///
+    /// A source that adds too many symbols for its series gets a generation of its own. When a
+    /// shared one is renewed, the pages of all sources are evaluated again.
     fn evaluate(
         &mut self,
         key: &SourceKey,
         targets: &TargetValues,
         content: PageContent<'_>,
         last: Option<&SourceState>,
-    ) -> Option<(OutcomeSource, PageOutcomes)> {
-        let current = self.current;
-        let generation = self.generations.get_mut(&current)?;
+    ) -> Option<EvaluatedPage> {
+        let used = last.map(|last| &last.page);
+        let used = used.filter(|page| self.is_usable(page.generation));
+        let (number, spent) = used.map_or((self.current, 0), |page| (page.generation, page.spent));
+        let generation = self.generations.get(&number)?;
+        let (room, spent) = generation.room(content.series.len(), spent);
+        if let Some(page) = self.evaluate_in(number, room, key, targets, content, last) {
+            let spent = spent.saturating_add(page.spent);
+            return Some(EvaluatedPage { spent, ..page });
+        }
+        let number = self.number();
+        let mut own = self.generations.get(&self.current)?.renewed(number);
+        own.is_own = true;
+        self.generations.insert(number, own);
+        let page = self.evaluate_in(number, usize::MAX, key, targets, content, last)?;
+        Some(EvaluatedPage { spent: 0, ..page })
+    }
+
+    /// As [`StreamSeries::evaluate`], in one generation; none if the page adds more symbols than
+    /// there is `room` for. Series that `last` had are not evaluated again, those beyond a limit
+    /// not at all.
+    fn evaluate_in(
+        &mut self,
+        number: u64,
+        room: usize,
+        key: &SourceKey,
+        targets: &TargetValues,
+        content: PageContent<'_>,
+        last: Option<&SourceState>,
+    ) -> Option<EvaluatedPage> {
+        let (limits, others) = (self.limits, self.kept - last.map_or(0, |last| last.page.kept));
+        let generation = self.generations.get_mut(&number)?;
+        let before = generation.symbols.cost();
         let source = generation.source(*key == SourceKey::Platform, Arc::clone(targets));
         let mut out = OutcomeWriter::default();
         let known = content.origins.zip(last).filter(|(origins, last)| {
-            last.generation == current
-                && last.source.targets == *targets
+            last.page.generation == number
+                && last.page.source.targets == *targets
                 && Arc::ptr_eq(&origins.last, &last.series)
         });
-        let mut known = known.map(|(origins, last)| KnownOutcomes::new(&origins.indices, &last.outcomes));
+        let mut known =
+            known.map(|(origins, last)| KnownOutcomes::new(&origins.indices, &last.page.outcomes));
         content.series.each(|text, meta| {
+            // A page that is dropped as a whole must not cost the stream more than a usual one.
+            let is_over = !source.platform && limits.check(out.kept_series(), others).is_err();
+            if is_over || generation.symbols.cost() - before > room {
+                return;
+            }
             let is_known = known.as_mut().is_some_and(|known| known.copy_next(&mut out));
             if !is_known {
                 generation.evaluate(text, meta, &source, &mut out);
             }
         });
+        let kept = if source.platform { 0 } else { out.kept_series() };
         if !source.platform {
             self.synthetic
                 .each(|text, meta| generation.evaluate(text, meta, &source, &mut out));
         }
-        Some((source, out.finish()))
+        let spent = generation.symbols.cost() - before;
+        (spent <= room).then(|| EvaluatedPage {
+            generation: number,
+            source,
+            outcomes: out.finish(),
+            kept,
+            spent,
+        })
     }
 
     /// Hash of the labels of each series that was written for a source, with its index.
     fn hashes(&self, last: &SourceState) -> Vec<(u64, usize)> {
-        let Some(generation) = self.generations.get(&last.generation) else {
+        let Some(generation) = self.generations.get(&last.page.generation) else {
             return Vec::new();
         };
         let mut labels = Vec::new();
         let mut hashes = Vec::with_capacity(last.outcome_count(&self.synthetic));
-        let mut cursor = OutcomeCursor::new(&last.outcomes);
+        let mut cursor = OutcomeCursor::new(&last.page.outcomes);
         for index in 0..last.outcome_count(&self.synthetic) {
             if cursor.read() == KeptOrNot::Kept && last.collided.binary_search(&index).is_err() {
-                last.source.resolve(cursor.labels(), &mut labels);
+                last.page.source.resolve(cursor.labels(), &mut labels);
                 hashes.push((generation.hash(&labels, &self.hash_keys), index));
             }
         }
@@ -349,7 +470,7 @@ impl StreamSeries {
     /// Removes the generations that wrote nothing which may still have to end.
     fn remove_unused_generations(&mut self) {
         if self.generations.len() > 1 {
-            let used: HashSet<_> = self.sources.values().map(|source| source.generation).collect();
+            let used: HashSet<_> = self.sources.values().map(|one| one.page.generation).collect();
             self.generations
                 .retain(|number, _| *number == self.current || used.contains(number));
         }
@@ -359,7 +480,11 @@ impl StreamSeries {
 impl SourceState {
     /// Number of `outcomes`.
     fn outcome_count(&self, synthetic: &PageLayout) -> usize {
-        let synthetic = if self.source.platform { 0 } else { synthetic.len() };
+        let synthetic = if self.page.source.platform {
+            0
+        } else {
+            synthetic.len()
+        };
         self.series.len() + synthetic
     }
 }

@@ -5,11 +5,15 @@ use virtfleet_wire::exposition::{Line, is_metric_name, parse_line};
 
 use super::*;
 use crate::mla::{
+    FamilyTable,
     page_reader::PageReader,
     page_rules::{SampleLimits, is_withheld},
     relabel::{LabelValue, RelabelRule, RelabelVerdict, WorkingLabels},
     symbols::SymbolId,
 };
+
+#[path = "stream_limit_tests.rs"]
+mod limits;
 
 /// Labels as text.
 type Labels = Vec<(String, String)>;
@@ -82,6 +86,7 @@ fn is_about_pull(labels: &Labels) -> bool {
 
 struct Stage {
     table: Arc<FamilyTable>,
+    share: Arc<TableShare>,
     stream: StreamSeries,
     receiver: Receiver,
     last: BTreeMap<SourceKey, PageSeries>,
@@ -115,9 +120,11 @@ fn targets(values: [&str; 2]) -> TargetValues {
 impl Stage {
     fn new(json: &str) -> Self {
         let table = Arc::new(FamilyTable::default());
+        let share = table.share();
         Self {
-            stream: StreamSeries::new(&table, stamp(), rules(json)),
+            stream: StreamSeries::new(&share, stamp(), rules(json)),
             table,
+            share,
             receiver: Receiver::default(),
             last: BTreeMap::new(),
             at_ms: 1000,
@@ -126,7 +133,7 @@ impl Stage {
 
     fn page(&mut self, source: &SourceKey, values: [&str; 2], text: &str) -> StreamPageResult {
         let last = self.last.get(source).cloned().unwrap_or_default();
-        let mut reader = PageReader::new(Arc::clone(&self.table), SampleLimits::new(100), last);
+        let mut reader = PageReader::new(Arc::clone(&self.share), SampleLimits::new(100), last);
         for line in text.lines() {
             reader.read(line).unwrap();
         }
@@ -291,7 +298,7 @@ fn a_page_that_is_not_later_is_not_written() {
     stage.page(&vm("one"), ["n1", ""], "a 1\n");
     stage.at_ms -= 1000;
     let result = stage.page(&vm("one"), ["n1", ""], "b 1\n");
-    assert!(result.not_later && result.written == 0);
+    assert_eq!((result.not_later, result.written), (1, 0));
     stage.page(&vm("one"), ["n1", ""], "a 1\n");
     assert_eq!(stage.receiver.live().len(), 1);
 }
@@ -307,7 +314,7 @@ fn what_series_that_have_gone_needed_is_removed() {
         .stream
         .generations
         .values()
-        .map(|one| one.symbols.len())
+        .map(|one| one.symbols.cost())
         .collect();
     assert!(sizes.len() == 1 && sizes[0] < 70_000, "{sizes:?}");
     let bytes = stage.table.bytes();

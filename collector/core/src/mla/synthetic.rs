@@ -5,7 +5,7 @@ use std::sync::Arc;
 use virtfleet_wire::exposition::MetricType;
 
 use super::{
-    family_table::FamilyTable,
+    family_table::TableShare,
     page_layout::{ChangedLayout, NO_ORIGIN, PageSeries},
     page_rules::SYNTHETIC,
 };
@@ -20,7 +20,7 @@ const HELP: [&str; SYNTHETIC.len()] = [
 ];
 
 /// The series in the order of [`SYNTHETIC`], without labels.
-pub(super) fn series(table: &FamilyTable) -> PageSeries {
+pub(super) fn series(table: &TableShare) -> PageSeries {
     let mut layout = ChangedLayout::default();
     for (name, help) in SYNTHETIC.iter().zip(HELP) {
         let meta = table.meta(name, Some(MetricType::Gauge), help);

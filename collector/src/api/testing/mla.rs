@@ -33,6 +33,7 @@ pub(super) fn status(now: u64) -> Arc<MlaStatus> {
         series_added: 3,
         page_bytes: 51_200,
         dropped_by_relabel: 12,
+        unsent: 0,
         error,
     };
     status.publish_target(page("worker-0", None));
@@ -125,6 +126,7 @@ pub(super) fn of_tenants(now: u64) -> Arc<MlaStatus> {
             series_added: 0,
             page_bytes: 3,
             dropped_by_relabel: 0,
+            unsent: 0,
             error: Some(error(TargetErrorReason::PullFailed)),
         });
         let view = QueueStatusView {

@@ -48,6 +48,7 @@ fn blame(cause: HealthCause) -> &'static str {
         HealthCause::Neighbour => "because of other VMs on its infra node",
         HealthCause::Agent => "because of the agent",
         HealthCause::Labels => "because of the labels of its Node",
+        HealthCause::Receiver => "because of the receiver of its metrics",
     }
 }
 

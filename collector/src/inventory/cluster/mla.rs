@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use futures_util::future::{pending, select_all};
+use futures_util::future::select_all;
 use serde_json::Value;
 use tokio::{sync::watch, task::JoinHandle};
 use virtfleet_wire::ids::ClusterName;
@@ -97,7 +97,7 @@ impl MlaFollowers {
     }
 }
 
-/// Follows the Secrets of one user cluster's stream.
+/// Follows the Secrets of one user cluster's stream, and the collector's settings for streams.
 struct SecretFollower {
     name: ClusterName,
     streams: Arc<StreamRegistry>,
@@ -111,7 +111,9 @@ impl SecretFollower {
         named: Vec<InfraSecretRef>,
         mut watches: BTreeMap<String, watch::Receiver<NamespaceSecrets>>,
     ) {
+        let mut defaults = self.streams.defaults_changes();
         loop {
+            defaults.mark_unchanged();
             let lookups = named.iter().map(|at| {
                 let watch = watches.get_mut(&at.namespace);
                 let lookup = watch.map_or(SecretLookup::Waiting, |watch| {
@@ -131,10 +133,8 @@ impl SecretFollower {
                 let change: Pin<Box<dyn Future<Output = _> + Send + '_>> = Box::pin(watch.changed());
                 change
             });
-            let changes: Vec<_> = changes.collect();
-            if changes.is_empty() {
-                return pending().await;
-            }
+            let settings: Pin<Box<dyn Future<Output = _> + Send + '_>> = Box::pin(defaults.changed());
+            let changes: Vec<_> = changes.chain([settings]).collect();
             if let (Err(_), ..) = select_all(changes).await {
                 return;
             }

@@ -13,7 +13,10 @@ use virtfleet_collector_core::facts::InventoryEvent;
 use virtfleet_wire::finding::Finding;
 
 use super::follower::{FolderFollower, FollowStep};
-use crate::{inventory::log_new, mla::settings::StreamRegistry};
+use crate::{
+    inventory::log_new,
+    mla::settings::{StreamDefaults, StreamRegistry},
+};
 
 /// Delay between a change and the scan, and between two scans of a changing file: it is read once
 /// two scans are equal.
@@ -91,6 +94,7 @@ async fn follow(
     first.append(&mut step.events);
     first.push(InventoryEvent::Synced);
     step.events = first;
+    let mut defaults = streams.defaults_changes();
     loop {
         let (settling, folder_missing) = (step.settling, step.folder_missing);
         if let Some(known) = step.streams.take() {
@@ -109,7 +113,7 @@ async fn follow(
         };
         if settling {
             sleep(patience).await;
-        } else if let Ok(Some(())) = timeout(patience, wake.recv()).await {
+        } else if let Ok(Some(())) = timeout(patience, notified(&mut wake, &mut defaults)).await {
             sleep(DEBOUNCE).await;
         } else if wake.is_closed() {
             // No inotify: `recv` returned at once.
@@ -118,6 +122,17 @@ async fn follow(
         // This scan covers all notifications so far.
         while wake.try_recv().is_ok() {}
         step = next(&mut follower, false, &folder).await?;
+    }
+}
+
+/// Waits for a notification, or for other limits of streams: each scan sets all streams again.
+async fn notified(
+    wake: &mut mpsc::Receiver<()>,
+    defaults: &mut channel::Receiver<Option<StreamDefaults>>,
+) -> Option<()> {
+    tokio::select! {
+        notified = wake.recv() => notified,
+        Ok(()) = defaults.changed() => Some(()),
     }
 }
 

@@ -42,6 +42,9 @@ impl Followed {
             queue_bytes: 1,
             queue_age: Duration::from_mins(1),
             samples_per_page: 1,
+            series_per_vm: 1,
+            series: 1,
+            pull_interval: Duration::from_secs(30),
         };
         let streams = Arc::new(StreamRegistry::new(Some(limits), || 0));
         let watching = watch(

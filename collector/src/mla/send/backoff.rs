@@ -54,6 +54,12 @@ impl Backoff {
         *self = Self::default();
     }
 
+    /// Lets the next attempt start at once, because requests go elsewhere from now on. It is still
+    /// a retry.
+    pub fn retry_at_once(&mut self) {
+        self.next = Duration::ZERO;
+    }
+
     /// Failed attempts in a row.
     pub fn failures(&self) -> u32 {
         self.failures
@@ -89,6 +95,9 @@ mod tests {
         }
         assert_eq!(delays, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]);
         assert_eq!((backoff.failures(), backoff.wait(now)), (9, Duration::ZERO));
+        backoff.failed(now, None, MIDDLE);
+        backoff.retry_at_once();
+        assert_eq!((backoff.failures(), backoff.wait(now)), (10, Duration::ZERO));
         backoff.answered();
         assert_eq!(backoff.failures(), 0);
         assert_eq!(

@@ -16,6 +16,10 @@ use crate::objects::{
     RemoteWriteCompression, RemoteWriteProtocol, StreamLimitsSpec, is_forbidden_header,
 };
 
+/// Maximum time between two pages of a VM. One of them may fail or be missing: the next one comes
+/// within the five minutes that PromQL looks back for the last sample of a series.
+pub(crate) const MAX_INTERVAL: Span = Span::seconds(120);
+
 /// The parts of a stream's settings that are checked.
 pub(crate) struct Sections<'a> {
     /// `remoteWrite.url`.
@@ -34,6 +38,8 @@ pub(crate) struct Sections<'a> {
     pub(crate) placement_labels: &'a [PlacementLabelSpec],
     /// `relabel`.
     pub(crate) relabel: &'a [RelabelRule],
+    /// `interval`.
+    pub(crate) interval: Option<Span>,
     /// `limits`.
     pub(crate) limits: &'a StreamLimitsSpec,
     /// `remoteWrite.protocol`.
@@ -61,6 +67,7 @@ impl<'a> Sections<'a> {
             external_labels: &fleet.external_labels,
             placement_labels: &fleet.placement_labels,
             relabel: &fleet.relabel,
+            interval: fleet.interval,
             limits: &fleet.limits,
             protocol: remote_write.protocol,
             compression: remote_write.compression,
@@ -95,6 +102,13 @@ pub(crate) fn check_stream(stream: &Sections<'_>, report: &mut impl FnMut(&str, 
     placement_labels(stream, report);
     if let Err(error) = CompiledRules::new(stream.relabel) {
         report(&format!("relabel[{}]", error.index), error.why);
+    }
+    let intervals = Span::seconds(1)..=MAX_INTERVAL;
+    if stream
+        .interval
+        .is_some_and(|interval| !intervals.contains(&interval))
+    {
+        report("interval", format!("must be 1s to {MAX_INTERVAL}"));
     }
     limits(stream.limits, report);
 }
@@ -235,6 +249,8 @@ fn limits(limits: &StreamLimitsSpec, report: &mut impl FnMut(&str, String)) {
     };
     range("queueBytes", limits.queue_bytes, 1 << 20, 1 << 40);
     range("samplesPerVm", limits.samples_per_vm, 1, 10_000_000);
+    range("seriesPerVm", limits.series_per_vm, 1, 10_000_000);
+    range("series", limits.series, 1, 1_000_000_000);
     range("labelNames", limits.label_names.map(u64::from), 5, 256);
     range(
         "labelValueBytes",

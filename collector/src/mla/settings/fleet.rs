@@ -2,7 +2,10 @@
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::{
+    sync::watch,
+    time::{MissedTickBehavior, interval},
+};
 use tokio_util::sync::CancellationToken;
 use zeroize::Zeroizing;
 
@@ -164,24 +167,40 @@ pub(crate) fn check_fleet(
     resolve(fleet, files, defaults, now).err().map(|why| why.message)
 }
 
-/// Resolves the operator's stream, and again whenever its files change, until `stop`.
+/// Resolves the operator's stream, and again whenever the section `mla` or its files change, until
+/// `stop`.
 pub async fn follow_fleet(
-    mla: MlaSettings,
+    section: watch::Receiver<Option<Arc<MlaSettings>>>,
     registry: Arc<StreamRegistry>,
     clock: fn() -> u64,
     stop: CancellationToken,
 ) {
-    let Some(fleet) = mla.fleet.map(Arc::new) else {
-        return;
-    };
     let mut ticks = interval(RELOAD_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    while stop.run_until_cancelled(ticks.tick()).await.is_some() {
-        let named = Arc::clone(&fleet);
-        let Ok(files) = tokio::task::spawn_blocking(move || read_files(&named)).await else {
+    // They change with the section, after it.
+    let mut defaults = registry.defaults_changes();
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+            changed = defaults.changed() => {
+                if changed.is_err() {
+                    return;
+                }
+            }
+        }
+        let mla = section.borrow().clone();
+        let Some(mla) = mla.filter(|mla| mla.fleet.is_some()) else {
+            registry.remove(&StreamName::Fleet);
             continue;
         };
-        set_fleet(&registry, &fleet, &files, clock());
+        let named = Arc::clone(&mla);
+        let read = move || named.fleet.as_ref().map(read_files);
+        if let Ok(Some(files)) = tokio::task::spawn_blocking(read).await
+            && let Some(fleet) = &mla.fleet
+        {
+            set_fleet(&registry, fleet, &files, clock());
+        }
     }
 }
 
@@ -192,9 +211,14 @@ pub(super) fn set_fleet(
     files: &FleetFiles,
     now: u64,
 ) {
-    if let Some(defaults) = registry.defaults() {
-        registry.set(StreamName::Fleet, files.digest(), || {
-            resolve(fleet, files, defaults, now)
-        });
-    }
+    let Some(defaults) = registry.defaults() else {
+        return;
+    };
+    let mut input = DigestParts::new();
+    input.add(serde_json::to_string(fleet).unwrap_or_default().as_bytes());
+    input.add(format!("{defaults:?}").as_bytes());
+    input.add(&files.digest());
+    registry.set(StreamName::Fleet, input.finish(), || {
+        resolve(fleet, files, &defaults, now)
+    });
 }

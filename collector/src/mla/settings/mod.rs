@@ -26,7 +26,7 @@ pub use virtfleet_collector_core::mla::status::StreamName;
 use crate::mla::send::Endpoint;
 
 pub(crate) use self::{
-    check::{Sections, check_headers, check_stream, check_url},
+    check::{MAX_INTERVAL, Sections, check_headers, check_stream, check_url},
     fleet::{check_fleet, read_files},
 };
 pub use self::{
@@ -49,6 +49,9 @@ pub struct StreamSettings {
     pub placement_labels: Vec<PlacementLabel>,
     /// Relabelling, in its order; its rules are valid.
     pub relabel: Vec<RelabelRule>,
+    /// Minimum time between two pages of a VM, a little shorter than the interval that is set, so
+    /// that the nearest pull is taken; zero: each page is taken.
+    pub min_gap: Duration,
     /// Limits.
     pub limits: StreamLimits,
     /// No samples are taken or sent.
@@ -62,6 +65,29 @@ pub struct StreamSettings {
 }
 
 impl StreamSettings {
+    /// Whether both have the same endpoint. The registry keeps the TLS configuration if its input
+    /// is unchanged.
+    pub(crate) fn has_endpoint_of(&self, other: &Self) -> bool {
+        let (a, b) = match (&self.endpoint, &other.endpoint) {
+            (Some(a), Some(b)) => (a, b),
+            (None, None) => return true,
+            _ => return false,
+        };
+        let is_same_tls = match (&a.tls, &b.tls) {
+            (Some(a), Some(b)) => Arc::ptr_eq(a, b),
+            (None, None) => true,
+            _ => false,
+        };
+        is_same_tls
+            && a.url == b.url
+            && a.headers == b.headers
+            && a.server_name == b.server_name
+            && a.protocol == b.protocol
+            && a.compression == b.compression
+            && a.timeout == b.timeout
+            && a.user_agent == b.user_agent
+    }
+
     /// Whether the client certificate has ended at `now`, in seconds since 1970.
     pub fn is_certificate_expired(&self, now: u64) -> bool {
         self.certificate_ends.is_some_and(|end| end <= now)
@@ -102,6 +128,10 @@ pub struct StreamLimits {
     pub queue_age: Duration,
     /// Maximum number of samples of one VM's page.
     pub samples_per_page: u64,
+    /// Maximum number of series of one VM after the rules.
+    pub series_per_vm: u64,
+    /// Maximum number of series of all VMs after the rules.
+    pub series: u64,
     /// Maximum number of labels of a series.
     pub label_names: usize,
     /// Maximum bytes of a label's value.

@@ -38,7 +38,7 @@ pub struct MlaCondition {
 /// The settings of all streams. Share it as `Arc<StreamRegistry>`.
 pub struct StreamRegistry {
     /// None: MLA is off.
-    defaults: Option<StreamDefaults>,
+    defaults: watch::Sender<Option<StreamDefaults>>,
     clock: fn() -> u64,
     state: Mutex<ResolvedStreams>,
     settings: watch::Sender<AllStreamSettings>,
@@ -51,6 +51,8 @@ struct ResolvedStreams {
     /// configuration.
     inputs: BTreeMap<StreamName, InputDigest>,
     statuses: BTreeMap<StreamName, MlaCondition>,
+    /// Why the present settings file cannot be used.
+    section_problem: Option<String>,
 }
 
 type InputDigest = [u8; 32];
@@ -68,7 +70,7 @@ impl StreamRegistry {
     /// off. `clock` has seconds since 1970.
     pub fn new(defaults: Option<StreamDefaults>, clock: fn() -> u64) -> Self {
         Self {
-            defaults,
+            defaults: watch::Sender::new(defaults),
             clock,
             state: Mutex::default(),
             settings: watch::Sender::default(),
@@ -77,8 +79,26 @@ impl StreamRegistry {
     }
 
     /// The limits in the collector's settings; none: MLA is off.
-    pub fn defaults(&self) -> Option<&StreamDefaults> {
-        self.defaults.as_ref()
+    pub fn defaults(&self) -> Option<StreamDefaults> {
+        self.defaults.borrow().clone()
+    }
+
+    /// Replaces the limits in the collector's settings. The tasks that set streams follow
+    /// [`StreamRegistry::defaults_changes`], and set them again.
+    pub(crate) fn set_defaults(&self, defaults: Option<StreamDefaults>) {
+        self.defaults.send_replace(defaults);
+    }
+
+    /// Changes of the limits in the collector's settings.
+    pub(crate) fn defaults_changes(&self) -> watch::Receiver<Option<StreamDefaults>> {
+        self.defaults.subscribe()
+    }
+
+    /// Sets why the present settings file cannot be used; none: it can.
+    pub(crate) fn set_section_problem(&self, problem: Option<String>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.section_problem = problem.map(|why| bounded(&why, MAX_MESSAGE_CHARS));
+        self.publish(&state);
     }
 
     /// The settings of all streams, and their changes.
@@ -119,8 +139,9 @@ impl StreamRegistry {
         if waits && let Some(status) = self.status(cluster) {
             return Some(status);
         }
-        let input = digest(known);
-        let resolved = || match (&known.spec, &self.defaults) {
+        let defaults = self.defaults();
+        let input = digest(known, defaults.as_ref());
+        let resolved = || match (&known.spec, &defaults) {
             (_, None) => Err(unusable(
                 "Disabled",
                 "the collector's settings have no mla: nothing is sent".to_owned(),
@@ -164,7 +185,8 @@ impl StreamRegistry {
         Some(status)
     }
 
-    fn remove(&self, name: &StreamName) {
+    /// Removes a stream that is configured no more.
+    pub(super) fn remove(&self, name: &StreamName) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.inputs.remove(name).is_none() {
             return;
@@ -191,12 +213,11 @@ impl StreamRegistry {
     }
 
     fn publish(&self, state: &ResolvedStreams) {
-        let found: Vec<_> = state
-            .statuses
-            .iter()
-            .filter(|(_, status)| !status.configured)
-            .map(|(name, status)| finding(name, status))
-            .collect();
+        let streams = state.statuses.iter();
+        let streams = streams.filter(|(_, status)| !status.configured);
+        let streams = streams.map(|(name, status)| finding(name, status));
+        let section = state.section_problem.iter().map(|why| section_finding(why));
+        let found: Vec<_> = section.chain(streams).collect();
         self.findings.send_if_modified(|known| {
             let changed = *known != found;
             if changed {
@@ -295,9 +316,23 @@ fn finding(name: &StreamName, status: &MlaCondition) -> Finding {
     found.remedy(remedy)
 }
 
+fn section_finding(why: &str) -> Finding {
+    Finding::new(
+        findings::MLA_NOT_CONFIGURED,
+        Severity::Warning,
+        ("Collector", "mla"),
+        "InvalidSettings",
+        format!(
+            "the settings file has changed and cannot be used: {why}; until then the last valid mla is used"
+        ),
+    )
+    .remedy("correct the file; virtfleet-collector check-config names each problem")
+}
+
 /// The digest of everything that a stream is resolved from.
-fn digest(known: &TenantMla) -> InputDigest {
+fn digest(known: &TenantMla, defaults: Option<&StreamDefaults>) -> InputDigest {
     let mut parts = DigestParts::new();
+    parts.add(format!("{defaults:?}").as_bytes());
     match &known.spec {
         Ok(spec) => parts.add(serde_json::to_string(spec).unwrap_or_default().as_bytes()),
         Err(why) => parts.add(why.as_bytes()),

@@ -25,6 +25,9 @@ use crate::{
 const DEFAULT_LABEL_NAMES: u32 = 40;
 /// As in Cortex and Mimir.
 const DEFAULT_LABEL_VALUE_BYTES: u32 = 2048;
+/// Maximum time between two pages of a VM if the nearest pull is taken: half of the five minutes
+/// that PromQL looks back.
+const MAX_PAGE_DISTANCE: Duration = Duration::from_secs(150);
 /// Maximum number of problems in a message.
 const MAX_NAMED: usize = 5;
 
@@ -37,16 +40,26 @@ pub struct StreamDefaults {
     pub queue_age: Duration,
     /// `scrape.maxSamples`.
     pub samples_per_page: u64,
+    /// `mla.series.maxPerVm`.
+    pub series_per_vm: u64,
+    /// `mla.series.maxPerStream`.
+    pub series: u64,
+    /// `scrape.interval`.
+    pub pull_interval: Duration,
 }
 
 impl StreamDefaults {
     /// The limits of these settings; none if they have no `mla`.
     pub fn new(config: &CollectorConfig) -> Option<Self> {
-        let queue = &config.mla.as_ref()?.queue;
+        let mla = config.mla.as_ref()?;
+        let queue = &mla.queue;
         Some(Self {
             queue_bytes: queue.max_bytes_per_stream,
             queue_age: queue.max_age.0,
             samples_per_page: config.scrape.max_samples,
+            series_per_vm: mla.series.max_per_vm,
+            series: mla.series.max_per_stream,
+            pull_interval: config.scrape.interval.0,
         })
     }
 }
@@ -106,6 +119,7 @@ pub(super) fn tenant_spec(spec: &MlaSpec) -> StreamSpec<'_> {
             external_labels: &spec.external_labels,
             placement_labels: &spec.placement_labels,
             relabel: &spec.relabel,
+            interval: spec.interval,
             limits: &spec.limits,
             protocol: remote_write.protocol,
             compression: remote_write.compression,
@@ -183,6 +197,7 @@ pub(super) fn without_endpoint(
             .collect(),
         placement_labels: sections.placement_labels.iter().map(placement).collect(),
         relabel: sections.relabel.to_vec(),
+        min_gap: min_gap(sections.interval, defaults.pull_interval),
         limits: limits(sections.limits, defaults),
         suspend: stream.suspend,
         guests: stream.guests,
@@ -203,15 +218,27 @@ fn placement(label: &PlacementLabelSpec) -> PlacementLabel {
     }
 }
 
+/// Pulls are not exact: the one within half of their interval is taken, or the one before it if
+/// pages would be too far apart.
+fn min_gap(interval: Option<Span>, pull_interval: Duration) -> Duration {
+    match interval {
+        Some(Span(interval)) if interval > pull_interval => {
+            let nearest = interval.saturating_sub(pull_interval / 2);
+            nearest.min(MAX_PAGE_DISTANCE.saturating_sub(pull_interval))
+        }
+        _ => Duration::ZERO,
+    }
+}
+
 fn limits(spec: &StreamLimitsSpec, defaults: &StreamDefaults) -> StreamLimits {
     let queue_age = spec.queue_age.map_or(defaults.queue_age, |Span(age)| age);
+    let least = |own: Option<u64>, default: u64| own.map_or(default, |own| own.min(default));
     StreamLimits {
-        queue_bytes: spec.queue_bytes.unwrap_or(u64::MAX).min(defaults.queue_bytes),
+        queue_bytes: least(spec.queue_bytes, defaults.queue_bytes),
         queue_age: queue_age.min(defaults.queue_age),
-        samples_per_page: spec
-            .samples_per_vm
-            .unwrap_or(u64::MAX)
-            .min(defaults.samples_per_page),
+        samples_per_page: least(spec.samples_per_vm, defaults.samples_per_page),
+        series_per_vm: least(spec.series_per_vm, defaults.series_per_vm),
+        series: least(spec.series, defaults.series),
         label_names: spec.label_names.unwrap_or(DEFAULT_LABEL_NAMES) as usize,
         label_value_bytes: spec.label_value_bytes.unwrap_or(DEFAULT_LABEL_VALUE_BYTES) as usize,
     }

@@ -8,6 +8,8 @@ use virtfleet_wire::ids::ClusterName;
 use super::*;
 use crate::objects::InfraSecretRef;
 
+mod changes;
+
 const NOW: u64 = 1_800_000_000;
 
 fn defaults() -> StreamDefaults {
@@ -15,6 +17,9 @@ fn defaults() -> StreamDefaults {
         queue_bytes: 1 << 30,
         queue_age: Duration::from_hours(2),
         samples_per_page: 50_000,
+        series_per_vm: 40_000,
+        series: 1_000_000,
+        pull_interval: Duration::from_secs(30),
     }
 }
 
@@ -199,6 +204,9 @@ fn each_problem_of_labels_rules_and_limits_is_named_with_its_path_and_reason() {
             json!({ "limits": { "queueAge": "5s" } }),
             "limits.queueAge: must be at least 1m",
         ),
+        (json!({ "limits": { "seriesPerVm": 0 } }), "limits.seriesPerVm: "),
+        (json!({ "limits": { "series": 0 } }), "limits.series: "),
+        (json!({ "interval": "3m" }), "spec.mla.interval: must be 1s to 2m"),
     ]);
 }
 
@@ -212,7 +220,9 @@ fn settings_are_applied_and_limits_are_those_of_the_collector_at_most() {
         "externalLabels": { "region_group": "eu" },
         "placementLabels": [{ "source": "Zone" }, { "source": "NodeLabel", "key": "example.com/rack", "name": "rack" }],
         "relabel": [{ "sourceLabels": ["__name__"], "regex": "go_.*", "action": "drop" }],
-        "limits": { "queueBytes": 2_097_152, "queueAge": "24h", "labelNames": 30 },
+        "limits": {
+            "queueBytes": 2_097_152, "queueAge": "24h", "labelNames": 30, "seriesPerVm": 30_000, "series": 2_000_000,
+        },
     });
     let status = registry.set_tenant(&cluster(), Some(&tenant(&mla, &[]))).unwrap();
     assert_eq!(
@@ -230,6 +240,8 @@ fn settings_are_applied_and_limits_are_those_of_the_collector_at_most() {
         queue_bytes: 2_097_152,
         queue_age: Duration::from_hours(2),
         samples_per_page: 50_000,
+        series_per_vm: 30_000,
+        series: 1_000_000,
         label_names: 30,
         label_value_bytes: 2048,
     };
@@ -420,59 +432,6 @@ fn credentials_are_sent_and_never_shown() {
             status.message
         );
     }
-}
-
-#[test]
-fn without_mla_in_the_settings_nothing_is_sent() {
-    let registry = StreamRegistry::new(None, || NOW);
-    let mla = json!({ "remoteWrite": { "url": "http://127.0.0.1/" } });
-    let status = registry.set_tenant(&cluster(), Some(&tenant(&mla, &[]))).unwrap();
-    assert_eq!((status.configured, status.reason), (false, "Disabled"));
-    assert!(registry.settings().borrow().is_empty());
-    assert_eq!(registry.findings().borrow()[0].evidence["cluster"], "blue");
-}
-
-#[test]
-fn a_suspended_stream_keeps_its_settings() {
-    let registry = registry();
-    let mla = json!({ "remoteWrite": { "url": "http://127.0.0.1/" }, "suspend": true });
-    let status = registry.set_tenant(&cluster(), Some(&tenant(&mla, &[]))).unwrap();
-    assert_eq!((status.configured, status.reason), (true, "Suspended"));
-    assert!(in_use(&registry).unwrap().suspend);
-    registry.retain_tenants(|_| false);
-    assert!(registry.settings().borrow().is_empty());
-}
-
-#[tokio::test]
-async fn the_operators_stream_follows_its_files() {
-    let folder = tempfile::tempdir().unwrap();
-    let token = folder.path().join("token");
-    std::fs::write(&token, "one\n").unwrap();
-    let text = json!({ "queue": {}, "fleet": {
-        "remoteWrite": { "url": "http://127.0.0.1/push", "auth": { "tokenFile": token } }, "guests": true,
-    } });
-    let mla: crate::config::MlaSettings = serde_json::from_value(text).unwrap();
-    let registry = Arc::new(registry());
-    let fleet = mla.fleet.clone().unwrap();
-    let read = |expected: &str| {
-        let files = read_files(&fleet);
-        fleet::set_fleet(&registry, &fleet, &files, NOW);
-        let all = registry.settings().borrow().clone();
-        let endpoint = all[&StreamName::Fleet].endpoint.clone().unwrap();
-        assert_eq!(endpoint.headers["authorization"], expected);
-        all[&StreamName::Fleet].problem.clone()
-    };
-    assert_eq!(read("Bearer one"), None);
-    std::fs::write(&token, "two").unwrap();
-    assert_eq!(read("Bearer two"), None);
-    std::fs::remove_file(&token).unwrap();
-    let problem = read("Bearer two").unwrap();
-    assert!(
-        problem.contains("mla.fleet.remoteWrite.auth.tokenFile"),
-        "{problem}"
-    );
-    let findings = registry.findings().borrow().clone();
-    assert_eq!(findings[0].subject.name, "mla.fleet");
 }
 
 #[test]

@@ -17,6 +17,7 @@ fn target(name: &str, samples: u64) -> TargetStatus {
         series_added: 0,
         page_bytes: 3,
         dropped_by_relabel: 0,
+        unsent: 0,
         error: None,
     }
 }

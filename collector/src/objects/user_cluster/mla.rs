@@ -51,6 +51,11 @@ pub struct MlaSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 200), transform = rules)]
     pub relabel: Vec<RelabelRule>,
+    /// Minimum time between two pages of a VM in the stream, 1s to 2m. Absent, or less:
+    /// scrape.interval of the collector's settings, at which pages are pulled; of a longer time,
+    /// the nearest pull is taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interval: Option<Span>,
     /// Limits on this tenant.
     #[serde(default, skip_serializing_if = "StreamLimitsSpec::is_default")]
     pub limits: StreamLimitsSpec,
@@ -358,6 +363,16 @@ pub struct StreamLimitsSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000_000), extend("format" = "int64"))]
     pub samples_per_vm: Option<u64>,
+    /// Maximum number of series of one VM after relabelling; a page with more counts as failed.
+    /// Absent, or more: mla.series.maxPerVm of the collector's settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 10_000_000), extend("format" = "int64"))]
+    pub series_per_vm: Option<u64>,
+    /// Maximum number of series of all VMs after relabelling; the page of a VM that would exceed it
+    /// counts as failed. Absent, or more: mla.series.maxPerStream of the collector's settings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000_000), extend("format" = "int64"))]
+    pub series: Option<u64>,
     /// Maximum number of labels of a series; series with more are dropped and counted. Absent: 40,
     /// as in KKP's Cortex, which would refuse them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

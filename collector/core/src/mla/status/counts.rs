@@ -62,8 +62,15 @@ reason_counts!(
     Corrupt corrupt "corrupt",
     /// The queue could not be written.
     WriteFailed write_failed "write_failed",
+    /// They waited for the queue, and the stream's part of the memory was used up.
+    Memory memory "memory",
     /// A page or a sample exceeded a limit of the stream.
     Limit limit "limit",
+    /// Their time was not after that of the VM's last page: two pulls overlapped, or the clock of
+    /// the collector was set back.
+    NotLater not_later "not_later",
+    /// After relabelling they had the labels of another sample of their page, which was sent.
+    Collided collided "collided",
 );
 
 reason_counts!(
@@ -86,6 +93,22 @@ reason_counts!(
     /// Another status of 400 to 499.
     Other other "other",
 );
+
+impl DropReason {
+    /// Whether the page of a VM is the cause, or the rules for it. A finding about the page names
+    /// the VM.
+    pub const fn is_about_page(self) -> bool {
+        matches!(self, Self::Limit | Self::NotLater | Self::Collided)
+    }
+}
+
+impl DroppedSamples {
+    /// Samples that were dropped although their pages were as they should be.
+    pub fn lost(&self) -> u64 {
+        let reasons = DropReason::ALL.iter().filter(|reason| !reason.is_about_page());
+        reasons.fold(0, |sum, reason| sum.saturating_add(self.get(*reason)))
+    }
+}
 
 impl RefusalReason {
     /// The reason for an HTTP status of 400 to 499.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{DroppedSamples, RefusedSamples, StreamName};
 use crate::pull_result::UnixMs;
 
-/// State of a stream. Counters start with the collector.
+/// State of a stream. Counters start when the collector, or MLA, starts to run the stream.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct QueueStatusView {

@@ -26,6 +26,9 @@ pub struct TargetStatus {
     /// Samples that relabelling of the tenant's stream dropped, or of the operator's if the VM has
     /// no other.
     pub dropped_by_relabel: u64,
+    /// Samples of a page that was used which are not sent: they exceed a limit after relabelling,
+    /// or have the labels of another sample of the page.
+    pub unsent: u64,
     /// Why the page was not used; none if it was.
     pub error: Option<TargetError>,
 }

@@ -44,7 +44,7 @@ fn counts_have_one_number_for_each_reason() {
     }
     dropped.add(DropReason::QueueFull, u64::MAX);
     assert_eq!(dropped.get(DropReason::QueueFull), u64::MAX);
-    assert_eq!((dropped.limit, dropped.total()), (5, u64::MAX));
+    assert_eq!((dropped.limit, dropped.total()), (6, u64::MAX));
     let read: DroppedSamples = serde_json::from_str(r#"{"tooOld": 3}"#).unwrap();
     assert_eq!((read.too_old, read.total()), (3, 3));
     assert_eq!(RefusalReason::of_status(403), RefusalReason::Unauthorized);
