@@ -49,22 +49,6 @@ release_of() { # VERSION: v1.9.0 is of release 1.9
     printf '%s\n' "${version%.*}"
 }
 
-# Prints the folder of a module's files, if their sum is the pinned one.
-module() { # MODULE@VERSION
-    local answer sum pin
-    answer=$(cd "$work" && go mod download -json "$1" 2>&1) || {
-        say "cannot download $1: $(sed -n 's/^\s*"Error": "\(.*\)".*/\1/p' <<<"$answer")"
-        return 1
-    }
-    sum=$(sed -n 's/^\s*"Sum": "\(.*\)".*/\1/p' <<<"$answer")
-    pin=$(pinned | awk -v module="${1%@*}" -v version="${1#*@}" '$1 == module && $2 == version { print $3 }')
-    if [ "$sum" != "$pin" ]; then
-        say "$1 has the sum $sum, but tests/parts/pins has ${pin:-none}; it is not used"
-        return 1
-    fi
-    sed -n 's/^\s*"Dir": "\(.*\)".*/\1/p' <<<"$answer"
-}
-
 # Copies the examples of a module. There is no example of a migration.
 examples() { # FOLDER-OF-MODULE RELEASE TO
     local from of kind

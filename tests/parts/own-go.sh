@@ -1,7 +1,7 @@
 # A Go toolchain for builds and downloads of Go modules. Sourced after own-apt.sh.
 #
 # The script that sources it sets `here` (this folder), `cache` and `work` (folders), and has a
-# function `say`.
+# function `say`; for `module` also `pinned`, which prints the module, version and sum of its rows.
 
 # Puts a Go into PATH that is new enough to download the toolchain that go.mod names.
 provide_go() {
@@ -53,4 +53,20 @@ unpacked_go() { # GOROOT
     done < <(find "$1" -maxdepth 2 -type l)
     export GOROOT="$1" PATH="$1/bin:$PATH"
     say "using $(GOTOOLCHAIN=local go version)"
+}
+
+# Prints the folder of a module's files, if their sum is the pinned one.
+module() { # MODULE@VERSION
+    local answer sum pin
+    answer=$(cd "$work" && go mod download -json "$1" 2>&1) || {
+        say "cannot download $1: $(sed -n 's/^\s*"Error": "\(.*\)".*/\1/p' <<<"$answer")"
+        return 1
+    }
+    sum=$(sed -n 's/^\s*"Sum": "\(.*\)".*/\1/p' <<<"$answer")
+    pin=$(pinned | awk -v module="${1%@*}" -v version="${1#*@}" '$1 == module && $2 == version { print $3 }')
+    if [ "$sum" != "$pin" ]; then
+        say "$1 has the sum $sum, but tests/parts/pins has ${pin:-none}; it is not used"
+        return 1
+    fi
+    sed -n 's/^\s*"Dir": "\(.*\)".*/\1/p' <<<"$answer"
 }

@@ -121,7 +121,8 @@ needed=16
 [ ! -e "$build/debug" ] || needed=3
 need "$build" "$needed" 'build files'
 needed=7
-if [ -e "$cache/guests" ] && tests/parts/kubernetes.sh path >/dev/null 2>&1; then needed=3; fi
+if [ -e "$cache/guests" ] && tests/parts/kubernetes.sh path >/dev/null 2>&1 &&
+    tests/parts/cortex.sh path >/dev/null 2>&1; then needed=3; fi
 need "$cache" "$needed" 'servers and images'
 need "${TMPDIR:-/tmp}" 6 "guests' disks and loop devices"
 check_space
@@ -212,6 +213,7 @@ step "tests with KubeVirt's own objects are skipped" tests/parts/kubevirt.sh fet
 step "tests with prometheus-operator's kinds are skipped" tests/parts/prometheus-operator.sh fetch
 step 'tests of the chart and of kustomize are skipped' tests/parts/helm.sh fetch
 step 'manifests are not checked against the schemas of the API server' tests/parts/kubeconform.sh fetch
+step 'tests with Cortex are skipped' tests/parts/cortex.sh fetch
 
 step 'tests of the web page in a browser are skipped' tests/parts/web.sh fetch
 
@@ -237,6 +239,10 @@ versions() {
     elif found=$(tests/parts/kube-apiserver.sh path 2>/dev/null); then
         found=${found##*/}
         printf 'kube-apiserver %s (recipe %s)\n' "${found%-*}" "${found##*-}"
+    fi
+    if found=$(tests/parts/cortex.sh path 2>/dev/null); then
+        found=${found##*/}
+        printf 'cortex %s (recipe %s)\n' "${found%-*}" "${found##*-}"
     fi
     if found=$(tests/parts/kubevirt.sh path 2>/dev/null); then printf 'kubevirt (recipe %s)\n' "${found##*/}"; fi
     if command -v qemu-system-x86_64 >/dev/null; then qemu-system-x86_64 --version | sed -n 1p; fi

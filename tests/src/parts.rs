@@ -150,6 +150,13 @@ pub fn kubeconform() -> Result<PathBuf> {
     Ok(folder.join("kubeconform"))
 }
 
+/// Cortex.
+pub fn cortex() -> Result<PathBuf> {
+    let folder = cache()?.join("cortex/current");
+    let folder = complete(&folder, &["cortex"], "run `tests/parts/cortex.sh fetch`")?;
+    Ok(folder.join("cortex"))
+}
+
 /// The folder with `helm` and `kustomize`.
 pub fn helm() -> Result<PathBuf> {
     complete(
