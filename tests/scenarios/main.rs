@@ -101,6 +101,7 @@ mod install_walk;
 mod leftovers;
 mod machine;
 mod mla;
+mod mla_kkp;
 mod mla_relabel;
 mod mla_soak;
 mod mla_worker;

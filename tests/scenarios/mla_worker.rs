@@ -49,7 +49,12 @@ fn send_to(stage: &Stage, cluster: &str, url: &str, more: &str) {
 }
 
 /// A stream in `/api/v1/queues`, when it satisfies `holds`.
-fn until_stream(stage: &Stage, name: &str, what: &str, mut holds: impl FnMut(&Value) -> bool) -> Value {
+pub(crate) fn until_stream(
+    stage: &Stage,
+    name: &str,
+    what: &str,
+    mut holds: impl FnMut(&Value) -> bool,
+) -> Value {
     wait::eventually(STAGE_TIMEOUT, &format!("{name}: {what}"), || {
         let list = stage.json("/api/v1/queues")?;
         let items = list["items"].as_array().context("no items")?;

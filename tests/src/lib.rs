@@ -21,7 +21,7 @@
 //!                                    ├─ osm                    what KKP makes of an OperatingSystemProfile
 //!                                    ├─ parity                 the agent's page against node_exporter's
 //!                                    ├─ queue                  bodies for queues on disk
-//!                                    ├─ remote_write           a sender of pages, a receiver that records
+//!                                    ├─ remote_write           a sender of pages, a receiver that records, KKP's gateway, Cortex
 //!                                    ├─ roots                  generated proc and sys of guests of any size
 //!                                    └─ sim                    simulated guests and their manifests
 //! ```
