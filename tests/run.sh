@@ -311,10 +311,10 @@ lints() {
     nice -n 5 cargo check --quiet --package virtfleet-collector
 }
 
-# Five tests more than cores: on two cores, two guests, two tests with clusters, one container and two
-# of the rest. Each test waits for much of its time.
+# Three tests more than cores: on two cores, two guests, two tests with clusters and one of the rest.
+# Each test waits for much of its time.
 side_by_side() { # NEXTEST-SELECTION…
-    suite --test-threads $(($(nproc) + 5)) "$@" || runner_ended $?
+    suite --test-threads $(($(nproc) + 3)) "$@" || runner_ended $?
 }
 
 # Sets the exit status of this run after the runner has failed. 100 means that a test failed; the
