@@ -31,9 +31,10 @@ struct Reported {
 
 impl Reported {
     /// Takes in the output of one process. Each front is the oldest record that is not
-    /// acknowledged.
+    /// acknowledged. A kill may cut the last line off, which then counts as not reported.
     fn read(&mut self, log: &str) -> Result<()> {
-        for line in log.split_inclusive('\n') {
+        let lines = log.split_inclusive('\n');
+        for line in lines.filter(|line| line.ends_with('\n')) {
             let (what, number) = line.trim_end().split_once(' ').with_context(|| line.to_owned())?;
             let number: u64 = number.parse().with_context(|| line.to_owned())?;
             match what {
