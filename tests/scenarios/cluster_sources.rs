@@ -306,7 +306,10 @@ impl SourceStage {
         let made = self.user_cluster("blue").unwrap().unwrap();
         assert_eq!(
             made["spec"]["vmis"],
-            json!({ "namespace": "team", "selector": { "matchLabels": { "cluster.x-k8s.io/cluster-name": "blue" } } })
+            json!({ "namespace": "team", "selector": { "matchLabels": {
+                "cluster.x-k8s.io/cluster-name": "blue",
+                "capk.cluster.x-k8s.io/kubevirt-machine-namespace": "team",
+            } } })
         );
     }
 }

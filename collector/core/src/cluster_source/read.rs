@@ -5,7 +5,8 @@
 //!   `kubermatic.k8c.io/cluster-id`.
 //! - Cluster API (`cluster.x-k8s.io/v1beta1`, `v1beta2`): `spec.infrastructureRef.kind`,
 //!   `spec.paused`. VMs are in the namespace of the Cluster unless the source says otherwise, and
-//!   have the label `cluster.x-k8s.io/cluster-name`.
+//!   have the labels `cluster.x-k8s.io/cluster-name` and
+//!   `capk.cluster.x-k8s.io/kubevirt-machine-namespace`, which is the namespace of the Cluster.
 //! - Gardener (`core.gardener.cloud/v1beta1`): `status.technicalID`, `status.hibernated`,
 //!   `spec.hibernation.enabled`. VMs have the label `mcm.gardener.cloud/cluster`.
 
@@ -61,6 +62,11 @@ pub fn read_cluster(kind: SourceKind, object: &Value) -> Result<SourceCluster, S
             cluster.is_on_kubevirt = spec["infrastructureRef"]["kind"] == "KubevirtCluster";
             cluster.vm_namespace.clone_from(&cluster.namespace);
             cluster.vm_labels = label("cluster.x-k8s.io/cluster-name", &cluster.name);
+            // A name is unique only in its namespace, and VMs of several may be in one.
+            if let Some(namespace) = &cluster.namespace {
+                let key = "capk.cluster.x-k8s.io/kubevirt-machine-namespace";
+                cluster.vm_labels.insert(key.to_owned(), namespace.clone());
+            }
             (spec["paused"] == true, false)
         }
         SourceKind::Gardener => {

@@ -34,6 +34,15 @@ fn kkp(name: &str, more: &Value) -> SourceCluster {
     read_cluster(SourceKind::Kkp, &object).unwrap()
 }
 
+/// The cluster `blue` of Cluster API in a namespace, which is its UID, too.
+fn blue(namespace: &str) -> SourceCluster {
+    let object = json!({
+        "metadata": { "namespace": namespace, "name": "blue", "uid": namespace },
+        "spec": { "infrastructureRef": { "kind": "KubevirtCluster" } },
+    });
+    read_cluster(SourceKind::ClusterApi, &object).unwrap()
+}
+
 fn made(name: &str, source: Option<&str>) -> ExistingCluster {
     ExistingCluster {
         name: name.into(),
@@ -171,14 +180,7 @@ fn a_limit_drops_new_clusters_first() {
 
 #[test]
 fn one_name_is_one_user_cluster() {
-    let of = |namespace: &str| {
-        let object = json!({
-            "metadata": { "namespace": namespace, "name": "blue", "uid": namespace },
-            "spec": { "infrastructureRef": { "kind": "KubevirtCluster" } },
-        });
-        read_cluster(SourceKind::ClusterApi, &object).unwrap()
-    };
-    let found = [of("team-a"), of("team-b")];
+    let found = [blue("team-a"), blue("team-b")];
     let planned = plan(&rules(), &found, &[]);
     assert_eq!(
         (planned.keep[0].cluster.key.as_str(), planned.keep.len()),
@@ -192,6 +194,29 @@ fn one_name_is_one_user_cluster() {
         planned.keep[0].cluster.key, "team-b/blue",
         "it had the name first"
     );
+}
+
+#[test]
+fn clusters_of_one_name_share_no_vm() {
+    let rules = SourceRules {
+        vm_namespace: Some("vms".into()),
+        ..rules()
+    };
+    let selected = |namespace: &str| {
+        let planned = plan(&rules, &[blue(namespace)], &[]);
+        let wanted = planned.keep[0].clone();
+        assert_eq!(wanted.vm_namespace, "vms");
+        wanted.cluster.vm_labels
+    };
+    let (name, owner) = (
+        "cluster.x-k8s.io/cluster-name",
+        "capk.cluster.x-k8s.io/kubevirt-machine-namespace",
+    );
+    for namespace in ["team-a", "team-b"] {
+        let labels = [(name, "blue"), (owner, namespace)];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(selected(namespace), BTreeMap::from(labels));
+    }
 }
 
 #[test]
