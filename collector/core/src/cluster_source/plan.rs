@@ -69,6 +69,14 @@ pub struct ExistingCluster {
     pub is_deleting: bool,
 }
 
+impl ExistingCluster {
+    /// Whether it was made for another cluster of its source than `cluster`. One that is made again
+    /// under its name has another UID and the same key.
+    fn is_of_another(&self, cluster: &SourceCluster) -> bool {
+        !self.source_key.is_empty() && self.source_key != cluster.key && self.source_uid != cluster.uid
+    }
+}
+
 /// A UserCluster as the source requests it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedCluster {
@@ -102,8 +110,8 @@ pub enum SkipReason {
     InvalidName,
     /// The namespace of its VMs is unknown or invalid.
     NoNamespace,
-    /// A UserCluster of that name was made by a person or by another source, or another cluster of
-    /// this source has the name.
+    /// A UserCluster of that name was made by a person, by another source, or for another cluster
+    /// of this source.
     NameTaken,
     /// The source has more clusters than `maxClusters`.
     OverLimit,
@@ -275,6 +283,10 @@ impl SourceRules {
         }
         if existing.is_some_and(|one| one.is_deleting) {
             return Err(SkipReason::UserClusterDeleting);
+        }
+        // Its kubeconfig leads to the other cluster. It is removed when that one is gone.
+        if existing.is_some_and(|one| one.is_of_another(cluster)) {
+            return Err(SkipReason::NameTaken);
         }
         match cluster.condition {
             ClusterCondition::Paused => return Err(SkipReason::Paused),

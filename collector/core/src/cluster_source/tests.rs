@@ -196,6 +196,34 @@ fn one_name_is_one_user_cluster() {
     );
 }
 
+/// While the UserCluster has the kubeconfig of one cluster, it must not select the VMs of another.
+#[test]
+fn a_user_cluster_never_changes_its_cluster() {
+    let existing = ExistingCluster {
+        source_key: "team-b/blue".into(),
+        source_uid: "team-b".into(),
+        ..made("blue", Some("seed"))
+    };
+    let taken = [("team-a/blue", SkipReason::NameTaken)];
+    // The other one is not selected any more.
+    let mut unselected = blue("team-b");
+    unselected.is_on_kubevirt = false;
+    let found = [blue("team-a"), unselected];
+    let planned = plan(&rules(), &found, std::slice::from_ref(&existing));
+    assert_eq!((planned.keep.len(), planned.remove.len()), (0, 0));
+    assert_eq!(reasons(&planned), taken);
+    // It is gone.
+    let planned = plan(&rules(), &[blue("team-a")], std::slice::from_ref(&existing));
+    assert_eq!((planned.keep.len(), reasons(&planned)), (0, taken.to_vec()));
+    assert_eq!(planned.remove, ["blue"]);
+    // It was made again.
+    let mut again = blue("team-b");
+    again.uid = "new".into();
+    let planned = plan(&rules(), &[blue("team-a"), again], &[existing]);
+    assert_eq!(planned.keep[0].cluster.key, "team-b/blue");
+    assert_eq!(reasons(&planned), taken);
+}
+
 #[test]
 fn clusters_of_one_name_share_no_vm() {
     let rules = SourceRules {
