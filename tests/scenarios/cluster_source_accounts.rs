@@ -104,7 +104,11 @@ impl AccountStage {
     }
 
     fn set_credentials(&self, credentials: &str) {
-        let change = json!({ "spec": { "credentials": credentials } });
+        self.set_source(&json!({ "credentials": credentials }));
+    }
+
+    fn set_source(&self, spec: &Value) {
+        let change = json!({ "spec": spec });
         let answer = self.infra.admin().patch(SOURCE, MERGE_PATCH, &change);
         answer.unwrap().ok().unwrap();
     }
@@ -333,6 +337,35 @@ impl AccountStage {
         self.until_ready("aaaa");
     }
 
+    /// A suspended source renews tokens, and makes no UserCluster.
+    fn a_suspended_source_renews(&self) {
+        self.set_source(&json!({ "suspend": true }));
+        self.add("eeee", &self.admin_kubeconfig());
+        self.until("the new cluster waits", || {
+            let status = self.status()?;
+            ensure!(status["conditions"][0]["reason"] == "Suspended", "{status:#}");
+            let skipped = status["skipped"].as_array().context("skipped")?;
+            let waits = json!({ "cluster": "eeee", "reason": "SourceSuspended" });
+            ensure!(skipped.contains(&waits), "{status:#}");
+            Ok(())
+        });
+        let before = self.stored("aaaa").unwrap();
+        let due = json!({ "metadata": { "annotations": {
+            "virtfleet.io/credential-validity": "1000000000/2000000000",
+        } } });
+        let answer = self.infra.admin().patch(&secret_path("aaaa"), MERGE_PATCH, &due);
+        answer.unwrap().ok().unwrap();
+        self.until("there is a new token", || {
+            ensure!(self.stored("aaaa")? != before, "not yet");
+            Ok(())
+        });
+        let made = "/apis/virtfleet.io/v1alpha1/userclusters/eeee";
+        assert_eq!(self.infra.admin().get(made).unwrap().code, 404);
+        self.seed.remove(&kkp("eeee", "kubevirt")).unwrap();
+        self.set_source(&json!({ "suspend": false }));
+        self.until_ready("aaaa");
+    }
+
     /// The platform says that the API server has another address and authority.
     fn a_moved_server_is_followed(&self, moved: &Proxy) {
         self.set_admin("aaaa", &moved.kubeconfig(self.seed.admin_user()));
@@ -427,6 +460,7 @@ fn a_source_makes_accounts_in_user_clusters_tier3() {
     stage.an_account_is_made();
     stage.labels_are_written_with_it();
     stage.a_token_is_renewed_and_the_old_one_revoked();
+    stage.a_suspended_source_renews();
     let moved = Proxy::start(&stage.seed).unwrap();
     stage.a_moved_server_is_followed(&moved);
     let silent = Proxy::start(&stage.seed).unwrap();

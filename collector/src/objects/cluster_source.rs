@@ -96,7 +96,8 @@ pub struct ClusterSourceSpec {
     #[serde(default = "default_secret_namespace")]
     #[schemars(length(min = 1, max = 63))]
     pub secret_namespace: String,
-    /// Make, change and remove nothing.
+    /// Make, change and remove no UserCluster. Kubeconfigs and accounts of those that exist are
+    /// renewed.
     #[serde(default)]
     pub suspend: bool,
     /// Fields of the UserClusters.

@@ -30,8 +30,40 @@ pub(super) struct SourceCycle {
     pub(super) source: Arc<ClusterSource>,
 }
 
-/// Why a cycle ended early.
+/// Why a cycle, or the work on one UserCluster, ended early.
 type Ended = (ReadyReason, String);
+
+/// What a cycle has read.
+#[derive(Clone, Copy)]
+struct CycleState<'a> {
+    platform: &'a PlatformClient<'a>,
+    /// UserClusters by name.
+    live: &'a BTreeMap<&'a str, &'a UserCluster>,
+    /// The source's Secrets by name.
+    secrets: &'a BTreeMap<String, KnownSecret>,
+    /// All LabelPropagations, if the source has accounts.
+    policies: &'a [LabelPropagation],
+}
+
+/// The work on one UserCluster.
+#[derive(Clone, Copy)]
+enum ClusterTask<'a> {
+    /// It is made or changed, and its kubeconfig or account renewed.
+    Keep(&'a WantedCluster),
+    /// Only its kubeconfig or account is renewed.
+    Renew(&'a WantedCluster),
+    /// It is removed if the source confirms that its cluster is gone.
+    Remove(&'a str),
+}
+
+impl<'a> ClusterTask<'a> {
+    fn name(self) -> &'a str {
+        match self {
+            Self::Keep(one) | Self::Renew(one) => &one.name,
+            Self::Remove(name) => name,
+        }
+    }
+}
 
 impl SourceCycle {
     pub(super) async fn run(&self) -> SourceReport {
@@ -43,11 +75,6 @@ impl SourceCycle {
 
     async fn try_run(&self) -> Result<SourceReport, Ended> {
         let rules = self.rules()?;
-        if self.source.spec.suspend {
-            let why = "spec.suspend is set: nothing is made, changed or removed".to_owned();
-            self.accounts.set_due(&rules.name, BTreeMap::new());
-            return Err((ReadyReason::Suspended, why));
-        }
         let platform = self.platform().await?;
         let (found, unreadable) = platform
             .list()
@@ -67,42 +94,35 @@ impl SourceCycle {
             .iter()
             .filter_map(|one| Some((one.metadata.name.as_deref()?, one)))
             .collect();
-        let has_accounts = self.source.spec.credentials == SourceCredentials::Account;
-        let policies = if has_accounts {
+        let policies = if self.source.spec.credentials == SourceCredentials::Account {
             let policies = self.infra.policies().await;
             policies.map_err(|why| (ReadyReason::InfraFailed, why))?
         } else {
             Vec::new()
         };
+        let state = CycleState {
+            platform: &platform,
+            live: &by_name,
+            secrets: &secrets,
+            policies: &policies,
+        };
         let mut due = BTreeMap::new();
-        for one in &planned.keep {
-            let live = by_name.get(one.name.as_str()).copied();
-            let kept = if has_accounts {
-                let known = secrets.get(&wanted::secret_name(&one.name));
-                let job = self.keep_account(&platform, one, live, known, &policies).await;
-                job.map(|job| due.extend(job.map(|job| (one.name.clone(), job))))
-            } else {
-                self.keep(&platform, one, live, &secrets).await
-            };
-            if let Err((reason, why)) = kept {
-                report.add_failure(reason, format!("{}: {why}", one.name));
-            }
-            // Another process leads: it continues.
-            if reason_is_lost(&report) {
-                break;
+        for task in tasks(&planned) {
+            match self.work(state, task).await {
+                Ok(job) => due.extend(job.map(|job| (job.wanted.name.clone(), job))),
+                // Another process leads: it continues.
+                Err(ended @ (ReadyReason::LeadershipLost, _)) => return Err(ended),
+                Err((reason, why)) => report.add_failure(reason, format!("{}: {why}", task.name())),
             }
         }
-        report.managed = planned.keep.len();
         self.accounts.set_due(&rules.name, due);
-        for one in &planned.keep {
+        for one in planned.keep.iter().chain(&planned.renew) {
             if let Some(why) = self.accounts.error(&rules.name, &one.name) {
                 let known = secrets.get(&wanted::secret_name(&one.name));
                 let known = known.and_then(|known| known.account(&one.cluster.uid));
                 report.add_account_failure(one, &why, known.map(|known| known.validity));
             }
         }
-        self.remove(&platform, &planned, &by_name, &secrets, &mut report)
-            .await;
         Ok(report)
     }
 
@@ -118,6 +138,7 @@ impl SourceCycle {
             vm_namespace: spec.vms.as_ref().and_then(|vms| vms.namespace.clone()),
             allow_removal: annotations
                 .is_some_and(|all| all.get(ALLOW_REMOVAL).is_some_and(|value| value == "true")),
+            is_suspended: spec.suspend,
         })
     }
 
@@ -139,19 +160,44 @@ impl SourceCycle {
         })
     }
 
-    /// Makes or changes one UserCluster and its Secret.
-    async fn keep(
+    /// Does the work on one UserCluster. Returns what is due for the account in it.
+    async fn work(&self, state: CycleState<'_>, task: ClusterTask<'_>) -> Result<Option<AccountJob>, Ended> {
+        let (one, may_change) = match task {
+            ClusterTask::Keep(one) => (one, true),
+            ClusterTask::Renew(one) => (one, false),
+            ClusterTask::Remove(name) => return self.remove(state, name).await.map(|()| None),
+        };
+        let live = state.live.get(one.name.as_str()).copied();
+        let known = state.secrets.get(&wanted::secret_name(&one.name));
+        let credentials = self.source.spec.credentials;
+        let uid = if may_change {
+            let object = wanted::user_cluster(&self.source, one);
+            let written = self.infra.put_user_cluster(&object, live).await;
+            written.map_err(|error| infra_failed(&error))?
+        } else {
+            // Others are made or replaced when the pause is over.
+            let present = known.and_then(|known| known.credentials(&one.cluster.uid));
+            if present != Some(credentials.as_str()) {
+                return Ok(None);
+            }
+            live.and_then(|live| live.metadata.uid.clone())
+                .unwrap_or_default()
+        };
+        if credentials == SourceCredentials::Account {
+            return self.keep_account(state, one, live, known).await;
+        }
+        self.keep_kubeconfig(state.platform, one, &uid, known).await?;
+        Ok(None)
+    }
+
+    /// Makes or changes the Secret of one UserCluster, whose UID is `uid`.
+    async fn keep_kubeconfig(
         &self,
         platform: &PlatformClient<'_>,
         one: &WantedCluster,
-        live: Option<&UserCluster>,
-        secrets: &BTreeMap<String, KnownSecret>,
-    ) -> Result<(), (ReadyReason, String)> {
-        let object = wanted::user_cluster(&self.source, one);
-        let written = self.infra.put_user_cluster(&object, live).await;
-        let uid = written.map_err(|error| infra_failed(&error))?;
-        let name = wanted::secret_name(&one.name);
-        let known = secrets.get(&name);
+        uid: &str,
+        known: Option<&KnownSecret>,
+    ) -> Result<(), Ended> {
         let requested = known.and_then(|known| known.requested(&self.source.spec, &one.cluster.uid));
         let step = credential_step(
             self.source.spec.kind,
@@ -175,24 +221,20 @@ impl SourceCycle {
             ),
         };
         let Some(new) = new else { return Ok(()) };
-        let secret = wanted::secret(&self.source, one, &uid, &new);
+        let secret = wanted::secret(&self.source, one, uid, &new);
         let written = self.infra.put_secret(&secret, known).await;
         written.map_err(|error| infra_failed(&error))
     }
 
-    /// Makes or changes one UserCluster. Returns what is due for the account in it. Sends no
-    /// request to the user cluster.
+    /// What is due for the account in one user cluster. Sends no request to it.
     async fn keep_account(
         &self,
-        platform: &PlatformClient<'_>,
+        state: CycleState<'_>,
         one: &WantedCluster,
         live: Option<&UserCluster>,
         known: Option<&KnownSecret>,
-        policies: &[LabelPropagation],
-    ) -> Result<Option<AccountJob>, (ReadyReason, String)> {
-        let object = wanted::user_cluster(&self.source, one);
-        let written = self.infra.put_user_cluster(&object, live).await;
-        written.map_err(|error| infra_failed(&error))?;
+    ) -> Result<Option<AccountJob>, Ended> {
+        let platform = state.platform;
         let uid = &one.cluster.uid;
         let known = match known {
             Some(secret) if !is_replaceable(secret, uid) => {
@@ -213,7 +255,8 @@ impl SourceCycle {
         };
         let now = jiff::Timestamp::now().as_second();
         let step = live.map_or(AccountStep::Renew, |live| {
-            step(live, known, uid, &AccountPlan::of(live, policies), &version, now)
+            let plan = AccountPlan::of(live, state.policies);
+            step(live, known, uid, &plan, &version, now)
         });
         Ok((step != AccountStep::Keep).then(|| AccountJob {
             infra: Arc::clone(&self.infra),
@@ -231,50 +274,39 @@ impl SourceCycle {
         &self,
         platform: &PlatformClient<'_>,
         cluster: &SourceCluster,
-    ) -> Result<Option<Kubeconfig>, (ReadyReason, String)> {
+    ) -> Result<Option<Kubeconfig>, Ended> {
         let read = platform.copy(cluster).await;
         read.map_err(|why| (ReadyReason::CredentialsFailed, why))
     }
 
-    /// Removes UserClusters whose clusters are gone: the source confirms it for each.
-    async fn remove(
-        &self,
-        platform: &PlatformClient<'_>,
-        planned: &SourcePlan,
-        live: &BTreeMap<&str, &UserCluster>,
-        secrets: &BTreeMap<String, KnownSecret>,
-        report: &mut SourceReport,
-    ) {
-        for name in &planned.remove {
-            let Some(cluster) = live.get(name.as_str()) else {
-                continue;
-            };
-            match platform.exists(&wanted::existing(cluster).source_key).await {
-                Ok(false) => {}
-                // The list was outdated.
-                Ok(true) => continue,
-                Err(why) => {
-                    report.add_failure(ReadyReason::Unreachable, format!("{name}: {why}"));
-                    continue;
-                }
-            }
-            let removed = self
-                .infra
-                .remove(cluster, secrets.get(&wanted::secret_name(name)))
-                .await;
-            match removed {
-                Ok(()) => tracing::info!(
-                    source = report.name,
-                    user_cluster = name,
-                    "the UserCluster is removed: its cluster does not exist any more"
-                ),
-                Err(error) => {
-                    let (reason, why) = infra_failed(&error);
-                    report.add_failure(reason, format!("{name}: {why}"));
-                }
-            }
+    /// Removes a UserCluster whose cluster is gone, if the source confirms it.
+    async fn remove(&self, state: CycleState<'_>, name: &str) -> Result<(), Ended> {
+        let Some(cluster) = state.live.get(name).copied() else {
+            return Ok(());
+        };
+        let exists = state.platform.exists(&wanted::existing(cluster).source_key).await;
+        if exists.map_err(|why| (ReadyReason::Unreachable, why))? {
+            // The list was outdated.
+            return Ok(());
         }
+        let secret = state.secrets.get(&wanted::secret_name(name));
+        let removed = self.infra.remove(cluster, secret).await;
+        removed.map_err(|error| infra_failed(&error))?;
+        tracing::info!(
+            source = self.source.metadata.name.as_deref().unwrap_or_default(),
+            user_cluster = name,
+            "the UserCluster is removed: its cluster does not exist any more"
+        );
+        Ok(())
     }
+}
+
+/// The work on all UserClusters of a plan.
+fn tasks(planned: &SourcePlan) -> Vec<ClusterTask<'_>> {
+    let keep = planned.keep.iter().map(ClusterTask::Keep);
+    let renew = planned.renew.iter().map(ClusterTask::Renew);
+    let remove = planned.remove.iter().map(|name| ClusterTask::Remove(name));
+    keep.chain(renew).chain(remove).collect()
 }
 
 fn infra_failed(error: &InfraError) -> (ReadyReason, String) {
@@ -282,8 +314,4 @@ fn infra_failed(error: &InfraError) -> (ReadyReason, String) {
         InfraError::NotLeader => (ReadyReason::LeadershipLost, "another process leads".to_owned()),
         InfraError::Request(why) => (ReadyReason::InfraFailed, why.clone()),
     }
-}
-
-fn reason_is_lost(report: &SourceReport) -> bool {
-    report.reason == ReadyReason::LeadershipLost
 }

@@ -85,11 +85,18 @@ impl SourceReport {
         unreadable: Vec<String>,
     ) -> Self {
         let message = format!("{found} clusters found, {} selected", plan.selected);
+        let (reason, message) = if source.spec.suspend {
+            let why = "spec.suspend is set: no UserCluster is made, changed or removed; kubeconfigs and accounts are renewed";
+            (ReadyReason::Suspended, format!("{why}; {message}"))
+        } else {
+            (ReadyReason::Synced, message)
+        };
         let mut report = Self {
             counts: Some((found, plan.selected)),
+            managed: plan.keep.len() + plan.renew.len(),
             skipped: plan.skipped.clone(),
             failures: 0,
-            ..Self::failed(source, ReadyReason::Synced, message)
+            ..Self::failed(source, reason, message)
         };
         if let Some(held) = plan.held {
             report.add_failure(
@@ -343,6 +350,23 @@ mod tests {
             finding.message.contains("AccountFailed: it has no account yet"),
             "{finding:?}"
         );
+    }
+
+    #[test]
+    fn a_suspended_source_reports_only_failures() {
+        let mut source = source();
+        source.spec.suspend = true;
+        let mut report = SourceReport::planned(&source, 1, &SourcePlan::default(), Vec::new());
+        let status = report.status(None, "t").unwrap();
+        assert_eq!(
+            (status.found, status.conditions[0].reason.as_str()),
+            (1, "Suspended")
+        );
+        assert!(report.findings().is_empty() && !report.is_ready());
+        report.add_failure(ReadyReason::CredentialsFailed, "blue: no route".into());
+        let finding = &report.findings()[0];
+        assert_eq!(finding.reason, "CredentialsFailed");
+        assert!(finding.message.ends_with("blue: no route"), "{finding:?}");
     }
 
     #[test]

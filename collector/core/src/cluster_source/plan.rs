@@ -52,6 +52,8 @@ pub struct SourceRules {
     pub vm_namespace: Option<String>,
     /// Removes any number of UserClusters at once.
     pub allow_removal: bool,
+    /// UserClusters are neither made, changed nor removed.
+    pub is_suspended: bool,
 }
 
 /// A UserCluster of the infra cluster.
@@ -117,6 +119,8 @@ pub enum SkipReason {
     OverLimit,
     /// It is paused: its UserCluster is neither made nor changed.
     Paused,
+    /// The source is suspended: its UserCluster is neither made nor changed.
+    SourceSuspended,
     /// It is being deleted, and has no UserCluster.
     Deleting,
     /// Its UserCluster is being deleted.
@@ -136,6 +140,7 @@ impl SkipReason {
             Self::NameTaken => "NameTaken",
             Self::OverLimit => "OverLimit",
             Self::Paused => "Paused",
+            Self::SourceSuspended => "SourceSuspended",
             Self::Deleting => "Deleting",
             Self::UserClusterDeleting => "UserClusterDeleting",
             Self::RemovalHeld => "RemovalHeld",
@@ -147,7 +152,11 @@ impl SkipReason {
     pub fn is_problem(self) -> bool {
         !matches!(
             self,
-            Self::Paused | Self::Deleting | Self::UserClusterDeleting | Self::RemovalHeld
+            Self::Paused
+                | Self::SourceSuspended
+                | Self::Deleting
+                | Self::UserClusterDeleting
+                | Self::RemovalHeld
         )
     }
 }
@@ -166,9 +175,12 @@ pub struct HeldRemoval {
 pub struct SourcePlan {
     /// UserClusters to make, or to change if they differ, by name.
     pub keep: Vec<WantedCluster>,
+    /// UserClusters that stay as they are, by name: their cluster or the source is paused. Their
+    /// credentials are renewed, or the collector would lose its access during a long pause.
+    pub renew: Vec<WantedCluster>,
     /// UserClusters to remove, by name: their clusters do not exist any more.
     pub remove: Vec<String>,
-    /// Clusters that selector and pattern select and that are not in `keep`.
+    /// Clusters that selector and pattern select and whose UserCluster is not made or not changed.
     pub skipped: Vec<SkippedCluster>,
     /// Number of clusters that selector and pattern select.
     pub selected: usize,
@@ -212,6 +224,9 @@ pub fn plan(rules: &SourceRules, found: &[SourceCluster], existing: &[ExistingCl
                 if matches!(reason, SkipReason::Paused | SkipReason::UserClusterDeleting) {
                     names.insert(cluster.user_cluster.as_str());
                 }
+                if reason == SkipReason::Paused && has_its_own(cluster) {
+                    plan.renew.extend(rules.wanted(cluster));
+                }
                 plan.skip(cluster, reason);
             }
         }
@@ -231,7 +246,9 @@ pub fn plan(rules: &SourceRules, found: &[SourceCluster], existing: &[ExistingCl
     // A source that suddenly lacks most of its clusters is more likely another source, or one that
     // lost its data, than an admin who removed them all.
     let is_mass = gone.len() > MAX_SMALL_REMOVAL && gone.len() * 2 > ours.len();
-    if is_mass && !rules.allow_removal {
+    if rules.is_suspended {
+        plan.suspend(has_its_own);
+    } else if is_mass && !rules.allow_removal {
         plan.held = Some(HeldRemoval {
             removals: gone.len(),
             of: ours.len(),
@@ -248,6 +265,7 @@ pub fn plan(rules: &SourceRules, found: &[SourceCluster], existing: &[ExistingCl
     } else {
         plan.remove = gone;
     }
+    plan.renew.sort_by(|a, b| a.name.cmp(&b.name));
     plan
 }
 
@@ -258,6 +276,17 @@ impl SourcePlan {
             reason,
             message: None,
         });
+    }
+
+    /// Leaves all UserClusters as they are.
+    fn suspend(&mut self, has_its_own: impl Fn(&SourceCluster) -> bool) {
+        for wanted in std::mem::take(&mut self.keep) {
+            self.skip(&wanted.cluster, SkipReason::SourceSuspended);
+            if has_its_own(&wanted.cluster) {
+                self.renew.push(wanted);
+            }
+        }
+        self.skipped.sort_by(|a, b| a.key.cmp(&b.key));
     }
 }
 
@@ -293,6 +322,10 @@ impl SourceRules {
             ClusterCondition::Deleting if existing.is_none() => return Err(SkipReason::Deleting),
             _ => {}
         }
+        self.wanted(cluster)
+    }
+
+    fn wanted(&self, cluster: &SourceCluster) -> Result<WantedCluster, SkipReason> {
         let namespace = self.vm_namespace.as_ref().or(cluster.vm_namespace.as_ref());
         let namespace = namespace.ok_or(SkipReason::NoNamespace)?;
         let valid: Result<Namespace, _> = namespace.parse();
@@ -300,7 +333,10 @@ impl SourceRules {
         Ok(WantedCluster {
             name: cluster.user_cluster.clone(),
             vm_namespace: namespace.clone(),
-            is_suspended: cluster.condition != ClusterCondition::Active,
+            is_suspended: matches!(
+                cluster.condition,
+                ClusterCondition::Hibernated | ClusterCondition::Deleting
+            ),
             cluster: cluster.clone(),
         })
     }

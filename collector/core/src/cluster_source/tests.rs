@@ -17,6 +17,7 @@ fn rules() -> SourceRules {
         max_clusters: 100,
         vm_namespace: None,
         allow_removal: false,
+        is_suspended: false,
     }
 }
 
@@ -155,6 +156,41 @@ fn clusters_are_kept_skipped_or_removed() {
         ]
     );
     assert_eq!(planned.selected, 7);
+    let renewed: Vec<_> = planned.renew.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(renewed, ["paused-old"]);
+    assert!(!planned.renew[0].is_suspended, "its API server answers");
+}
+
+#[test]
+fn a_suspended_source_renews_only() {
+    let mut rules = rules();
+    rules.is_suspended = true;
+    let mut again = kkp("again", &json!({}));
+    again.uid = "new".into();
+    let found = [
+        kkp("old", &json!({})),
+        kkp("new", &json!({})),
+        kkp("paused", &json!({ "pause": true })),
+        again,
+    ];
+    let existing = ["old", "paused", "again", "gone-1", "gone-2", "gone-3", "gone-4"];
+    let existing = existing.map(|name| made(name, Some("seed")));
+    let planned = plan(&rules, &found, &existing);
+    assert_eq!(
+        (planned.keep.len(), planned.remove.len(), planned.held),
+        (0, 0, None)
+    );
+    let renewed: Vec<_> = planned.renew.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(renewed, ["old", "paused"]);
+    assert_eq!(
+        reasons(&planned),
+        [
+            ("again", SkipReason::SourceSuspended),
+            ("new", SkipReason::SourceSuspended),
+            ("old", SkipReason::SourceSuspended),
+            ("paused", SkipReason::Paused),
+        ]
+    );
 }
 
 #[test]
