@@ -258,6 +258,42 @@ impl SourceStage {
         });
     }
 
+    /// A source that does not accept its kubeconfig any more removes nothing.
+    fn keeps_everything_without_access(&self) {
+        let mut reader = self
+            .seed
+            .service_account("virtfleet", "virtfleet-source")
+            .unwrap();
+        let good = self.seed.kubeconfig(&reader);
+        reader.token = "expired".to_owned();
+        let bad = self.seed.kubeconfig(&reader);
+        let store = |kubeconfig: &str| {
+            let at = secret("virtfleet-kubeconfigs", "seed", "kubeconfig", kubeconfig);
+            self.infra.apply(&at).unwrap();
+        };
+        store(&bad);
+        self.until("the refusal is named", || {
+            let ready = self.status("seed")?["conditions"][0].clone();
+            let message = ready["message"].as_str().unwrap_or_default();
+            ensure!(ready["reason"] == "Unauthorized", "{ready}");
+            ensure!(
+                message.ends_with("the Secret virtfleet-kubeconfigs/seed"),
+                "{ready}"
+            );
+            Ok(())
+        });
+        self.collector
+            .until_finding("cluster-source-failed", "virtfleet-kubeconfigs/seed")
+            .unwrap();
+        assert!(self.user_cluster("aaaa").unwrap().is_some());
+        store(&good);
+        self.until("the source works again", || {
+            let status = self.status("seed")?;
+            ensure!(status["conditions"][0]["status"] == "True", "{status:#}");
+            Ok(())
+        });
+    }
+
     fn removes_what_is_gone(&self) {
         self.seed.remove(&kkp("aaaa", "kubevirt")).unwrap();
         self.until("the UserCluster is removed", || {
@@ -325,6 +361,7 @@ fn user_clusters_follow_kkp_and_cluster_api_tier3() {
     stage.follows_a_seed();
     stage.follows_a_rotation();
     stage.keeps_everything_without_its_source();
+    stage.keeps_everything_without_access();
     stage.removes_what_is_gone();
     stage.follows_cluster_api();
 }

@@ -76,10 +76,7 @@ impl SourceCycle {
     async fn try_run(&self) -> Result<SourceReport, Ended> {
         let rules = self.rules()?;
         let platform = self.platform().await?;
-        let (found, unreadable) = platform
-            .list()
-            .await
-            .map_err(|why| (ReadyReason::Unreachable, why))?;
+        let (found, unreadable) = platform.list().await?;
         let all = self.infra.user_clusters().await;
         let all = all.map_err(|why| (ReadyReason::InfraFailed, why))?;
         let existing: Vec<ExistingCluster> = all.iter().map(wanted::existing).collect();

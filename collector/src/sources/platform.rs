@@ -10,6 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 use virtfleet_collector_core::cluster_source::{SourceCluster, SourceKind, read_cluster};
 
+use super::report::ReadyReason;
 use crate::{
     bounded::bounded,
     objects::{ClusterSourceSpec, SourceCredentials},
@@ -64,18 +65,25 @@ impl PlatformClient<'_> {
         format!("{plural}.{group}")
     }
 
-    /// All clusters, and the number of objects that cannot be read.
+    /// All clusters, and why other objects cannot be read.
     ///
     /// # Errors
     /// The list is not complete.
-    pub(super) async fn list(&self) -> Result<(Vec<SourceCluster>, Vec<String>), String> {
+    pub(super) async fn list(&self) -> Result<(Vec<SourceCluster>, Vec<String>), (ReadyReason, String)> {
         let (_, versions, _, _) = self.spec.kind.resource();
         for version in versions {
             match self.list_version(version).await {
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
-                Err(error) => return Err(self.explain("list", &self.rbac(), &error)),
+                Err(error) => {
+                    let reason = match &error {
+                        kube::Error::Api(status) if status.code == 401 => ReadyReason::Unauthorized,
+                        _ => ReadyReason::Unreachable,
+                    };
+                    return Err((reason, self.explain("list", &self.rbac(), &error)));
+                }
                 Ok(objects) if objects.len() > MAX_FOUND => {
-                    return Err(format!("it has more than {MAX_FOUND} {}", self.rbac()));
+                    let why = format!("it has more than {MAX_FOUND} {}", self.rbac());
+                    return Err((ReadyReason::Unreachable, why));
                 }
                 Ok(objects) => {
                     let mut unreadable = Vec::new();
@@ -90,11 +98,12 @@ impl PlatformClient<'_> {
                 }
             }
         }
-        Err(format!(
+        let why = format!(
             "the API server has no {}: is it the right one for a source of the kind {}?",
             self.rbac(),
             self.spec.kind.as_str()
-        ))
+        );
+        Err((ReadyReason::Unreachable, why))
     }
 
     async fn list_version(&self, version: &str) -> Result<Vec<DynamicObject>, kube::Error> {
@@ -264,9 +273,13 @@ impl PlatformClient<'_> {
             kube::Error::Api(status) if status.code == 403 => {
                 format!("; grant the source's kubeconfig the verb {verb} on {what}")
             }
-            kube::Error::Api(status) if status.code == 401 => {
-                "; the source's kubeconfig is not accepted: renew it".to_owned()
-            }
+            kube::Error::Api(status) if status.code == 401 => match &self.spec.kubeconfig {
+                Some(at) => format!(
+                    "; the source's token or certificate has expired or was revoked: put a new kubeconfig into the Secret {}/{}",
+                    at.secret.namespace, at.secret.name
+                ),
+                None => "; the API server does not accept the collector's own account".to_owned(),
+            },
             _ => String::new(),
         };
         let text = match error {
@@ -403,7 +416,7 @@ mod tests {
                 status(403).1,
                 "grant the source's kubeconfig the verb create",
             ),
-            (401, status(401).1, "renew it"),
+            (401, status(401).1, "the collector's own account"),
         ] {
             let (client, _) = client(move |_, _| (code, reply.clone()));
             let platform = PlatformClient {
@@ -453,7 +466,30 @@ mod tests {
             is_foreign: true,
             spec: &spec,
         };
-        let error = platform.list().await.err().unwrap();
+        let (reason, error) = platform.list().await.err().unwrap();
+        assert_eq!(reason, ReadyReason::Unreachable);
         assert!(error.contains("clusters.kubermatic.k8c.io"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn an_expired_kubeconfig_is_named_with_its_secret() {
+        let spec = json!({
+            "kind": "Gardener", "kubeconfig": { "secret": { "namespace": "kubeconfigs", "name": "garden" } },
+        });
+        let spec: ClusterSourceSpec = serde_json::from_value(spec).unwrap();
+        let (client, _) = client(|_, _| status(401));
+        let platform = PlatformClient {
+            client,
+            is_foreign: true,
+            spec: &spec,
+        };
+        let (reason, error) = platform.list().await.err().unwrap();
+        assert_eq!(reason, ReadyReason::Unauthorized);
+        let expected = "cannot list shoots.core.gardener.cloud: status 401; the source's token or certificate has expired \
+                        or was revoked: put a new kubeconfig into the Secret kubeconfigs/garden";
+        assert_eq!(error, expected);
+        let shoot = read_cluster(SourceKind::Gardener, &shoot()).unwrap();
+        let error = platform.request(&shoot).await.err().unwrap();
+        assert!(error.ends_with("the Secret kubeconfigs/garden"), "{error}");
     }
 }

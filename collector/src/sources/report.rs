@@ -26,6 +26,8 @@ pub(super) enum ReadyReason {
     Suspended,
     Invalid,
     Unreachable,
+    /// The source does not accept its kubeconfig.
+    Unauthorized,
     CredentialsFailed,
     InfraFailed,
     RemovalHeld,
@@ -39,6 +41,7 @@ impl ReadyReason {
             Self::Suspended => "Suspended",
             Self::Invalid => "Invalid",
             Self::Unreachable => "Unreachable",
+            Self::Unauthorized => "Unauthorized",
             Self::CredentialsFailed => "CredentialsFailed",
             Self::InfraFailed => "InfraFailed",
             Self::RemovalHeld => "RemovalHeld",
@@ -214,10 +217,18 @@ impl SourceReport {
                 self.reason.as_str(),
                 message,
             );
-            findings.push(found.remedy(
-                "correct what the message names; no UserCluster is removed meanwhile, and the collector tries again every \
-                 15 s",
-            ));
+            let remedy = match self.reason {
+                ReadyReason::Unauthorized => {
+                    "make a new kubeconfig of the source's account, as docs/sources.md shows, and store it in the Secret that \
+                     the message names; meanwhile no UserCluster is made or removed, and no kubeconfig renewed; the \
+                     collector tries again every 15 s"
+                }
+                _ => {
+                    "correct what the message names; no UserCluster is removed meanwhile, and the collector tries again every \
+                     15 s"
+                }
+            };
+            findings.push(found.remedy(remedy));
         }
         let problems: Vec<_> = self
             .skipped
@@ -350,6 +361,21 @@ mod tests {
             finding.message.contains("AccountFailed: it has no account yet"),
             "{finding:?}"
         );
+    }
+
+    #[test]
+    fn a_source_that_refuses_its_kubeconfig_says_what_to_do() {
+        let plan = SourcePlan::default();
+        let mut before = SourceReport::planned(&source(), 3, &plan, Vec::new());
+        before.managed = 3;
+        let before = before.status(None, "t1").unwrap();
+        let refused = SourceReport::failed(&source(), ReadyReason::Unauthorized, "status 401".into());
+        let status = refused.status(Some(&before), "t2").unwrap();
+        assert_eq!((status.found, status.user_clusters), (3, 3));
+        assert_eq!(status.conditions[0].reason, "Unauthorized");
+        let finding = &refused.findings()[0];
+        assert_eq!(finding.reason, "Unauthorized");
+        assert!(finding.remedy.contains("new kubeconfig"), "{finding:?}");
     }
 
     #[test]
