@@ -10,7 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 use virtfleet_collector_core::cluster_source::{SourceCluster, SourceKind, read_cluster};
 
-use super::report::ReadyReason;
+use super::report::{Ended, ReadyReason};
 use crate::{
     bounded::bounded,
     objects::{ClusterSourceSpec, SourceCredentials},
@@ -69,7 +69,7 @@ impl PlatformClient<'_> {
     ///
     /// # Errors
     /// The list is not complete.
-    pub(super) async fn list(&self) -> Result<(Vec<SourceCluster>, Vec<String>), (ReadyReason, String)> {
+    pub(super) async fn list(&self) -> Result<(Vec<SourceCluster>, Vec<String>), Ended> {
         let (_, versions, _, _) = self.spec.kind.resource();
         for version in versions {
             match self.list_version(version).await {

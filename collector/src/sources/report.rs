@@ -34,6 +34,9 @@ pub(super) enum ReadyReason {
     LeadershipLost,
 }
 
+/// Why a cycle, or the work on one UserCluster, ended early.
+pub(super) type Ended = (ReadyReason, String);
+
 impl ReadyReason {
     fn as_str(self) -> &'static str {
         match self {
