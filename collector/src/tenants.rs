@@ -60,6 +60,8 @@ pub struct TenantEntry {
     pub generation: i64,
     /// `spec.suspend`: nothing is written there.
     pub suspend: bool,
+    /// Its cluster hibernates, as its ClusterSource says: its API server is off on purpose.
+    pub hibernates: bool,
     /// A note for the admin, shown in every state.
     pub note: Option<String>,
     /// That its credentials have expired or soon will, shown in every state.
@@ -72,6 +74,14 @@ impl TenantEntry {
     /// State and explanation for display. The API and the `UserCluster`'s status use only this.
     pub fn status(&self) -> (ClusterState, String) {
         let (state, message) = match &self.state {
+            TenantState::Pending(_) | TenantState::Connecting | TenantState::Unreachable(_)
+                if self.hibernates =>
+            {
+                (
+                    ClusterState::Hibernated,
+                    "it hibernates: its API server is off, and its last known Nodes are kept",
+                )
+            }
             TenantState::Pending(why) => (ClusterState::Pending, why.as_str()),
             TenantState::Connecting => (ClusterState::Connecting, "its Nodes are being read"),
             TenantState::Unreachable(why) => (ClusterState::Unreachable, why.as_str()),

@@ -46,7 +46,7 @@ pub struct FleetStatus {
     pub hosts_not_ready_total: usize,
     /// User clusters.
     pub clusters: usize,
-    /// User clusters that are not `Ready`, at most ten.
+    /// User clusters that are neither `Ready` nor `Hibernated`, at most ten.
     pub clusters_not_ready: Vec<ClusterProblem>,
     /// Number of these user clusters.
     pub clusters_not_ready_total: usize,
@@ -253,7 +253,7 @@ fn clusters_not_ready(fleet: &FleetSnapshot) -> (Vec<ClusterProblem>, usize) {
     let problems = fleet
         .clusters
         .iter()
-        .filter(|cluster| cluster.state != ClusterState::Ready)
+        .filter(|cluster| !matches!(cluster.state, ClusterState::Ready | ClusterState::Hibernated))
         .map(|cluster| ClusterProblem {
             name: cluster.name.clone(),
             state: cluster.state,

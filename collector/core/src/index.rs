@@ -302,9 +302,7 @@ impl FleetIndex {
             }
         }
         let mut clusters = snapshot::clusters(&self.store, self.statuses.as_ref());
-        for cluster in &mut clusters {
-            cluster.partial = gaps.clusters.contains(&cluster.name);
-        }
+        snapshot::set_partial(&mut clusters, &mut gaps);
         FleetSnapshot {
             revision: self.revision,
             partial,

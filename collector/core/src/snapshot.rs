@@ -11,7 +11,7 @@ use crate::{
     cluster_source::SOURCE_LABEL,
     facts::{InfraNode, UserCluster},
     store::Store,
-    view::{AgentStatus, ClusterState, ClusterStatus, ClusterView, HostView, VmState, VmView},
+    view::{AgentStatus, ClusterState, ClusterStatus, ClusterView, Gaps, HostView, VmState, VmView},
 };
 
 /// Every infra node that is in the inventory or that a VMI names, by name.
@@ -107,6 +107,17 @@ pub(crate) fn clusters(
     views.into_values().collect()
 }
 
+/// Sets which clusters are partial. Nodes of a hibernated one cannot be read, either, and no
+/// finding says so.
+pub(crate) fn set_partial(clusters: &mut [ClusterView], gaps: &mut Gaps) {
+    for cluster in clusters {
+        if cluster.state == ClusterState::Hibernated {
+            gaps.clusters.insert(cluster.name.clone());
+        }
+        cluster.partial = gaps.clusters.contains(&cluster.name);
+    }
+}
+
 /// The status of a user cluster; see [`clusters`].
 pub(crate) fn cluster_status(
     store: &Store,
@@ -124,6 +135,7 @@ pub(crate) fn cluster_status(
             ClusterState::Unreachable,
             ClusterState::Failed,
             ClusterState::Pending,
+            ClusterState::Hibernated,
         ];
         if let Some(own) = own.filter(|own| unread.contains(&own.state)) {
             let why = own.message.as_deref().unwrap_or(own.state.as_str());

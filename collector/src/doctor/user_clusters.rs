@@ -55,16 +55,26 @@ fn results(clusters: &[UserCluster], is_cut: bool) -> Vec<CheckResult> {
         let detail = format!("there are more than the {} that are checked", clusters.len());
         results.push(CheckResult::skip(WHAT, detail, LIST));
     } else if results.is_empty() {
-        let detail = format!("{} connected", clusters.len());
+        let is_off = |cluster: &&UserCluster| phase(cluster) == Some(ClusterPhase::Hibernated);
+        let detail = match clusters.iter().filter(is_off).count() {
+            0 => format!("{} connected", clusters.len()),
+            off => format!("{} connected, {off} hibernated", clusters.len() - off),
+        };
         results.push(CheckResult::ok(WHAT, detail));
     }
     results
 }
 
+fn phase(cluster: &UserCluster) -> Option<ClusterPhase> {
+    cluster.status.as_ref().map(|status| status.phase)
+}
+
 /// Whether the collector is not connected to it, although it has a kubeconfig.
 fn is_away(cluster: &UserCluster) -> bool {
-    let phase = cluster.status.as_ref().map(|status| status.phase);
-    matches!(phase, Some(ClusterPhase::Unreachable | ClusterPhase::Failed))
+    matches!(
+        phase(cluster),
+        Some(ClusterPhase::Unreachable | ClusterPhase::Failed)
+    )
 }
 
 /// The result about the connection, if it needs action. `severity` is that of a cluster without
@@ -120,6 +130,11 @@ mod tests {
         assert_eq!(
             lines(&[suspended(), ready()], false),
             ["Ok user clusters: 2 connected"]
+        );
+        let off = cluster("white", &json!({ "phase": "Hibernated" }));
+        assert_eq!(
+            lines(&[ready(), off], false),
+            ["Ok user clusters: 1 connected, 1 hibernated"]
         );
         assert_eq!(
             lines(&[ready()], true),

@@ -37,6 +37,7 @@ pub fn user_cluster(
         ClusterState::Refused => (ClusterPhase::Failed, ConditionStatus::False, "SharesNodes"),
         ClusterState::Ready => (ClusterPhase::Ready, ConditionStatus::True, "Watching"),
         ClusterState::Suspended => (ClusterPhase::Suspended, ConditionStatus::True, "Watching"),
+        ClusterState::Hibernated => (ClusterPhase::Hibernated, ConditionStatus::False, "Hibernated"),
     };
     let count = |of: fn(&ClusterView) -> usize| {
         let count = view.map_or(0, of);
@@ -210,6 +211,36 @@ mod tests {
             user_cluster(&ready, &tenant, None, None, "t5").phase,
             ClusterPhase::Suspended
         );
+    }
+
+    #[test]
+    fn a_hibernated_cluster_is_not_unreachable() {
+        let no_answer = || TenantState::Unreachable("no answer".to_owned());
+        let failed = TenantState::Failed("too large".to_owned());
+        let pending = TenantState::default();
+        for (hibernates, state, phase) in [
+            (true, no_answer(), ClusterPhase::Hibernated),
+            (true, pending, ClusterPhase::Hibernated),
+            (true, TenantState::Connecting, ClusterPhase::Hibernated),
+            (true, TenantState::Ready, ClusterPhase::Suspended),
+            (true, failed, ClusterPhase::Failed),
+            (false, no_answer(), ClusterPhase::Unreachable),
+        ] {
+            let tenant = TenantEntry {
+                state,
+                hibernates,
+                suspend: true,
+                ..TenantEntry::default()
+            };
+            let status = user_cluster(&UserClusterStatus::default(), &tenant, None, None, "t");
+            assert_eq!(status.phase, phase, "{:?}", tenant.state);
+            let reason = status.conditions[0].reason.as_str();
+            assert_eq!(
+                reason == "Hibernated",
+                phase == ClusterPhase::Hibernated,
+                "{reason}"
+            );
+        }
     }
 
     #[test]

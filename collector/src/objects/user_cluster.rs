@@ -204,6 +204,8 @@ pub enum ClusterPhase {
     Failed,
     /// Its Nodes are watched, but nothing is written.
     Suspended,
+    /// Its API server is off on purpose, as its ClusterSource says; its last known Nodes are kept.
+    Hibernated,
 }
 
 impl ClusterPhase {
@@ -215,6 +217,7 @@ impl ClusterPhase {
             Self::Unreachable => "Unreachable",
             Self::Failed => "Failed",
             Self::Suspended => "Suspended",
+            Self::Hibernated => "Hibernated",
         }
     }
 }

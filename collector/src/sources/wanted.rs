@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 use virtfleet_collector_core::cluster_source::{
-    ExistingCluster, KnownCredential, SOURCE_LABEL, WantedCluster,
+    ClusterCondition, ExistingCluster, HIBERNATES_LABEL, KnownCredential, SOURCE_LABEL, WantedCluster,
 };
 
 use super::platform::Kubeconfig;
@@ -65,6 +65,8 @@ pub(super) fn user_cluster(source: &ClusterSource, one: &WantedCluster) -> Value
         SOURCE_LABEL,
         source.metadata.name.clone().unwrap_or_default().into(),
     );
+    let hibernates = one.cluster.condition == ClusterCondition::Hibernated;
+    labels.insert(HIBERNATES_LABEL, hibernates.then_some("true").into());
     let conditions = &spec.template.node_conditions;
     let conditions = (!conditions.is_empty()).then_some(conditions);
     json!({
@@ -163,4 +165,40 @@ fn secret_with(
         secret["data"] = json!({ KUBECONFIG_KEY: STANDARD.encode(kubeconfig) });
     }
     secret
+}
+
+#[cfg(test)]
+mod tests {
+    use virtfleet_collector_core::cluster_source::{SourceKind, read_cluster};
+
+    use super::*;
+
+    #[test]
+    fn a_shoot_is_labelled_until_it_has_woken_up() {
+        let source = json!({
+            "apiVersion": "virtfleet.io/v1alpha1", "kind": "ClusterSource", "metadata": { "name": "garden" },
+            "spec": { "kind": "Gardener" },
+        });
+        let source: ClusterSource = serde_json::from_value(source).unwrap();
+        for (requested, is_off, label) in [
+            (false, false, Value::Null),
+            (true, false, "true".into()),
+            (true, true, "true".into()),
+            (false, true, "true".into()),
+        ] {
+            let shoot = json!({
+                "metadata": { "namespace": "garden-dev", "name": "prod", "uid": "u" },
+                "spec": { "hibernation": { "enabled": requested } },
+                "status": { "technicalID": "shoot--dev--prod", "hibernated": is_off },
+            });
+            let one = WantedCluster {
+                name: "shoot--dev--prod".into(),
+                cluster: read_cluster(SourceKind::Gardener, &shoot).unwrap(),
+                vm_namespace: "shoots".into(),
+                is_suspended: false,
+            };
+            let labels = &user_cluster(&source, &one)["metadata"]["labels"];
+            assert_eq!(labels[HIBERNATES_LABEL], label, "{requested} {is_off}");
+        }
+    }
 }

@@ -20,6 +20,8 @@ mod tests;
 
 /// Label of UserClusters and Secrets: the name of the ClusterSource that made them.
 pub const SOURCE_LABEL: &str = "virtfleet.io/cluster-source";
+/// Label of UserClusters whose cluster hibernates (`true`): its API server is off on purpose.
+pub const HIBERNATES_LABEL: &str = "virtfleet.io/hibernates";
 
 pub use self::{
     account::{AccountFacts, AccountStep, KnownAccount, account_step},

@@ -74,7 +74,7 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
             let message = format!("the Nodes of {cluster} are being read for the first time");
             return Evaluation::unknown(HealthCause::Network, "UserClusterConnecting", message).undecided();
         }
-        Some(ClusterState::Unreachable | ClusterState::Failed) => {
+        Some(ClusterState::Unreachable | ClusterState::Failed | ClusterState::Hibernated) => {
             let message =
                 format!("the API server of {cluster} cannot be read, so the state of the Node is old");
             // It has lasted for half a minute before the cluster is called unreachable.

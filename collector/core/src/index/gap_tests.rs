@@ -9,6 +9,7 @@ use super::{
 use crate::{
     facts::{Fact, Migration},
     store::tests::{cluster, key, labels, vmi},
+    view::ClusterState,
 };
 
 const START_MS: u64 = 1_800_000_000_000;
@@ -50,6 +51,13 @@ fn a_broken_object_of_one_tenant_affects_only_that_tenant() {
     assert!(index.snapshot().clusters[0].partial);
     index.set_inventory_findings(Vec::new());
     assert!(!index.snapshot().clusters[0].partial);
+    let hibernated = ClusterStatus {
+        state: ClusterState::Hibernated,
+        message: None,
+    };
+    index.set_cluster_statuses(BTreeMap::from([("c".parse().unwrap(), hibernated)]));
+    assert!(index.snapshot().clusters[0].partial, "its Nodes are not read");
+    index.set_cluster_statuses(BTreeMap::new());
     // A gap without a valid cluster name affects all clusters.
     index.set_inventory_findings(vec![broken("cluster", "Not A Name")]);
     assert!(index.snapshot().partial);

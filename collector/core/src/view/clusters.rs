@@ -30,6 +30,8 @@ pub enum ClusterState {
     Refused,
     /// As `Ready`, but nothing is written to it: `spec.suspend`.
     Suspended,
+    /// Its API server is off on purpose, as its source says; its last known Nodes are used.
+    Hibernated,
 }
 
 impl ClusterState {
@@ -43,6 +45,7 @@ impl ClusterState {
             Self::Failed => "Failed",
             Self::Refused => "Refused",
             Self::Suspended => "Suspended",
+            Self::Hibernated => "Hibernated",
         }
     }
 }

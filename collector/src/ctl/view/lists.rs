@@ -77,6 +77,7 @@ pub(in crate::ctl) fn clusters(answer: &ApiResponse, options: &ViewOptions) -> R
             ClusterState::Ready => Tone::Good,
             ClusterState::Pending | ClusterState::Connecting | ClusterState::Suspended => Tone::Warn,
             ClusterState::Unreachable | ClusterState::Failed | ClusterState::Refused => Tone::Bad,
+            ClusterState::Hibernated => Tone::Dim,
         };
         let mut row = vec![
             Cell::new(cluster.name.as_str()),

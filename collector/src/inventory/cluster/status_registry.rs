@@ -2,7 +2,7 @@
 //! Reported as findings, metrics, and as the event that the inventory is complete.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
@@ -69,6 +69,8 @@ struct RegistryState {
     clusters: BTreeMap<ClusterName, Finding>,
     /// Further findings about user clusters, by their ids.
     notes: BTreeMap<(ClusterName, &'static str), Finding>,
+    /// User clusters that hibernate.
+    hibernating: BTreeSet<ClusterName>,
     /// That the API server of the infra cluster does not answer.
     server: Option<Finding>,
     /// That the Leases of a cluster cannot be read; without a name: of the infra cluster.
@@ -180,6 +182,7 @@ impl StatusRegistry {
             state.clusters.remove(cluster);
             state.notes.retain(|(name, _), _| name != cluster);
             state.leases.remove(&id.cluster);
+            state.hibernating.remove(cluster);
         }
         self.metrics.remove(id.kind.name(), id.cluster());
         self.publish(&state);
@@ -204,6 +207,28 @@ impl StatusRegistry {
             Some(finding) => drop(state.notes.insert(key, finding)),
             None if state.notes.remove(&key).is_none() => return,
             None => {}
+        }
+        self.publish(&state);
+    }
+
+    /// Sets whether a user cluster hibernates. While it does, it is no problem that its API server
+    /// does not answer: there is no finding about it, and no metric that says so.
+    pub(super) fn set_hibernates(&self, name: &ClusterName, hibernates: bool) {
+        let mut state = self.lock();
+        let changed = if hibernates {
+            state.hibernating.insert(name.clone())
+        } else {
+            state.hibernating.remove(name)
+        };
+        if !changed {
+            return;
+        }
+        for id in state
+            .statuses
+            .keys()
+            .filter(|id| id.cluster.as_ref() == Some(name))
+        {
+            self.update_metrics(&state, id);
         }
         self.publish(&state);
     }
@@ -254,11 +279,24 @@ impl StatusRegistry {
             let works = status.listed && status.failure.is_none();
             (synced && works, objects + status.objects)
         });
+        let cluster = id.cluster.as_ref();
+        let hibernates = cluster.is_some_and(|name| state.hibernating.contains(name));
+        if hibernates && !synced {
+            self.metrics.remove(id.kind.name(), id.cluster());
+            return;
+        }
         self.metrics.set(id.kind.name(), id.cluster(), synced, objects);
     }
 
     fn publish(&self, state: &RegistryState) {
-        let about = state.clusters.values().chain(state.notes.values());
+        let is_expected = |name: &ClusterName, finding: &Finding| {
+            state.hibernating.contains(name) && finding.id != findings::USER_CLUSTER_FAILED
+        };
+        let clusters = state
+            .clusters
+            .iter()
+            .filter(|(name, found)| !is_expected(name, found));
+        let about = clusters.map(|(_, found)| found).chain(state.notes.values());
         // The finding about a user cluster also covers its Leases.
         let leases = state.leases.iter().filter(|(cluster, _)| match cluster {
             Some(name) => !state.clusters.contains_key(name),

@@ -229,3 +229,40 @@ fn credentials_are_reported_two_weeks_or_a_third_of_their_time_before_their_end(
         found.remedy
     );
 }
+
+#[test]
+fn a_hibernated_cluster_has_no_finding_until_it_wakes_up() {
+    let mut metrics = prometheus_client::registry::Registry::default();
+    let (sender, problems) = watch::channel(Vec::new());
+    let registry = StatusRegistry::new(&[], sender, WatchMetrics::register(&mut metrics));
+    let (name, id) = (name(), UserClusterTask::id(&name()));
+    let shown = || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &metrics).unwrap();
+        (problems.borrow().len(), text.contains("watch_synced{"))
+    };
+    let failure = WatchFailure {
+        code: None,
+        message: "no answer".to_owned(),
+        count: 2,
+        over_limit: false,
+    };
+    let fail = |state: TenantState| {
+        registry.failed(&id, &failure);
+        registry.cluster(&name, Some(finding(&name, &state, "no answer")));
+    };
+    fail(TenantState::Unreachable(String::new()));
+    for (hibernates, expected) in [(false, (1, true)), (true, (0, false)), (false, (1, true))] {
+        registry.set_hibernates(&name, hibernates);
+        assert_eq!(shown(), expected, "{hibernates}");
+    }
+    registry.set_hibernates(&name, true);
+    for (state, expected) in [
+        (TenantState::Pending(String::new()), 0),
+        (TenantState::Unreachable(String::new()), 0),
+        (TenantState::Failed(String::new()), 1),
+    ] {
+        fail(state);
+        assert_eq!(shown(), (expected, false));
+    }
+}

@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use virtfleet_collector_core::{
+    cluster_source::HIBERNATES_LABEL,
     facts::{Fact, FactKey, InventoryEvent},
     findings,
 };
@@ -73,11 +74,12 @@ impl UserClusterWatch {
                 match &event {
                     InventoryEvent::Apply(Fact::UserCluster(cluster)) => {
                         let (name, suspend) = (cluster.name.clone(), cluster.suspend);
+                        let hibernates = cluster.labels.get(HIBERNATES_LABEL) == Some("true");
                         self.check_namespace(&name, &cluster.namespace.clone());
                         self.send(event).await?;
                         if let ReflectorEvent::Listed(object) | ReflectorEvent::Applied(object) = &watch_event
                         {
-                            self.start(&name, suspend, object).await;
+                            self.start(&name, suspend, hibernates, object).await;
                             self.mla.apply(&name, object).await;
                         }
                     }
@@ -137,14 +139,17 @@ impl UserClusterWatch {
         });
     }
 
-    async fn start(&mut self, name: &ClusterName, suspend: bool, object: &Object) {
+    async fn start(&mut self, name: &ClusterName, suspend: bool, hibernates: bool, object: &Object) {
         let (uid, generation) = (object.uid(), object.generation());
         self.tenants.update(name, |user_cluster| {
-            let changed = (&user_cluster.uid, user_cluster.generation, user_cluster.suspend)
-                != (&uid, generation, suspend);
-            (user_cluster.uid, user_cluster.generation, user_cluster.suspend) = (uid, generation, suspend);
+            let flags = (user_cluster.suspend, user_cluster.hibernates);
+            let changed = (&user_cluster.uid, user_cluster.generation) != (&uid, generation)
+                || flags != (suspend, hibernates);
+            (user_cluster.uid, user_cluster.generation) = (uid, generation);
+            (user_cluster.suspend, user_cluster.hibernates) = (suspend, hibernates);
             changed
         });
+        self.watch.registry.set_hibernates(name, hibernates);
         // An invalid `spec.kubeconfig` makes the object unreadable.
         let secret = kubeconfig_secret(&object.field()).unwrap_or(None);
         let running = self.running.get(name);
