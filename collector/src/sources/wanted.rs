@@ -180,16 +180,20 @@ mod tests {
             "spec": { "kind": "Gardener" },
         });
         let source: ClusterSource = serde_json::from_value(source).unwrap();
-        for (requested, is_off, label) in [
-            (false, false, Value::Null),
-            (true, false, "true".into()),
-            (true, true, "true".into()),
-            (false, true, "true".into()),
+        let (none, error) = (json!([]), json!([{ "description": "no quota" }]));
+        for (requested, is_off, errors, label) in [
+            (false, false, &none, Value::Null),
+            (false, false, &error, Value::Null),
+            (true, false, &error, "true".into()),
+            (true, true, &none, "true".into()),
+            (false, true, &none, "true".into()),
+            // It should be awake, so that it does not answer is a problem.
+            (false, true, &error, Value::Null),
         ] {
             let shoot = json!({
                 "metadata": { "namespace": "garden-dev", "name": "prod", "uid": "u" },
                 "spec": { "hibernation": { "enabled": requested } },
-                "status": { "technicalID": "shoot--dev--prod", "hibernated": is_off },
+                "status": { "technicalID": "shoot--dev--prod", "hibernated": is_off, "lastErrors": errors },
             });
             let one = WantedCluster {
                 name: "shoot--dev--prod".into(),
@@ -198,7 +202,7 @@ mod tests {
                 is_suspended: false,
             };
             let labels = &user_cluster(&source, &one)["metadata"]["labels"];
-            assert_eq!(labels[HIBERNATES_LABEL], label, "{requested} {is_off}");
+            assert_eq!(labels[HIBERNATES_LABEL], label, "{requested} {is_off} {errors}");
         }
     }
 }

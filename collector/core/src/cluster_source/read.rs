@@ -8,7 +8,8 @@
 //!   have the labels `cluster.x-k8s.io/cluster-name` and
 //!   `capk.cluster.x-k8s.io/kubevirt-machine-namespace`, which is the namespace of the Cluster.
 //! - Gardener (`core.gardener.cloud/v1beta1`): `status.technicalID`, `status.hibernated`,
-//!   `spec.hibernation.enabled`. VMs have the label `mcm.gardener.cloud/cluster`.
+//!   `status.lastErrors`, `spec.hibernation.enabled`. VMs have the label
+//!   `mcm.gardener.cloud/cluster`.
 
 use std::collections::BTreeMap;
 
@@ -50,13 +51,13 @@ pub fn read_cluster(kind: SourceKind, object: &Value) -> Result<SourceCluster, S
         name,
         uid,
     };
-    let (is_paused, is_off) = match kind {
+    let condition = match kind {
         SourceKind::Kkp => {
             cluster.is_on_kubevirt = spec["cloud"]["kubevirt"].is_object();
             cluster.vm_namespace = Some(format!("cluster-{}", cluster.name));
             cluster.vm_labels = label("kubermatic.k8c.io/cluster-id", &cluster.name);
             cluster.credential_namespace = text(&object["status"]["namespaceName"]);
-            (spec["pause"] == true, false)
+            paused_if(spec["pause"] == true)
         }
         SourceKind::ClusterApi => {
             cluster.is_on_kubevirt = spec["infrastructureRef"]["kind"] == "KubevirtCluster";
@@ -67,7 +68,7 @@ pub fn read_cluster(kind: SourceKind, object: &Value) -> Result<SourceCluster, S
                 let key = "capk.cluster.x-k8s.io/kubevirt-machine-namespace";
                 cluster.vm_labels.insert(key.to_owned(), namespace.clone());
             }
-            (spec["paused"] == true, false)
+            paused_if(spec["paused"] == true)
         }
         SourceKind::Gardener => {
             let status = &object["status"];
@@ -75,18 +76,35 @@ pub fn read_cluster(kind: SourceKind, object: &Value) -> Result<SourceCluster, S
                 .ok_or_else(|| format!("{}: status.technicalID is missing", cluster.key))?;
             cluster.vm_labels = label("mcm.gardener.cloud/cluster", &id);
             cluster.user_cluster = id;
-            let is_off = status["hibernated"] == true || spec["hibernation"]["enabled"] == true;
-            (false, is_off)
+            of_shoot(spec, status)
         }
     };
     cluster.condition = if !metadata["deletionTimestamp"].is_null() {
         ClusterCondition::Deleting
-    } else if is_off {
-        ClusterCondition::Hibernated
-    } else if is_paused {
+    } else {
+        condition
+    };
+    Ok(cluster)
+}
+
+fn paused_if(is_paused: bool) -> ClusterCondition {
+    if is_paused {
         ClusterCondition::Paused
     } else {
         ClusterCondition::Active
-    };
-    Ok(cluster)
+    }
+}
+
+/// The condition of a shoot. `status.hibernated` is true until it has woken up, so it stays true if
+/// that fails: then it is not off on purpose any more.
+fn of_shoot(spec: &Value, status: &Value) -> ClusterCondition {
+    let has_errors = status["lastErrors"]
+        .as_array()
+        .is_some_and(|errors| !errors.is_empty());
+    let wakes_up = status["hibernated"] == true && !has_errors;
+    if spec["hibernation"]["enabled"] == true || wakes_up {
+        ClusterCondition::Hibernated
+    } else {
+        ClusterCondition::Active
+    }
 }
