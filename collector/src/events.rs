@@ -23,6 +23,7 @@ use prometheus_client::{
 };
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use virtfleet_collector_core::view::ClusterState;
 use virtfleet_wire::ids::{ClusterName, Uid, VmKey};
 
 use crate::{
@@ -336,10 +337,10 @@ pub async fn follow_tenants(events: EventRecorder, tenants: Arc<Tenants>, stop: 
     let mut changes = tenants.changes();
     let mut lost = BTreeMap::new();
     loop {
-        let states = tenants
-            .all()
-            .into_iter()
-            .map(|(name, tenant)| (name, tenant.state));
+        let all = tenants.all().into_iter();
+        // One that hibernates is unreachable on purpose.
+        let others = all.filter(|(_, tenant)| tenant.status().0 != ClusterState::Hibernated);
+        let states = others.map(|(name, tenant)| (name, tenant.state));
         for new_event in tenant_events(&mut lost, states) {
             events.record(new_event);
         }

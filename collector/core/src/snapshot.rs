@@ -107,11 +107,11 @@ pub(crate) fn clusters(
     views.into_values().collect()
 }
 
-/// Sets which clusters are partial. Nodes of a hibernated one cannot be read, either, and no
-/// finding says so.
+/// Sets which clusters are partial. A hibernated one has no VMs, so no Node is missing. If VMs run
+/// nevertheless, their Nodes cannot be read, and no finding says so.
 pub(crate) fn set_partial(clusters: &mut [ClusterView], gaps: &mut Gaps) {
     for cluster in clusters {
-        if cluster.state == ClusterState::Hibernated {
+        if cluster.state == ClusterState::Hibernated && cluster.running > 0 {
             gaps.clusters.insert(cluster.name.clone());
         }
         cluster.partial = gaps.clusters.contains(&cluster.name);

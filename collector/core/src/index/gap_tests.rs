@@ -56,7 +56,11 @@ fn a_broken_object_of_one_tenant_affects_only_that_tenant() {
         message: None,
     };
     index.set_cluster_statuses(BTreeMap::from([("c".parse().unwrap(), hibernated)]));
-    assert!(index.snapshot().clusters[0].partial, "its Nodes are not read");
+    let off = index.snapshot();
+    assert_eq!((off.clusters[0].partial, off.gaps), (false, Gaps::default()));
+    apply(&mut index, [Fact::Vmi(Box::new(vmi("ns", "w0")))]);
+    let running = index.snapshot();
+    assert!(running.clusters[0].partial, "the Node of its VM is not read");
     index.set_cluster_statuses(BTreeMap::new());
     // A gap without a valid cluster name affects all clusters.
     index.set_inventory_findings(vec![broken("cluster", "Not A Name")]);

@@ -49,9 +49,17 @@ impl WatchMetrics {
         metrics
     }
 
-    pub(super) fn set(&self, kind: &'static str, cluster: &str, synced: bool, objects: usize) {
+    /// `synced` is none if the watch does not work and need not.
+    pub(super) fn set(&self, kind: &'static str, cluster: &str, synced: Option<bool>, objects: usize) {
         let labels = labels(kind, cluster);
-        self.synced.get_or_create(&labels).set(i64::from(synced));
+        match synced {
+            Some(synced) => {
+                self.synced.get_or_create(&labels).set(i64::from(synced));
+            }
+            None => {
+                self.synced.remove(&labels);
+            }
+        }
         let objects = i64::try_from(objects).unwrap_or(i64::MAX);
         self.objects.get_or_create(&labels).set(objects);
     }

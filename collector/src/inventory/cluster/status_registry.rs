@@ -281,10 +281,7 @@ impl StatusRegistry {
         });
         let cluster = id.cluster.as_ref();
         let hibernates = cluster.is_some_and(|name| state.hibernating.contains(name));
-        if hibernates && !synced {
-            self.metrics.remove(id.kind.name(), id.cluster());
-            return;
-        }
+        let synced = (synced || !hibernates).then_some(synced);
         self.metrics.set(id.kind.name(), id.cluster(), synced, objects);
     }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use virtfleet_collector_core::{
-    cluster_source::HIBERNATES_LABEL,
+    cluster_source::{HIBERNATES_LABEL, SOURCE_LABEL},
     facts::{Fact, FactKey, InventoryEvent},
     findings,
 };
@@ -74,7 +74,10 @@ impl UserClusterWatch {
                 match &event {
                     InventoryEvent::Apply(Fact::UserCluster(cluster)) => {
                         let (name, suspend) = (cluster.name.clone(), cluster.suspend);
-                        let hibernates = cluster.labels.get(HIBERNATES_LABEL) == Some("true");
+                        let labels = &cluster.labels;
+                        // Of a UserCluster without source, nobody removes the label.
+                        let hibernates = labels.get(HIBERNATES_LABEL) == Some("true")
+                            && labels.contains_key(SOURCE_LABEL);
                         self.check_namespace(&name, &cluster.namespace.clone());
                         self.send(event).await?;
                         if let ReflectorEvent::Listed(object) | ReflectorEvent::Applied(object) = &watch_event
