@@ -189,11 +189,15 @@ impl SourceCycle {
     async fn work_in_time<'a>(&self, state: CycleState<'_>, task: ClusterTask<'a>) -> (&'a str, ClusterDone) {
         let done = timeout(CLUSTER_TIMEOUT, self.work(state, task)).await;
         let done = done.unwrap_or_else(|_| {
-            let why = format!(
-                "reading its kubeconfig and writing its objects took more than {} seconds",
-                CLUSTER_TIMEOUT.as_secs()
-            );
-            Err((ReadyReason::CredentialsFailed, why))
+            let (reason, what) = match task {
+                ClusterTask::Keep(_) | ClusterTask::Renew(_) => (
+                    ReadyReason::CredentialsFailed,
+                    "reading its kubeconfig and writing its objects",
+                ),
+                ClusterTask::Remove(_) => (ReadyReason::Unreachable, "confirming and making its removal"),
+            };
+            let limit = CLUSTER_TIMEOUT.as_secs();
+            Err((reason, format!("{what} took more than {limit} seconds")))
         });
         (task.name(), done)
     }

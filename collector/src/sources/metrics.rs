@@ -61,7 +61,7 @@ impl SourceMetrics {
                 .get_or_create(&source)
                 .set(i64::from(report.is_ready()));
             let failures = self.failures.get_or_create(&source);
-            if !report.is_ready() {
+            if report.has_failed() {
                 failures.inc();
             }
             let Some((found, selected)) = report.counts() else {

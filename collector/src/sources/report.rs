@@ -159,6 +159,11 @@ impl SourceReport {
         self.reason == ReadyReason::Synced
     }
 
+    /// Whether something failed. A suspended source is not ready, and has not failed.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     /// Numbers of clusters found and selected.
     pub(super) fn counts(&self) -> Option<(usize, usize)> {
         self.counts
@@ -391,7 +396,7 @@ mod tests {
             (status.found, status.conditions[0].reason.as_str()),
             (1, "Suspended")
         );
-        assert!(report.findings().is_empty() && !report.is_ready());
+        assert!(report.findings().is_empty() && !report.is_ready() && !report.has_failed());
         report.add_failure(ReadyReason::CredentialsFailed, "blue: no route".into());
         let finding = &report.findings()[0];
         assert_eq!(finding.reason, "CredentialsFailed");
