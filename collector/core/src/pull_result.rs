@@ -125,7 +125,7 @@ pub struct Failure {
 pub enum FailurePoint {
     /// The VM's address refused the connection: the guest answers, and no program listens.
     Refused,
-    /// The relay of the user cluster.
+    /// The relay of the user cluster: it does not work, or nothing answers at its address.
     Relay,
     /// The guest accepted a new connection, and its agent did not respond in time.
     Agent,
@@ -160,9 +160,9 @@ impl Failure {
 
     /// Sets where the connection failed.
     #[must_use]
-    pub fn at(self, point: FailurePoint) -> Self {
+    pub fn at(self, point: impl Into<Option<FailurePoint>>) -> Self {
         Self {
-            point: Some(point),
+            point: point.into(),
             ..self
         }
     }

@@ -36,7 +36,7 @@ impl UnverifiedAgent {
         timeout: Duration,
         tls: &DeferredTls,
     ) -> Result<Self, EnrolmentFailure> {
-        let (transport, chain) = AgentTransport::open(target, timeout, tls.config(), &mut false)
+        let (transport, chain) = AgentTransport::open(target, timeout, tls.config(), &mut None)
             .await
             .map_err(|error| target.way.explain(error.failure))?;
         let peer = parse_peer(&chain, target.address)?;

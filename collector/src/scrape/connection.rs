@@ -12,7 +12,7 @@ use rustls::pki_types::CertificateDer;
 use tokio::task::AbortHandle;
 use virtfleet_collector_core::{
     dial::DialTarget,
-    pull_result::{Failure, FailureClass},
+    pull_result::{Failure, FailureClass, FailurePoint},
 };
 use virtfleet_runtime::tls::{AuthoritiesId, ClientTls, VmIdentity};
 use virtfleet_wire::ids::VmKey;
@@ -57,12 +57,13 @@ pub(super) struct AgentDialler {
 }
 
 impl AgentDialler {
-    /// Connects to `target` and verifies its agent's certificate.
+    /// Connects to `target` and verifies its agent's certificate. `awaited` as in
+    /// [`AgentTransport::open`].
     pub(super) async fn open(
         &self,
         target: &DialTarget,
         connect_timeout: Duration,
-        is_accepted: &mut bool,
+        awaited: &mut Option<FailurePoint>,
     ) -> Result<AgentConnection, OpenError> {
         let now = Instant::now();
         // Before the configuration, so that a later one counts as a change.
@@ -71,7 +72,7 @@ impl AgentDialler {
             let message = "this collector has no certificate yet; its log has the reason".to_owned();
             fail(FailureClass::Tls, message)
         })?;
-        let (transport, chain) = AgentTransport::open(target, connect_timeout, config, is_accepted).await?;
+        let (transport, chain) = AgentTransport::open(target, connect_timeout, config, awaited).await?;
         let peer = parse_peer(&chain, target.address)?;
         self.check_names(target, &peer)?;
         Ok(AgentConnection::new(transport, target.clone(), peer, authorities))

@@ -100,7 +100,7 @@ impl Puller {
 
     /// Opens a connection to `target` and verifies its agent.
     pub(super) async fn connect(&self, target: &DialTarget) -> Result<AgentConnection, Failure> {
-        let opened = self.dialler.open(target, self.limits.timeout, &mut false).await;
+        let opened = self.dialler.open(target, self.limits.timeout, &mut None).await;
         opened.map_err(|error| target.way.explain(error.failure))
     }
 
@@ -119,12 +119,14 @@ impl Puller {
         connect_timeout: Duration,
     ) -> PullEnd {
         let started = Instant::now();
-        let (mut stage, mut is_accepted) = (PullStage::Connecting, false);
-        let attempt = self.attempt(target, kept, connect_timeout, &mut stage, &mut is_accepted);
+        let (mut stage, mut awaited) = (PullStage::Connecting, None);
+        let attempt = self.attempt(target, kept, connect_timeout, &mut stage, &mut awaited);
         let ended = tokio::time::timeout(self.limits.timeout, attempt).await;
         let ended = ended.unwrap_or_else(|_| {
-            if is_accepted && stage == PullStage::Connecting {
-                stage = PullStage::Handshake;
+            match awaited {
+                Some(FailurePoint::Relay) => stage = PullStage::ConnectingToRelay,
+                Some(_) if stage == PullStage::Connecting => stage = PullStage::Handshake,
+                _ => {}
             }
             let message = format!(
                 "no complete answer from {} within {:?}: stopped while {}",
@@ -132,13 +134,7 @@ impl Puller {
                 self.limits.timeout,
                 stage.as_str()
             );
-            let failure = Failure::new(FailureClass::Timeout, message);
-            let failure = if is_accepted {
-                failure.at(FailurePoint::Agent)
-            } else {
-                failure
-            };
-            Err(failure.into())
+            Err(Failure::new(FailureClass::Timeout, message).at(awaited).into())
         });
         match ended {
             Ok((mut answer, connection)) => {
@@ -199,7 +195,7 @@ impl Puller {
         kept: KeptConnection,
         connect_timeout: Duration,
         stage: &mut PullStage,
-        is_accepted: &mut bool,
+        awaited: &mut Option<FailurePoint>,
     ) -> Result<(Answer, AgentConnection), OpenError> {
         if let Some(mut connection) = kept.filter(|kept| self.dialler.may_use(kept)) {
             match self.request(&mut connection, stage).await {
@@ -214,7 +210,7 @@ impl Puller {
         *stage = PullStage::Connecting;
         let mut connection = self
             .dialler
-            .open(target, connect_timeout.min(self.limits.timeout), is_accepted)
+            .open(target, connect_timeout.min(self.limits.timeout), awaited)
             .await?;
         let answer = self.request(&mut connection, stage).await?;
         Ok((answer, connection))
@@ -294,6 +290,7 @@ impl Puller {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PullStage {
     Connecting,
+    ConnectingToRelay,
     Handshake,
     AwaitingReport,
     ReadingReport,
@@ -305,6 +302,7 @@ impl PullStage {
     fn as_str(self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
+            Self::ConnectingToRelay => "connecting to the relay",
             Self::Handshake => "waiting for the TLS handshake",
             Self::AwaitingReport => "waiting for the answer to /v1/report",
             Self::ReadingReport => "reading /v1/report",

@@ -1,12 +1,14 @@
 //! Tests of the scraper for VMs that cannot be dialled and for pulls that panic.
 
+use std::net::SocketAddr;
+
 use tokio::net::{TcpSocket, TcpStream};
 use virtfleet_collector_core::{
     dial::{DialRules, DialTarget},
     facts::{Fact, InventoryEvent, Phase, Vmi},
     pull_result::{FailureClass, FailurePoint},
     view::AgentStatus,
-    way::AgentWay,
+    way::{AgentWay, RelayWay},
 };
 use virtfleet_runtime::tls::{ClientTls, ClientTlsPaths};
 
@@ -140,11 +142,7 @@ async fn a_timeout_says_whether_the_connection_was_accepted() {
         "{accepted:?}"
     );
     assert!(accepted.message().contains("TLS handshake"), "{accepted:?}");
-    // The queue of connections is full: the kernel drops further ones, as a firewall does.
-    let mut queued = Vec::new();
-    while let Ok(stream) = tokio::time::timeout(timeout, TcpStream::connect(target.address)).await {
-        queued.push(stream.unwrap());
-    }
+    let _queued = fill_queue(target.address).await;
     let dropped = scraper()
         .puller
         .pull(&target, None, timeout)
@@ -156,4 +154,58 @@ async fn a_timeout_says_whether_the_connection_was_accepted() {
         (FailureClass::Timeout, None),
         "{dropped:?}"
     );
+}
+
+/// Fills the queue of connections of a listener: the kernel drops further ones, as a firewall does,
+/// and as a network does whose machine is gone.
+async fn fill_queue(address: SocketAddr) -> Vec<TcpStream> {
+    let mut queued = Vec::new();
+    let timeout = Duration::from_millis(200);
+    while let Ok(stream) = tokio::time::timeout(timeout, TcpStream::connect(address)).await {
+        queued.push(stream.unwrap());
+    }
+    queued
+}
+
+/// The machine of a relay is gone, so nothing answers at its address. Nothing is wrong with the VM.
+#[tokio::test]
+async fn a_relay_that_does_not_answer_is_told_from_a_guest_that_does_not() {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listener = socket.listen(0).unwrap();
+    let relay = listener.local_addr().unwrap();
+    let target = DialTarget {
+        key: key(),
+        uid: None,
+        vm_uid: None,
+        address: "10.0.0.5:10911".parse().unwrap(),
+        way: AgentWay::Relay(RelayWay {
+            cluster: "a".parse().unwrap(),
+            address: relay.to_string().parse().unwrap(),
+            allow: Arc::new(["127.0.0.0/8".parse().unwrap()]),
+            pull_interval: None,
+        }),
+    };
+    let pull = async |connect_timeout: Duration| {
+        let ended = scraper().puller.pull(&target, None, connect_timeout).await;
+        ended.outcome.unwrap_err()
+    };
+    // It accepts the connection, and may wait for the VM.
+    let accepted = pull(Duration::from_millis(200)).await;
+    assert_eq!(
+        (accepted.class, accepted.point),
+        (FailureClass::Timeout, None),
+        "{accepted:?}"
+    );
+    let _queued = fill_queue(relay).await;
+    // Of the connection, and of the whole pull.
+    for connect_timeout in [Duration::from_millis(200), Duration::MAX] {
+        let gone = pull(connect_timeout).await;
+        assert_eq!(
+            (gone.class, gone.point),
+            (FailureClass::Timeout, Some(FailurePoint::Relay)),
+            "{gone:?}"
+        );
+        assert!(gone.message().contains("connecting to the relay"), "{gone:?}");
+    }
 }

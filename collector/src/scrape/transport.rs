@@ -25,7 +25,7 @@ use tokio::{
 };
 use virtfleet_collector_core::{
     dial::DialTarget,
-    pull_result::{Failure, FailureClass},
+    pull_result::{Failure, FailureClass, FailurePoint},
 };
 use virtfleet_runtime::tls::{AGENT_DNS_NAME, PUSH_PROTOCOL};
 
@@ -75,16 +75,16 @@ fn fail(class: FailureClass, message: String) -> Failure {
 
 impl AgentTransport {
     /// Connects to `target` by its way, with TLS. Returns the connection and the chain that the
-    /// peer presented, its own certificate first. The caller adds the way to the failure. Sets
-    /// `is_accepted` once the guest has accepted the connection.
+    /// peer presented, its own certificate first. The caller adds the way to the failure. `awaited`
+    /// is the point that has not answered yet, if that is known: the relay, and later the agent.
     pub(crate) async fn open(
         target: &DialTarget,
         connect_timeout: Duration,
         tls: Arc<ClientConfig>,
-        is_accepted: &mut bool,
+        awaited: &mut Option<FailurePoint>,
     ) -> Result<(Self, Vec<CertificateDer<'static>>), OpenError> {
-        let stream = connect(target, connect_timeout).await?;
-        *is_accepted = true;
+        let stream = connect(target, connect_timeout, awaited).await?;
+        *awaited = Some(FailurePoint::Agent);
         Self::over(stream, target.address, tls).await
     }
 
@@ -261,14 +261,22 @@ impl AgentTransport {
     }
 }
 
-async fn connect(target: &DialTarget, timeout: Duration) -> Result<TcpStream, Failure> {
-    let connected = tokio::time::timeout(timeout, way::connect(target)).await;
+async fn connect(
+    target: &DialTarget,
+    timeout: Duration,
+    awaited: &mut Option<FailurePoint>,
+) -> Result<TcpStream, Failure> {
+    let connected = tokio::time::timeout(timeout, way::connect(target, awaited)).await;
     connected.unwrap_or_else(|_| {
-        let message = format!(
-            "no answer from {} within {timeout:?}: stopped while connecting",
-            target.address
-        );
-        Err(fail(FailureClass::Timeout, message))
+        let message = if *awaited == Some(FailurePoint::Relay) {
+            format!("no answer within {timeout:?}: stopped while connecting to the relay")
+        } else {
+            format!(
+                "no answer from {} within {timeout:?}: stopped while connecting",
+                target.address
+            )
+        };
+        Err(fail(FailureClass::Timeout, message).at(*awaited))
     })
 }
 

@@ -17,8 +17,12 @@ use virtfleet_collector_core::{
 const MAX_RELAY_ADDRESSES: usize = 4;
 
 /// Connects to `target`. What the peer is, only TLS can prove. The caller limits the time and adds
-/// the way to the failure.
-pub(super) async fn connect(target: &DialTarget) -> Result<TcpStream, Failure> {
+/// the way to the failure. `awaited` is the point that has not answered yet, if that is known: the
+/// relay until it has accepted the connection, then nothing, because the relay may wait for the VM.
+pub(super) async fn connect(
+    target: &DialTarget,
+    awaited: &mut Option<FailurePoint>,
+) -> Result<TcpStream, Failure> {
     let address = target.address;
     match &target.way {
         AgentWay::Direct => TcpStream::connect(address).await.map_err(|error| {
@@ -34,7 +38,9 @@ pub(super) async fn connect(target: &DialTarget) -> Result<TcpStream, Failure> {
             }
         }),
         AgentWay::Relay(relay) => {
+            *awaited = Some(FailurePoint::Relay);
             let mut stream = connect_to(relay).await?;
+            *awaited = None;
             // Later writes are whole TLS records.
             drop(stream.set_nodelay(true));
             let head = ConnectRequest {
@@ -176,7 +182,7 @@ mod tests {
             stream.write_all(reply).await.unwrap();
             String::from_utf8_lossy(&head[..read]).into_owned()
         });
-        let failure = connect(&target).await.unwrap_err();
+        let failure = connect(&target, &mut None).await.unwrap_err();
         let head = relay.await.unwrap();
         assert!(head.starts_with("CONNECT 10.0.0.5:10911 HTTP/1.1\r\n"), "{head}");
         assert!(head.contains("\r\nVirtfleet-Pull-Interval: 30\r\n"), "{head}");
@@ -243,9 +249,10 @@ mod tests {
             way: AgentWay::Direct,
             ..target(address, "127.0.0.0/8")
         };
-        let failure = connect(&direct).await.unwrap_err();
+        let failure = connect(&direct, &mut None).await.unwrap_err();
         assert_eq!(failure.point, Some(FailurePoint::Refused), "{failure:?}");
-        let failure = connect(&target(address, "127.0.0.0/8")).await.unwrap_err();
+        let relayed = target(address, "127.0.0.0/8");
+        let failure = connect(&relayed, &mut None).await.unwrap_err();
         assert_eq!(failure.point, Some(FailurePoint::Relay), "{failure:?}");
     }
 
@@ -253,7 +260,7 @@ mod tests {
     async fn a_relay_in_a_special_range_needs_an_entry() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let target = target(listener.local_addr().unwrap(), "0.0.0.0/0");
-        let failure = connect(&target).await.unwrap_err();
+        let failure = connect(&target, &mut None).await.unwrap_err();
         assert_eq!(failure.class, FailureClass::NotAllowed);
         assert!(failure.message().contains("loopback"), "{failure:?}");
     }

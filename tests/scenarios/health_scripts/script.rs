@@ -147,6 +147,7 @@ pub(crate) enum Pulls {
     WrongVm,
     Enrolment,
     Relay,
+    RelayTimeout,
     NoAddress,
     NotAllowed,
     Malformed,

@@ -368,6 +368,7 @@ impl Stage {
                 "as the script says",
             )),
             Pulls::Relay => Err(fail(FailureClass::Connect).at(FailurePoint::Relay)),
+            Pulls::RelayTimeout => Err(fail(FailureClass::Timeout).at(FailurePoint::Relay)),
             Pulls::NoAddress => Err(fail(FailureClass::NoAddress)),
             Pulls::NotAllowed => Err(fail(FailureClass::NotAllowed)),
             Pulls::Malformed => Err(fail(FailureClass::Malformed)),
