@@ -213,6 +213,12 @@ impl Vmi {
             plugging: Box::default(),
         }
     }
+
+    /// The infra node on which it runs and which it must leave.
+    pub fn leaves(&self) -> Option<&NodeName> {
+        let node = self.evacuation_node.as_ref();
+        node.filter(|node| Some(*node) == self.node.as_ref())
+    }
 }
 
 /// Why the agent of a VM is not to be dialled.

@@ -4,6 +4,7 @@ use super::{evaluation::Evaluation, facts::HealthFacts, verdict::HealthCause};
 use crate::{
     facts::{Migration, Vmi},
     reported::{ReportedCondition, ReportedStatus},
+    scheduling::EvictionStrategy,
     story::REPEAT_MIGRATIONS,
     view::VmState,
 };
@@ -27,10 +28,14 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
 /// The condition, however long a migration takes.
 fn of_present(facts: &HealthFacts<'_>, vmi: &Vmi) -> Evaluation {
     let next = facts.describe();
-    let evacuated = vmi
-        .evacuation_node
-        .as_ref()
-        .filter(|node| Some(*node) == vmi.node.as_ref());
+    let evacuated = vmi.leaves();
+    let is_external = vmi.scheduling.eviction == EvictionStrategy::External;
+    if let Some(node) = evacuated.filter(|_| is_external && facts.state != VmState::Migrating) {
+        let message = format!(
+            "the VM must leave {node}, and its controller (Cluster API, KKP) has not moved it: with evictionStrategy External, KubeVirt does not migrate it"
+        );
+        return Evaluation::degraded(HealthCause::Migration, "EvacuationAwaited", message).next(next);
+    }
     let migratable = vmi.conditions.get("LiveMigratable");
     let why = migratable.map_or("no reason is given", ReportedCondition::text);
     let is_cordoned = facts.infra_node.is_some_and(|node| node.unschedulable);

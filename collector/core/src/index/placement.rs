@@ -44,6 +44,7 @@ impl FleetIndex {
                 .filter(|_| is_migratable == Some(false))
                 .map(|one| one.text().to_owned()),
             migration: entry.migration().map(Cow::into_owned),
+            eviction_requested: vmi.leaves().is_some(),
         })
     }
 }

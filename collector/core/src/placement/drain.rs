@@ -77,7 +77,7 @@ pub struct DrainVm {
     pub eviction_strategy: String,
     /// What it requests.
     pub requests: ResourceAmounts,
-    /// Where it could go, by the estimate.
+    /// Where it, or the VM that replaces it, could go, by the estimate.
     pub target: Option<NodeName>,
     /// Infra nodes that its rules allow and that have room, at most five.
     pub candidates: Vec<NodeName>,
@@ -236,7 +236,7 @@ fn by_strategy(vm: &PlacedVm) -> (DrainOutcome, String) {
         ),
         EvictionStrategy::External => (
             DrainOutcome::Blocks,
-            format!("evictionStrategy {name}: only its controller (Cluster API, KKP) moves or deletes it"),
+            format!("evictionStrategy {name}: {}", of_external(vm)),
         ),
         EvictionStrategy::Nothing => (DrainOutcome::Stops, format!("evictionStrategy {name}")),
         EvictionStrategy::Default => (
@@ -247,6 +247,17 @@ fn by_strategy(vm: &PlacedVm) -> (DrainOutcome, String) {
             DrainOutcome::Blocks,
             "this version does not know its evictionStrategy".to_owned(),
         ),
+    }
+}
+
+/// What an eviction does with the strategy `External`: KubeVirt refuses it and names the infra node
+/// in `status.evacuationNodeName`. The controller that made the VM does the rest: Cluster API drains
+/// the Node and deletes the VMI, KKP deletes the Machine.
+fn of_external(vm: &PlacedVm) -> &'static str {
+    if vm.eviction_requested {
+        "its controller (Cluster API, KKP) was asked to move it and has not done so; KubeVirt does not migrate it"
+    } else {
+        "an eviction only asks its controller (Cluster API, KKP) to move it; KubeVirt does not migrate it"
     }
 }
 
@@ -288,7 +299,8 @@ fn drain_vm(vm: &PlacedVm, at: usize, seats: &mut Seats<'_>, evidence: &DrainEvi
         drained.target = Some(target.clone());
         return drained;
     }
-    if outcome == DrainOutcome::Blocks {
+    // With `External` it leaves later, and needs room then.
+    if outcome == DrainOutcome::Blocks && vm.scheduling.eviction != EvictionStrategy::External {
         seats.stay(at);
         return drained;
     }

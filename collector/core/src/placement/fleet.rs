@@ -40,6 +40,8 @@ pub struct PlacedVm {
     pub not_migratable: Option<String>,
     /// Its last migration.
     pub migration: Option<Migration>,
+    /// Its eviction from its infra node was requested (`status.evacuationNodeName`).
+    pub eviction_requested: bool,
 }
 
 impl PlacedVm {

@@ -65,6 +65,7 @@ pub(super) fn of(fleet: &FleetSnapshot) -> PlacementFleet {
             live_migratable: Some(true),
             not_migratable: None,
             migration: None,
+            eviction_requested: false,
         }
     };
     PlacementFleet {

@@ -27,7 +27,7 @@ fn the_eviction_strategy_decides_what_happens() {
         (E::LiveMigrate, unknown, "blocks", "does not report"),
         (E::LiveMigrateIfPossible, yes, "migrates", "LiveMigrateIfPossible"),
         (E::LiveMigrateIfPossible, no, "stops", "not live-migratable"),
-        (E::External, yes, "blocks", "its controller"),
+        (E::External, yes, "blocks", "only asks its controller"),
         (E::Nothing, yes, "stops", "evictionStrategy None"),
         (E::Default, yes, "stops", "default is None"),
         (E::Other, yes, "blocks", "does not know"),
@@ -40,11 +40,37 @@ fn the_eviction_strategy_decides_what_happens() {
         let vm = &plan.vms[0];
         assert_eq!(vm.outcome.as_str(), outcome, "{strategy:?} {status:?}");
         assert!(vm.reason.contains(reason), "{strategy:?}: {}", vm.reason);
-        let leaves = outcome != "blocks";
+        let leaves = outcome != "blocks" || strategy == E::External;
         assert_eq!(vm.target.is_some(), leaves, "{strategy:?} {status:?}");
         let default = plan.not_known.iter().any(|note| note.contains("KubeVirt object"));
         assert_eq!(default, strategy == E::Default);
         assert!(plan.has_room);
+    }
+}
+
+#[test]
+fn a_vm_that_its_controller_moves_needs_room_elsewhere() {
+    let mut external = rules();
+    external.eviction = EvictionStrategy::External;
+    let (near, mut far) = (host("h1", "a"), host("h2", "b"));
+    let mut one = vm("x", "h1", &external);
+    let hosts = [near.clone(), far.clone()];
+    let plan = drain(&fleet(&hosts, &[one.clone()]), &name("h1")).unwrap();
+    assert_eq!(outcomes(&plan), [("x".into(), "blocks", Some("h2".into()))]);
+    assert_eq!((plan.has_room, plan.hosts[0].takes), (true, 1));
+    one.evacuation_node = Some(name("h1"));
+    far.allocatable = Some(Allocatable {
+        resources: amounts(1, 1),
+        pods: None,
+    });
+    let plan = drain(&fleet(&[near, far], &[one]), &name("h1")).unwrap();
+    assert_eq!(outcomes(&plan), [("x".into(), "blocks", None)]);
+    assert_eq!((plan.has_room, plan.missing), (false, amounts(2, 8)));
+    for part in [
+        "was asked to move it",
+        "it cannot start elsewhere: of the other infra nodes 1 without room",
+    ] {
+        assert!(plan.vms[0].reason.contains(part), "{}", plan.vms[0].reason);
     }
 }
 
