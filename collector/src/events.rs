@@ -1,13 +1,16 @@
 //! Records Kubernetes Events in the infra cluster. Recording never blocks and never fails: Events
-//! above the rate limit are dropped and counted.
+//! above the rate limit, of all or of a tenant, are dropped and counted.
 //!
 //! kube's own recorder is not used: it aggregates events of one reason and keeps only the first
 //! one's text, but the second migration of a VM is not the first one again.
 
+mod limit;
+mod new_event;
+
 use std::{
-    collections::{BTreeMap, HashMap},
-    sync::Arc,
-    time::{Duration, Instant},
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -24,70 +27,20 @@ use prometheus_client::{
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::view::ClusterState;
-use virtfleet_wire::ids::{ClusterName, Uid, VmKey};
+use virtfleet_wire::ids::ClusterName;
 
+use self::limit::{EventFilter, EventTenant, FilterResult, MAX_QUEUED, QueueShares};
+pub use self::new_event::{EventObject, NewEvent};
 use crate::{
     leader::WriteAccess,
     objects::{LabelPropagation, UserCluster},
     tenants::{TenantState, Tenants},
 };
 
-/// Maximum queued Events.
-const MAX_QUEUED: usize = 512;
-/// An equal Event within this time is not sent again.
-const REPEAT_INTERVAL: Duration = Duration::from_mins(10);
-/// Sustained rate.
-const MAX_EVENTS_PER_SECOND: u32 = 5;
-/// Maximum burst, as the time in which the sustained rate sends as many Events.
-const MAX_BURST: Duration = Duration::from_secs(10);
 /// Timeout of the request that stores one Event.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// Maximum size of `note` that the API server accepts.
 const MAX_NOTE_BYTES: usize = 1024;
-
-/// The object of an Event (`regarding`).
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum EventObject {
-    /// The VMI of this incarnation.
-    Vm(VmKey, Option<Uid>),
-    /// A `UserCluster`.
-    UserCluster(ClusterName),
-    /// A `LabelPropagation`.
-    Policy(String),
-}
-
-/// An Event to record.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct NewEvent {
-    /// The object.
-    pub about: EventObject,
-    /// Type `Warning`, else `Normal`.
-    pub warning: bool,
-    /// Machine-readable reason in `CamelCase`.
-    pub reason: &'static str,
-    /// Message; at most 1024 bytes of it are stored.
-    pub note: String,
-}
-
-impl NewEvent {
-    /// An Event of type `Normal`.
-    pub fn normal(about: EventObject, reason: &'static str, note: String) -> Self {
-        Self {
-            about,
-            warning: false,
-            reason,
-            note,
-        }
-    }
-
-    /// An Event of type `Warning`.
-    pub fn warning(about: EventObject, reason: &'static str, note: String) -> Self {
-        Self {
-            warning: true,
-            ..Self::normal(about, reason, note)
-        }
-    }
-}
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ResultLabel {
@@ -98,6 +51,7 @@ struct ResultLabel {
 #[derive(Debug, Clone)]
 pub struct EventRecorder {
     queue: mpsc::Sender<NewEvent>,
+    shares: Arc<Mutex<QueueShares>>,
     count: Family<ResultLabel, Counter>,
 }
 
@@ -112,14 +66,33 @@ impl EventRecorder {
             }
             registry.register("events", "Kubernetes Events by result", count.clone());
         }
-        (Self { queue, count }, queued)
+        let recorder = Self {
+            queue,
+            shares: Arc::default(),
+            count,
+        };
+        (recorder, queued)
     }
 
-    /// Queues an Event; drops it if the queue is full.
+    /// Queues an Event; drops it if the queue is full, or has too many of its tenant.
     pub fn record(&self, event: NewEvent) {
-        if self.queue.try_send(event).is_err() {
+        let tenant = EventTenant::of(&event.about);
+        let mut shares = self.shares();
+        if !shares.take(&tenant) {
+            self.counted("dropped");
+        } else if self.queue.try_send(event).is_err() {
+            shares.free(&tenant);
             self.counted("dropped");
         }
+    }
+
+    /// Frees the place of an Event that was received from the queue.
+    fn received(&self, event: &NewEvent) {
+        self.shares().free(&EventTenant::of(&event.about));
+    }
+
+    fn shares(&self) -> MutexGuard<'_, QueueShares> {
+        self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts an Event that is not recorded, because its object has had too many.
@@ -129,53 +102,6 @@ impl EventRecorder {
 
     fn counted(&self, result: &'static str) {
         self.count.get_or_create(&ResultLabel { result }).inc();
-    }
-}
-
-/// Filters repeated Events and limits their rate. Pure.
-#[derive(Debug)]
-struct EventFilter {
-    sent: HashMap<NewEvent, Instant>,
-    /// Token-bucket position.
-    bucket_time: Instant,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-enum FilterResult {
-    Send,
-    Repeated,
-    RateLimited,
-}
-
-impl EventFilter {
-    fn new(now: Instant) -> Self {
-        Self {
-            sent: HashMap::new(),
-            bucket_time: now,
-        }
-    }
-
-    fn check(&mut self, event: &NewEvent, now: Instant) -> FilterResult {
-        if self.sent.len() >= 4 * MAX_QUEUED {
-            self.sent
-                .retain(|_, at| now.duration_since(*at) < REPEAT_INTERVAL);
-        }
-        if self
-            .sent
-            .get(event)
-            .is_some_and(|at| now.duration_since(*at) < REPEAT_INTERVAL)
-        {
-            return FilterResult::Repeated;
-        }
-        let bucket_time = self.bucket_time.max(now) + Duration::from_secs(1) / MAX_EVENTS_PER_SECOND;
-        if bucket_time > now + MAX_BURST {
-            return FilterResult::RateLimited;
-        }
-        self.bucket_time = bucket_time;
-        // A dropped Event is not inserted, so that it is sent when it is recorded again. The rate
-        // limit bounds the size of the map.
-        self.sent.insert(event.clone(), now);
-        FilterResult::Send
     }
 }
 
@@ -198,12 +124,16 @@ pub async fn run(
                 None => return,
             },
         };
+        events.received(&event);
         let Some(client) = tenants.infra().filter(|_| write_access.leads()) else {
             continue;
         };
         let result = match filter.check(&event, tokio::time::Instant::now().into_std()) {
             FilterResult::Repeated => "repeated",
-            FilterResult::RateLimited => "dropped",
+            FilterResult::RateLimited => {
+                tracing::debug!(?event, "an Event was dropped: there are too many of its tenant, or of all");
+                "dropped"
+            }
             FilterResult::Send => {
                 let publish = publish(&client, &event, &mut uids, &instance);
                 match tokio::time::timeout(REQUEST_TIMEOUT, publish).await {
@@ -293,7 +223,7 @@ fn reference(about: &EventObject) -> ObjectReference {
         ..ObjectReference::default()
     };
     match about {
-        EventObject::Vm(key, uid) => ObjectReference {
+        EventObject::Vm { key, uid, .. } => ObjectReference {
             namespace: Some(key.namespace.to_string()),
             uid: uid.as_ref().map(ToString::to_string),
             ..of("kubevirt.io/v1", "VirtualMachineInstance", key.name.to_string())
@@ -311,7 +241,7 @@ fn reference(about: &EventObject) -> ObjectReference {
 /// object is rare, and its Events are still listed.
 async fn uid(client: &Client, about: &EventObject, cache: &mut BTreeMap<String, String>) -> Option<String> {
     let (kind, name) = match about {
-        EventObject::Vm(..) => return None,
+        EventObject::Vm { .. } => return None,
         EventObject::UserCluster(name) => ("UserCluster", name.to_string()),
         EventObject::Policy(name) => ("LabelPropagation", name.clone()),
     };
@@ -384,36 +314,25 @@ fn tenant_events(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use virtfleet_wire::ids::VmKey;
 
-    fn event(text: &str) -> NewEvent {
-        let key = VmKey {
-            namespace: "ns".parse().unwrap(),
-            name: "vm".parse().unwrap(),
+    use super::{limit::MAX_QUEUED_OF_TENANT, *};
+
+    /// An Event about a VM.
+    pub(super) fn event_of(namespace: &str, cluster: Option<&str>, text: &str) -> NewEvent {
+        let about = EventObject::Vm {
+            key: VmKey {
+                namespace: namespace.parse().unwrap(),
+                name: "vm".parse().unwrap(),
+            },
+            uid: Some("u".parse().unwrap()),
+            cluster: cluster.map(|name| name.parse().unwrap()),
         };
-        let about = EventObject::Vm(key, Some("u".parse().unwrap()));
         NewEvent::normal(about, "LabelsMoved", text.into())
     }
 
-    #[test]
-    fn repeats_and_bursts_are_filtered() {
-        let now = Instant::now();
-        let mut filter = EventFilter::new(now);
-        assert_eq!(filter.check(&event("a"), now), FilterResult::Send);
-        assert_eq!(filter.check(&event("a"), now), FilterResult::Repeated);
-        assert_eq!(
-            filter.check(&event("a"), now + REPEAT_INTERVAL),
-            FilterResult::Send
-        );
-        let later = now + 2 * REPEAT_INTERVAL;
-        let results = (0..5000).map(|n| filter.check(&event(&n.to_string()), later));
-        let sent = results.filter(|result| *result == FilterResult::Send).count();
-        assert_eq!(sent, 50);
-        assert_eq!(
-            filter.check(&event("4999"), later + MAX_BURST),
-            FilterResult::Send,
-            "a dropped Event can be sent later"
-        );
+    fn event(text: &str) -> NewEvent {
+        event_of("ns", None, text)
     }
 
     #[test]
@@ -438,15 +357,24 @@ mod tests {
 
     #[test]
     fn recording_never_blocks() {
-        let (events, _kept) = EventRecorder::channel(None);
-        for n in 0..10_000 {
+        let (events, mut queued) = EventRecorder::channel(None);
+        let dropped = || {
+            let count = events.count.get_or_create(&ResultLabel { result: "dropped" });
+            count.get()
+        };
+        for n in 0..100 {
             events.record(event(&n.to_string()));
         }
-        let dropped = events
-            .count
-            .get_or_create(&ResultLabel { result: "dropped" })
-            .get();
-        assert_eq!(dropped, 10_000 - MAX_QUEUED as u64);
+        assert_eq!(dropped(), 100 - MAX_QUEUED_OF_TENANT as u64);
+        let first = queued.try_recv().unwrap();
+        events.received(&first);
+        events.record(event("again"));
+        assert_eq!(dropped(), 100 - MAX_QUEUED_OF_TENANT as u64);
+        for n in 0..10_000 {
+            events.record(event_of(&format!("ns-{n}"), None, ""));
+        }
+        let accepted = MAX_QUEUED as u64 + 1;
+        assert_eq!(dropped(), 10_101 - accepted);
     }
 
     #[test]

@@ -219,7 +219,9 @@ impl<S: HealthStore> GuestHealthWriter<S> {
         };
         match written {
             Ok(()) => {
-                let event = verdict_events::event(key, detail.vm.uid.as_ref(), &before, &status);
+                let vm = &detail.vm;
+                let event =
+                    verdict_events::event(key, vm.uid.as_ref(), vm.cluster.as_ref(), &before, &status);
                 if let Some(event) = event {
                     self.record(key, event);
                 }

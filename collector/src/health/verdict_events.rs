@@ -1,6 +1,6 @@
 //! Events on a VM whose verdict changes.
 
-use virtfleet_wire::ids::{Uid, VmKey};
+use virtfleet_wire::ids::{ClusterName, Uid, VmKey};
 
 use crate::{
     events::{EventObject, NewEvent},
@@ -12,6 +12,7 @@ use crate::{
 pub(super) fn event(
     key: &VmKey,
     uid: Option<&Uid>,
+    cluster: Option<&ClusterName>,
     before: &GuestHealthStatus,
     now: &GuestHealthStatus,
 ) -> Option<NewEvent> {
@@ -40,7 +41,11 @@ pub(super) fn event(
     if let Some(next) = &now.next {
         note = format!("{note}. Next: {next}");
     }
-    let about = EventObject::Vm(key.clone(), uid.cloned());
+    let about = EventObject::Vm {
+        key: key.clone(),
+        uid: uid.cloned(),
+        cluster: cluster.cloned(),
+    };
     Some(if is_problem {
         NewEvent::warning(about, reason, note)
     } else {
@@ -69,7 +74,7 @@ mod tests {
             namespace: "ns".parse().unwrap(),
             name: "a".parse().unwrap(),
         };
-        let made = |before: &GuestHealthStatus, now: &str| event(&key, None, before, &status(now));
+        let made = |before: &GuestHealthStatus, now: &str| event(&key, None, None, before, &status(now));
         let none = GuestHealthStatus::default();
         assert_eq!(made(&none, "Healthy"), None);
         assert_eq!(made(&none, "Unknown"), None);

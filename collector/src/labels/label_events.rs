@@ -84,7 +84,11 @@ impl<W> LabelReconciler<W> {
 }
 
 fn about(key: &VmKey, input: &LabelInput) -> EventObject {
-    EventObject::Vm(key.clone(), input.vmi_uid.clone())
+    EventObject::Vm {
+        key: key.clone(),
+        uid: input.vmi_uid.clone(),
+        cluster: Some(input.cluster.clone()),
+    }
 }
 
 fn event_reason(reason: Reason) -> Option<&'static str> {

@@ -64,7 +64,7 @@ async fn the_first_move_is_sent_at_once_and_further_ones_are_merged() {
     let moved = harness.events.recv().await.unwrap();
     assert_eq!(moved.reason, "LabelsMoved");
     assert!(moved.note.contains("rack: r1 → r2"), "{}", moved.note);
-    assert!(matches!(moved.about, EventObject::Vm(key, Some(_)) if key.to_string() == "c/a"));
+    assert!(matches!(moved.about, EventObject::Vm { key, uid: Some(_), .. } if key.to_string() == "c/a"));
 }
 
 #[tokio::test(start_paused = true)]
