@@ -25,6 +25,7 @@ use crate::{
     pull_history::PullHistory,
     pull_result::UnixMs,
     report::{Document, KeptReport, MAX_KEPT_BYTES},
+    spec_check,
     state::vm_state,
     store::{Store, VmEntry},
     tenant::{Tenant, tenant},
@@ -133,6 +134,10 @@ pub(crate) fn view(store: &Store, key: &VmKey, entry: &VmEntry) -> (VmView, Vec<
             found.extend(identity::claim_findings(vmi, migration.as_deref(), node, claims));
             found.extend(not_kept(key, &answer.report));
             found.extend(agent::answer_findings(key, &entry.pulls));
+            // An older answer says nothing about the guest of now.
+            if state.can_answer() && entry.pulls.failing.is_none() {
+                found.extend(spec_check::finding(vmi, &answer.report.hardware));
+            }
         }
     }
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.id.cmp(&b.id)));

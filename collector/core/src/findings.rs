@@ -143,6 +143,8 @@ pub const MIGRATION_REPEATS: &str = "migration-repeats";
 pub const MIGRATION_STORM: &str = "migration-storm";
 /// A VM is on an infra node that its node selector or required node affinity excludes.
 pub const PLACEMENT_NODE_AFFINITY: &str = "placement-node-affinity";
+/// A guest lacks something that its VMI asks for.
+pub const SPEC_NOT_IN_EFFECT: &str = "spec-not-in-effect";
 /// A required rule about other VMs is not obeyed.
 pub const PLACEMENT_VM_RULE: &str = "placement-vm-rule";
 /// The queue of a stream of samples grows.

@@ -145,6 +145,9 @@ pub(super) enum QueryCommand {
         /// `revoke` or `reset`
         #[arg(value_name = "[NAMESPACE/]NAME", required = true)]
         name: Option<String>,
+        /// Show only the specification against what the guest sees, every field
+        #[arg(long)]
+        spec: bool,
         #[command(flatten)]
         show: OutputOptions,
         #[command(subcommand)]

@@ -87,12 +87,10 @@ impl Target {
                 view: view::enrolment,
                 list: false,
             },
-            QueryCommand::Vm { name, .. } => Self {
-                path: vm_path(name.as_deref().unwrap_or_default(), client)?,
-                query: Vec::new(),
-                view: view::vm,
-                list: false,
-            },
+            QueryCommand::Vm { name, spec, .. } => {
+                let path = vm_path(name.as_deref().unwrap_or_default(), client)?;
+                Self::one(path, if *spec { view::vm_spec } else { view::vm })
+            }
             QueryCommand::History { name, range, .. } => Self {
                 query: vec![("range", range.clone())],
                 ..Self::one(format!("{}/history", vm_path(name, client)?), view::history)

@@ -97,6 +97,7 @@ fn snapshots_of_tables() {
         ),
         ("vms_none", &["vms", "--zone", "nowhere"]),
         ("vm", &["vm", "cluster-a/worker-0", "-o", "wide"]),
+        ("vm_spec", &["vm", "cluster-a/worker-0", "--spec"]),
         ("vm_silent", &["vm", "worker-1"]),
         ("vms_sick", &["vms", "--health", "critical,degraded"]),
         ("host", &["host", "infra-1"]),

@@ -47,10 +47,9 @@ fn compared(facts: &HealthFacts<'_>) -> Evaluation {
                 // Different from what was asked, and the VM serves as well as it can.
                 SpecWeight::Notice => Evaluation::notice(first.cause, reason, message),
             };
-            let (namespace, name) = (&facts.key.namespace, &facts.key.name);
             evaluation
                 .measured()
-                .next(format!("virtfleetctl vm {name} -n {namespace}"))
+                .next(format!("virtfleetctl vm {} --spec", facts.key))
         }
         SpecSummary::Agrees { compared, not_seen } => Evaluation::holds(
             "SpecInEffect",

@@ -9,6 +9,7 @@ mod cpu;
 mod devices;
 mod disks;
 mod dns;
+mod finding;
 mod interfaces;
 mod memory;
 mod name;
@@ -16,6 +17,7 @@ mod unseen;
 mod value;
 
 pub(crate) use check::{SpecCheck, SpecWeight};
+pub(crate) use finding::finding;
 
 use crate::{
     facts::Vmi,

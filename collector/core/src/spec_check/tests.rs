@@ -191,6 +191,40 @@ fn each_difference_names_field_and_values() {
     }
 }
 
+#[test]
+fn only_what_the_guest_lacks_is_a_finding() {
+    let found = |spec: VmiSpec, sections: &Value| {
+        let vmi = Vmi {
+            spec: Some(spec.into()),
+            ..tests::vmi("ns", "vm")
+        };
+        finding(&vmi, &guest(sections))
+    };
+    assert_eq!(found(spec(), &sections()), None);
+    assert_eq!(
+        found(spec(), &with("/virtio/3/queues", json!(1))),
+        None,
+        "a notice"
+    );
+    let mut sections = with("/hardware/0", json!({ "cpusOnline": 2, "cpusPresent": 2 }));
+    sections["system"][0]["memoryTotalBytes"] = json!(3 * GIB);
+    let found = found(spec(), &sections).unwrap();
+    assert_eq!(found.id, "spec-not-in-effect");
+    assert_eq!(
+        found.message,
+        "ns/vm: spec.domain.cpu asks for 4, the guest sees 2: the guest has less computing power than the VM was given (1 more)"
+    );
+    assert_eq!(
+        found.evidence["fields"],
+        "spec.domain.cpu, spec.domain.memory.guest"
+    );
+    assert!(
+        found.remedy.starts_with("virtfleetctl vm ns/vm --spec "),
+        "{}",
+        found.remedy
+    );
+}
+
 /// The cause says who must act.
 #[test]
 fn vcpus_that_are_offline_are_the_guests() {

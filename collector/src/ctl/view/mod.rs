@@ -28,7 +28,7 @@ pub(super) use placement::{drain, drain_exit_code, placement, placement_exit_cod
 pub(super) use status::{exit_code, status};
 pub(super) use story::{events, migrations};
 pub(super) use tokens::{created_token, token, tokens};
-pub(super) use vm::vm;
+pub(super) use vm::{vm, vm_spec};
 pub(super) use vms::vms;
 pub(super) use why::why;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 use virtfleet_collector_core::{
     facts::Migration,
-    health::{HealthConditionStatus, HealthVerdict},
+    health::{HealthCondition, HealthConditionStatus, HealthVerdict},
     view::{IdentityVerdict, VmDetail, VmView},
     way::AgentWay,
 };
@@ -65,6 +65,26 @@ pub(in crate::ctl) fn vm(answer: &ApiResponse, options: &ViewOptions) -> Result<
     interfaces(&mut sheet, &detail);
     report(&mut sheet, &detail, options.wide);
     findings(&mut sheet, &detail.findings_list, options.colour);
+    Ok(sheet.finish())
+}
+
+/// The specification against what the guest sees, every field.
+pub(in crate::ctl) fn vm_spec(answer: &ApiResponse, options: &ViewOptions) -> Result<String, Fail> {
+    let detail: VmDetail = answer.read()?;
+    let mut sheet = Sheet::new(options);
+    sheet.pair("Name", Some(&detail.vm.name));
+    sheet.pair("Namespace", Some(&detail.vm.namespace));
+    let kind = HealthCondition::SpecInEffect.as_str();
+    let condition = detail.conditions.iter().find(|one| one.kind == kind);
+    let condition = condition.map(|one| {
+        let status = one.status.as_str();
+        format!("{status} ({}): {}", one.reason, one.message)
+    });
+    sheet.pair("In effect", condition);
+    if detail.spec.is_empty() {
+        sheet.line("The inventory has no VMI with spec.domain of this VM.");
+    }
+    spec::show(&mut sheet, &detail.spec, true);
     Ok(sheet.finish())
 }
 
