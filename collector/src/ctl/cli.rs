@@ -54,7 +54,7 @@ pub(super) enum TopLevelCommand {
     #[command(subcommand)]
     Disks(DisksCommand),
     /// Write an archive for a person who helps: status, VMs, hosts, clusters, findings, events,
-    /// metrics, versions; without secrets
+    /// metrics, logs, versions; without secrets
     SupportBundle {
         #[command(flatten)]
         args: BundleArgs,

@@ -1,5 +1,5 @@
 //! Parts of a bundle that the cluster of the kubeconfig has: GuestHealth objects, and the settings
-//! of the collector.
+//! and logs of the collector.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -10,60 +10,74 @@ use kube::{
     core::GroupVersionKind,
 };
 use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
 
-use super::{part::BundlePart, secrets::clean_yaml};
+use super::{log_parts, part::BundlePart, secrets::clean_yaml};
 use crate::{
     ctl::{cluster::kubeconfig, connection_args::ConnectionArgs},
     doctor,
 };
 
-/// Timeout of all requests together.
+/// Timeout of all requests together, without logs.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Maximum objects of a list.
 const MAX_OBJECTS: u32 = 500;
 /// Name of the packaged Deployment, and of the ConfigMap with its settings.
 const SETTINGS: &str = "virtfleet-collector";
 
-/// The parts; what cannot be read is added to `missing`.
-pub(super) fn collect(connection: &ConnectionArgs, missing: &mut Vec<String>) -> Vec<BundlePart> {
-    let names = "guesthealths.json, settings.json";
-    if connection.server.is_some() {
-        missing.push(format!("{names}: they need a kubeconfig in place of --server"));
-        return Vec::new();
-    }
-    let config = match kubeconfig::find(connection) {
-        Ok(Some(config)) => config,
-        Ok(None) => {
-            missing.push(format!("{names}: there is no kubeconfig"));
+/// The parts; what cannot be read is added to `missing`. With `redact` there are no logs: they may
+/// have names that no response of the API has, such as those of deleted VMs.
+pub(super) fn collect(
+    connection: &ConnectionArgs,
+    redact: bool,
+    missing: &mut Vec<String>,
+) -> Vec<BundlePart> {
+    let namespace = connection.collector_namespace.as_str();
+    let (runtime, client) = match connect(connection) {
+        Ok(connected) => connected,
+        Err(why) => {
+            missing.push(format!("guesthealths.json, settings.json: {why}"));
+            missing.push(log_parts::by_hand("logs", &why, namespace));
             return Vec::new();
         }
-        Err(fail) => {
-            missing.push(format!("{names}: {fail}"));
-            return Vec::new();
-        }
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let Ok(runtime) = runtime else {
-        missing.push(format!("{names}: cannot start"));
-        return Vec::new();
-    };
-    let namespace = connection.collector_namespace.clone();
-    let read = async {
-        let client = Client::try_from(config)?;
-        Ok::<_, kube::Error>((guest_healths(&client).await, settings(&client, &namespace).await))
-    };
+    let read = async { (guest_healths(&client).await, settings(&client, namespace).await) };
     let limited = runtime.block_on(async { tokio::time::timeout(CLUSTER_TIMEOUT, read).await });
-    let (objects, settings) = match limited {
-        Ok(Ok(read)) => read,
-        Ok(Err(error)) => {
-            missing.push(format!("{names}: {error}"));
-            return Vec::new();
-        }
+    let mut parts = match limited {
+        Ok((objects, settings)) => objects_and_settings(objects, settings, missing),
         Err(_) => {
-            missing.push(format!("{names}: the API server does not answer in time"));
-            return Vec::new();
+            let why = "the API server does not answer in time";
+            missing.push(format!("guesthealths.json, settings.json: {why}"));
+            Vec::new()
         }
     };
+    if redact {
+        let why = "they may have names that are not known, so --redact-names leaves them out";
+        missing.push(log_parts::by_hand("logs", why, namespace));
+    } else {
+        parts.extend(runtime.block_on(log_parts::collect(&client, namespace, missing)));
+    }
+    parts
+}
+
+/// The cluster of the kubeconfig, or why there is none.
+fn connect(connection: &ConnectionArgs) -> Result<(Runtime, Client), String> {
+    if connection.server.is_some() {
+        return Err("they need a kubeconfig in place of --server".to_owned());
+    }
+    let config = kubeconfig::find(connection).map_err(|fail| fail.to_string())?;
+    let config = config.ok_or("there is no kubeconfig")?;
+    let runtime = Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| error.to_string())?;
+    let client = runtime.block_on(async { Client::try_from(config) });
+    Ok((runtime, client.map_err(|error| error.to_string())?))
+}
+
+fn objects_and_settings(
+    objects: Result<Value, kube::Error>,
+    settings: Result<Value, kube::Error>,
+    missing: &mut Vec<String>,
+) -> Vec<BundlePart> {
     let mut parts = Vec::new();
     for (name, about, read) in [
         ("guesthealths.json", "GuestHealth objects", objects),

@@ -8,6 +8,7 @@
 
 mod archive;
 mod cluster_parts;
+mod log_parts;
 mod part;
 mod pseudonyms;
 mod secrets;
@@ -39,7 +40,7 @@ pub(super) struct BundleArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
     /// Replace names of VMs, namespaces, user clusters, Nodes and infra nodes, and addresses, by
-    /// pseudonyms
+    /// pseudonyms, and leave out logs
     #[arg(long)]
     pub(super) redact_names: bool,
 }
@@ -68,11 +69,9 @@ const PAGES: [(&str, &str, &str); 2] = [
     ("/metrics", "metrics.txt", "the collector's own metrics"),
     ("/metrics/fleet", "metrics-fleet.txt", "metrics about the VMs"),
 ];
-/// What cannot be read through the API, and how to add it.
-const BY_HAND: [&str; 2] = [
-    "the collector's doctor: kubectl -n NAMESPACE exec deploy/virtfleet-collector -- virtfleet-collector doctor",
-    "the collector's log: kubectl -n NAMESPACE logs -l app.kubernetes.io/name=virtfleet-collector --since=1h",
-];
+/// What cannot be read, and how to add it.
+const BY_HAND: &str =
+    "the collector's doctor: kubectl -n NAMESPACE exec deploy/virtfleet-collector -- virtfleet-collector doctor";
 
 /// Collects, and writes the archive.
 ///
@@ -87,10 +86,11 @@ pub(super) fn run(
     let client = Client::new(connection)?;
     let mut missing = Vec::new();
     let mut parts = of_api(&client, &mut missing)?;
-    parts.extend(cluster_parts::collect(connection, &mut missing));
-    parts.insert(0, versions(&client, connection, now_ms, args.redact_names));
+    let redact = args.redact_names;
+    parts.extend(cluster_parts::collect(connection, redact, &mut missing));
+    parts.insert(0, versions(&client, connection, now_ms, redact));
     let folder = folder_name(now_ms);
-    let archive = pack(&folder, parts, &missing, args.redact_names, now_ms)?;
+    let archive = pack(&folder, parts, &missing, redact, now_ms)?;
     let file = args
         .output
         .clone()
@@ -141,7 +141,7 @@ fn of_api(client: &Client, missing: &mut Vec<String>) -> Result<Vec<BundlePart>,
             Err(fail) => missing.push(format!("{name}: {fail}")),
         }
     }
-    missing.extend(BY_HAND.map(str::to_owned));
+    missing.push(BY_HAND.to_owned());
     Ok(parts)
 }
 
@@ -210,6 +210,10 @@ fn pack(
                     page
                 }
             }
+            PartContent::Text(text) => {
+                let text = secrets::clean(text);
+                if redact { names.replace(&text) } else { text }
+            }
         };
         archive.add(&part.name, text.as_bytes())?;
     }
@@ -229,7 +233,7 @@ fn contents(parts: &[BundlePart], missing: &[String], redact: bool) -> String {
         "\nTokens, passwords and PEM blocks are removed, also from texts of guests, as far as they can be recognised.\n",
     );
     text.push_str(if redact {
-        "Names and addresses are replaced by pseudonyms, the same ones in all files; reports, labels and identities of VMs are left out.\n"
+        "Names and addresses are replaced by pseudonyms, the same ones in all files; reports, labels and identities of VMs, and logs, are left out.\n"
     } else {
         "It has names of VMs, namespaces, clusters and nodes, and addresses: --redact-names replaces them.\n"
     });

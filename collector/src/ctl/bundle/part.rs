@@ -13,6 +13,7 @@ pub(super) struct BundlePart {
 pub(super) enum PartContent {
     Json(Value),
     Metrics(String),
+    Text(String),
 }
 
 impl BundlePart {
@@ -25,11 +26,11 @@ impl BundlePart {
         }
     }
 
-    /// The JSON; null for a page of metrics.
+    /// The JSON; null for other content.
     pub(super) fn as_json(&self) -> &Value {
         match &self.content {
             PartContent::Json(value) => value,
-            PartContent::Metrics(_) => &Value::Null,
+            PartContent::Metrics(_) | PartContent::Text(_) => &Value::Null,
         }
     }
 }

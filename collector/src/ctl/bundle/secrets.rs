@@ -28,6 +28,8 @@ static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
     [
         // A whole block, also with escaped line ends, or one without end.
         r"(?s)-----BEGIN [A-Z0-9 ]+-----.*?(-----END [A-Z0-9 ]+-----|$)",
+        // The same in base64, as in a kubeconfig.
+        r"\bLS0tLS1CRUdJTi[A-Za-z0-9+/=_-]+",
         // Tokens of ServiceAccounts and of OIDC.
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+",
         // Join tokens.
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn secrets_are_removed_and_the_rest_stays() {
-        assert_eq!(PATTERNS.len(), 5);
+        assert_eq!(PATTERNS.len(), 6);
         for (text, expected) in [
             ("the agent of a/b is silent", "the agent of a/b is silent"),
             (
@@ -127,6 +129,10 @@ mod tests {
             (
                 "got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJl.c2lnbmF0dXJl!",
                 "got [removed]!",
+            ),
+            (
+                "client-key-data: LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0tLS0tCg==, user",
+                "client-key-data: [removed], user",
             ),
             ("vft1.3f9c1a7be204.00aa11bb", "[removed]"),
             ("Authorization: Bearer abcdefgh.ijkl", "Authorization: [removed]"),

@@ -19,12 +19,24 @@ use crate::{
 };
 
 /// Secrets of each kind that a text could quote.
-const PLANTED: [&str; 5] = [
+const PLANTED: [&str; 6] = [
     "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIPLANTED1\n-----END EC PRIVATE KEY-----",
     "eyJhbGciOiJSUzI1NiJ9.eyJQTEFOVEVEMiI6MX0.UExBTlRFRDI",
     "vft1.3f9c1a7be204.abcdefabcdef",
     "Bearer PLANTED4PLANTED4",
     "https://admin:PLANTED5@registry.example",
+    "client-key-data: LS0tLS1CRUdJTiBFQyBQUklWQVRFIEtFWS0tLS0tPLANTED7",
+];
+
+/// Parts of the secrets.
+const TRACES: [&str; 7] = [
+    "PLANTED",
+    "PRIVATE KEY",
+    "MHcCAQEE",
+    "eyJ",
+    "vft1.",
+    "UExBTlRFRDI",
+    "LS0tLS1",
 ];
 
 /// A server whose VMs and findings quote the secrets.
@@ -77,8 +89,13 @@ fn bundle(more: &[&str]) -> (String, BTreeMap<String, String>) {
         .to_string();
     assert!(again.contains("cannot write") && again.contains("-o"), "{again}");
     let packed = std::fs::read(&file).unwrap();
+    (String::from_utf8(out).unwrap(), unpack(&packed))
+}
+
+/// The files of an archive by name.
+fn unpack(packed: &[u8]) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
-    let mut archive = tar::Archive::new(GzDecoder::new(packed.as_slice()));
+    let mut archive = tar::Archive::new(GzDecoder::new(packed));
     for entry in archive.entries().unwrap() {
         let mut entry = entry.unwrap();
         let path = entry.path().unwrap().display().to_string();
@@ -87,14 +104,34 @@ fn bundle(more: &[&str]) -> (String, BTreeMap<String, String>) {
         entry.read_to_string(&mut text).unwrap();
         files.insert(name, text);
     }
-    (String::from_utf8(out).unwrap(), files)
+    files
+}
+
+#[test]
+fn logs_are_packed_without_secrets() {
+    let log = format!("INFO begins\n{}\nINFO goes on vm=cluster-a/worker-0\n", PLANTED.join("\n"));
+    let part = BundlePart {
+        name: "logs/c-1.txt".to_owned(),
+        about: "log",
+        content: PartContent::Text(log),
+    };
+    let files = unpack(&pack("x", vec![part], &[], false, NOW).unwrap());
+    let log = &files["logs/c-1.txt"];
+    for part in TRACES {
+        assert!(!log.contains(part), "{part}: {log}");
+    }
+    assert!(
+        log.starts_with("INFO begins\n") && log.ends_with("INFO goes on vm=cluster-a/worker-0\n"),
+        "{log}"
+    );
+    assert!(files["CONTENTS.txt"].contains("logs/c-1.txt"), "{files:?}");
 }
 
 #[test]
 fn planted_secrets_are_not_in_the_archive() {
     let (out, files) = bundle(&[]);
     for (name, text) in &files {
-        for part in ["PLANTED", "PRIVATE KEY", "eyJ", "vft1.", "UExBTlRFRDI"] {
+        for part in TRACES {
             assert!(!text.contains(part), "{part} in {name}: {text}");
         }
     }
@@ -126,6 +163,10 @@ fn planted_secrets_are_not_in_the_archive() {
     );
     assert!(
         files["CONTENTS.txt"].contains("settings.json: they need a kubeconfig"),
+        "{files:?}"
+    );
+    assert!(
+        files["CONTENTS.txt"].contains("logs: they need a kubeconfig"),
         "{files:?}"
     );
 }
