@@ -193,6 +193,30 @@ fn every_alert_is_tested_just_above_and_just_below() {
     }
 }
 
+/// In one test: it fires, and later it does not.
+#[test]
+fn every_alert_resolves_in_a_test() {
+    let tests = yaml("packaging/collector/rules/virtfleet.test.yaml");
+    let mut resolved = BTreeSet::new();
+    for test in tests["tests"].as_array().unwrap() {
+        let mut fired = BTreeMap::<&str, u32>::new();
+        for one in test["alert_rule_test"].as_array().unwrap() {
+            let name = text(one, "/alertname");
+            let minute = text(one, "/eval_time").strip_suffix('m').unwrap();
+            let minute: u32 = minute.parse().unwrap();
+            if one["exp_alerts"].as_array().is_some_and(|all| !all.is_empty()) {
+                fired.insert(name, minute);
+            } else if fired.get(name).is_some_and(|fired| minute > *fired) {
+                resolved.insert(name.to_owned());
+            }
+        }
+    }
+    for rule in rules(ALERTS) {
+        let name = text(&rule, "/alert");
+        assert!(resolved.contains(name), "{name} resolves in no test");
+    }
+}
+
 #[test]
 fn promtool_accepts_the_rules_and_runs_their_tests_tier3() {
     let test = "promtool_accepts_the_rules_and_runs_their_tests_tier3";
