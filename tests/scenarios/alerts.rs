@@ -101,7 +101,13 @@ fn every_alert_has_texts_a_runbook_and_a_row_in_the_documentation() {
             .unwrap_or_else(|| panic!("{name}: {url}"));
         assert_eq!(runbook, name, "the page has the name of its alert");
         let runbook = read(&format!("docs/runbooks/{name}.md"));
-        for part in ["## Meaning", "## Impact", "## Diagnosis", "## Mitigation"] {
+        for part in [
+            "## Meaning",
+            "## Impact",
+            "## Diagnosis",
+            "## Mitigation",
+            "## When to ignore it",
+        ] {
             assert!(runbook.contains(part), "{name}: the runbook has no {part}");
         }
         let row = page
