@@ -267,6 +267,7 @@ fn an_enrolled_agent_serves_with_its_certificate_also_after_a_restart() {
         let metrics = page("/metrics");
         for line in [
             "virtfleet_agent_certificate_enrolled 1\n",
+            "virtfleet_agent_certificate_not_before_timestamp_seconds ",
             "virtfleet_agent_certificate_not_after_timestamp_seconds ",
             "virtfleet_agent_certificate_refusals_total{reason=\"other_key\"} 0\n",
         ] {

@@ -15,6 +15,12 @@ pub(super) fn append(page: &mut Page, status: &EnrolmentStatus, refusals: &BTree
     .sample(&[], f64::from(u8::from(status.is_enrolled())));
     if let CertificateState::Enrolled { dates, .. } = &status.state {
         page.family(
+            "virtfleet_agent_certificate_not_before_timestamp_seconds",
+            "First second of that certificate's validity, in seconds since 1970.",
+            MetricType::Gauge,
+        )
+        .sample(&[], dates.not_before as f64);
+        page.family(
             "virtfleet_agent_certificate_not_after_timestamp_seconds",
             "Last second of that certificate's validity, in seconds since 1970.",
             MetricType::Gauge,
@@ -38,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_date_is_absent_without_a_certificate() {
+    fn the_dates_are_absent_without_a_certificate() {
         let text = |state| {
             let status = EnrolmentStatus {
                 client_ca: String::new(),
@@ -56,7 +62,10 @@ mod tests {
             waiting.contains("virtfleet_agent_certificate_enrolled 0\n"),
             "{waiting}"
         );
-        assert!(!waiting.contains("not_after"), "{waiting}");
+        assert!(
+            !waiting.contains("not_after") && !waiting.contains("not_before"),
+            "{waiting}"
+        );
         let line = "virtfleet_agent_certificate_refusals_total{reason=\"other_key\"} 2\n";
         assert!(waiting.contains(line), "{waiting}");
         let enrolled = text(CertificateState::Enrolled {
@@ -68,6 +77,7 @@ mod tests {
         });
         for line in [
             "virtfleet_agent_certificate_enrolled 1\n",
+            "virtfleet_agent_certificate_not_before_timestamp_seconds 1\n",
             "virtfleet_agent_certificate_not_after_timestamp_seconds 1800000000\n",
         ] {
             assert!(enrolled.contains(line), "{enrolled}");
