@@ -400,6 +400,7 @@ fn tier3_install_chart_passes_helms_linter_and_refuses_unknown_values() {
         ("priorityClass.create=true", "/priorityClass/name"),
         ("trustDomain=UPPER", "/trustDomain"),
         ("diskSerials.enabled=1", "/diskSerials/enabled"),
+        ("monitoring.runbookBaseUrl=docs", "/monitoring/runbookBaseUrl"),
     ] {
         let refused = helm.template(&["--set", set]).unwrap_err().to_string();
         assert!(refused.contains(place), "{set}: {refused}");

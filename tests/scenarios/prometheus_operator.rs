@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use serde_json::{Value, json};
-use virtfleet_tests::{cluster::ApiServer, parts, process::Launch, skip, wait};
+use virtfleet_tests::{cluster::ApiServer, install::Helm, parts, process::Launch, skip, wait};
 use virtfleet_wire::layered::{Node, parse_yaml};
 
 use crate::expressions::{read, yaml};
@@ -217,6 +217,48 @@ fn tier3_api_server_with_the_operators_kinds_accepts_the_objects() {
         assert_eq!(refused.code, 400, "{:?}", refused.body);
     }
     assert_eq!(accepted.len(), 5, "{accepted:?}");
+}
+
+/// Where the alerts say that their runbooks are.
+fn runbooks(objects: &[Value]) -> Vec<&str> {
+    let rule = objects
+        .iter()
+        .find(|object| object["kind"] == "PrometheusRule" && object["metadata"]["name"] == "virtfleet");
+    let groups = rule.unwrap()["spec"]["groups"].as_array().unwrap();
+    let rules = groups.iter().flat_map(|group| group["rules"].as_array().unwrap());
+    rules
+        .map(|rule| rule["annotations"]["runbook_url"].as_str().unwrap())
+        .collect()
+}
+
+/// With the chart, and with kustomize as `docs/alerts.md` shows it.
+#[test]
+fn tier3_alerts_link_to_runbooks_at_a_given_address() {
+    let test = "tier3_alerts_link_to_runbooks_at_a_given_address";
+    let Some(helm) = skip::need(3, test, Helm::new()).unwrap() else {
+        return;
+    };
+    let address = "https://git.example.com/virtfleet/docs/runbooks";
+    let file = format!("{MONITORING}/prometheusrule.yaml");
+    let shipped = objects(&file);
+    let expected: Vec<String> = runbooks(&shipped)
+        .iter()
+        .map(|path| path.replacen("docs/runbooks", address, 1))
+        .collect();
+    for end in ["", "/"] {
+        let set = format!("monitoring.enabled=true,monitoring.runbookBaseUrl={address}{end}");
+        let made = helm.objects(&["--set", &set]).unwrap();
+        assert_eq!(runbooks(&made), expected);
+    }
+    let page = read("docs/alerts.md");
+    let (_, rest) = page.split_once("```yaml\n").unwrap();
+    let (kustomization, _) = rest.split_once("```\n").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().canonicalize().unwrap();
+    fs::write(path.join("kustomization.yaml"), kustomization).unwrap();
+    fs::write(path.join("prometheusrule.yaml"), read(&file)).unwrap();
+    let built = helm.kustomized(path.to_str().unwrap()).unwrap();
+    assert_eq!(runbooks(&built), expected);
 }
 
 /// The object with the defaults that the server has added: `action` of relabelling rules.
