@@ -86,12 +86,12 @@ impl SerialStage {
             self.server.apply(&vm).unwrap();
         }
         let before = self.all();
-        self.says("dry-run", &["-n", NAMESPACE, "--dry-run"]);
-        assert_eq!(self.all(), before, "a dry run changes nothing");
-        let (code, text) = self.run("admin", &[]);
+        self.says("dry-run", &["-n", NAMESPACE]);
+        assert_eq!(self.all(), before, "without --yes nothing changes");
+        let (code, text) = self.run("admin", &["--yes"]);
         assert_eq!(code, 2, "all VMs only on request: {text}");
 
-        self.says("set", &["-n", NAMESPACE]);
+        self.says("set", &["-n", NAMESPACE, "--yes"]);
         let mut after = self.all();
         for (vm, expected) in cases() {
             let name = vm["metadata"]["name"].as_str().unwrap();
@@ -110,7 +110,7 @@ impl SerialStage {
             }
             assert_eq!(vm, old, "only serials change");
         }
-        let (code, text) = self.run("admin", &["-A"]);
+        let (code, text) = self.run("admin", &["-A", "-y"]);
         assert!(code == 0 && text.contains("nothing was changed"), "{text}");
         let now: Vec<Value> = self
             .all()
@@ -131,7 +131,7 @@ impl SerialStage {
         });
         self.server.apply(&vmi).unwrap();
         let pet = format!("{NAMESPACE}/pet");
-        let (code, text) = self.run("admin", &["alone", &pet, "pet", "-o", "json"]);
+        let (code, text) = self.run("admin", &["alone", &pet, "pet", "-o", "json", "--yes"]);
         assert_eq!(code, 1, "{text}");
         for word in [
             "error: alone: there is no VirtualMachine with this name",
@@ -157,17 +157,17 @@ impl SerialStage {
             .unwrap()
             .ok()
             .unwrap();
-        let (code, text) = self.run("reader", &["--cluster", "blue"]);
+        let (code, text) = self.run("reader", &["--cluster", "blue", "--yes"]);
         assert_eq!(code, 1, "{text}");
         for word in ["failed", "f-1", "cannot patch", "use a kubeconfig that may patch"] {
             assert!(text.contains(word), "{word}: {text}");
         }
         assert!(!text.contains("f-2"), "{text}");
-        let (code, text) = self.run("admin", &["-A", "--cluster", "blue"]);
+        let (code, text) = self.run("admin", &["-A", "--cluster", "blue", "--yes"]);
         assert!(code == 0 && text.contains("3 serials of 1 VM set."), "{text}");
         assert_eq!(serials(&self.get("f-2")), [""; 4]);
         let selector = format!("{CLUSTER_NAME} notin (blue)");
-        let (code, text) = self.run("admin", &["-l", &selector]);
+        let (code, text) = self.run("admin", &["-l", &selector, "--yes"]);
         assert!(code == 0 && text.contains("3 serials of 1 VM set."), "{text}");
     }
 
@@ -182,7 +182,10 @@ impl SerialStage {
         let mark = self.server.audit_mark().unwrap();
         let logs = self.folder.path().join("logs");
         fs::create_dir(&logs).unwrap();
-        let mut verb = self.launch("proxy", &["-n", NAMESPACE]).start(&logs).unwrap();
+        let mut verb = self
+            .launch("proxy", &["-n", NAMESPACE, "--yes"])
+            .start(&logs)
+            .unwrap();
         verb.wait_for(WAIT_TIMEOUT, "the list", |_| {
             let entries = self.server.audit_since(mark)?;
             let listed = |verb: &str, resource: &str| verb == "list" && resource == "virtualmachines";

@@ -5,9 +5,10 @@ use clap::{ArgGroup, Args, Subcommand};
 /// What is done with disks of VMs.
 #[derive(Debug, Subcommand)]
 pub(in crate::ctl) enum DisksCommand {
-    /// Give the disks of existing VMs serials, by the rule of the admission policy for new VMs: the
-    /// disk's name without the VM's name in front; serials that are set stay; guests see new ones
-    /// after the next start of their VM; exit code 1 if a VM could not be changed
+    /// Show which serials the disks of existing VMs get, and with --yes set them, by the rule of the
+    /// admission policy for new VMs: the disk's name without the VM's name in front; serials that are
+    /// set stay; guests see new ones after the next start of their VM; exit code 1 if a VM could not
+    /// be changed
     SetSerials(SerialArgs),
 }
 
@@ -34,9 +35,9 @@ pub(in crate::ctl) struct SerialArgs {
     /// Only VMs whose labels match this selector, as with kubectl
     #[arg(short = 'l', long, value_name = "SELECTOR")]
     pub(super) selector: Option<String>,
-    /// Show what would be set, and write nothing
-    #[arg(long)]
-    pub(super) dry_run: bool,
+    /// Write the serials; without it, show what would be set, and write nothing
+    #[arg(short, long)]
+    pub(super) yes: bool,
     /// Format of the output
     #[arg(short, long, value_name = "FORMAT", value_parser = ["table", "yaml", "json"], default_value = "table")]
     pub(super) output: String,

@@ -31,17 +31,18 @@ pub(super) fn run(
     let DisksCommand::SetSerials(args) = command;
     let InfraCluster { runtime, client } = InfraCluster::of(connection)?;
     let vms = VirtualMachines::new(client);
+    let dry_run = !args.yes;
     let report = runtime.block_on(async {
         let selection = select(&vms, args).await?;
         let mut report = SerialReport {
-            dry_run: args.dry_run,
+            dry_run,
             left_out: selection.left_out,
             vms: Vec::new(),
         };
         for selected in selection.vms {
             report
                 .vms
-                .push(set_serials::set_serials(&vms, selected, args.dry_run).await);
+                .push(set_serials::set_serials(&vms, selected, dry_run).await);
         }
         Ok::<_, Fail>(report)
     })?;

@@ -165,7 +165,7 @@ impl SerialReport {
         let serials = count(counts.iter().sum(), "serial");
         let vms = count(counts.len(), "VM");
         let done = if self.dry_run {
-            format!("Dry run: {serials} of {vms} to be set, nothing was changed.")
+            format!("Dry run: {serials} of {vms} to be set, nothing was changed; --yes sets them.")
         } else {
             format!("{serials} of {vms} set.")
         };
@@ -247,7 +247,8 @@ mod tests {
         let mut dry = report(true);
         dry.vms.truncate(1);
         assert!(!dry.has_failed() && dry.text("table", false).contains("set (dry run)"));
-        assert!(dry.notes()[1].starts_with("Dry run: 1 serial of 1 VM to be set, nothing was changed."));
+        let note = "Dry run: 1 serial of 1 VM to be set, nothing was changed; --yes sets them. Guests";
+        assert!(dry.notes()[1].starts_with(note));
         dry.vms[0].decisions.pop();
         assert_eq!(dry.notes()[1], "No serial is to be set; nothing was changed.");
         dry.vms.clear();
