@@ -131,7 +131,10 @@ pub async fn run(
         let result = match filter.check(&event, tokio::time::Instant::now().into_std()) {
             FilterResult::Repeated => "repeated",
             FilterResult::RateLimited => {
-                tracing::debug!(?event, "an Event was dropped: there are too many of its tenant, or of all");
+                tracing::debug!(
+                    ?event,
+                    "an Event was dropped: there are too many of its tenant, or of all"
+                );
                 "dropped"
             }
             FilterResult::Send => {

@@ -265,7 +265,7 @@ impl SourceStage {
             .service_account("virtfleet", "virtfleet-source")
             .unwrap();
         let good = self.seed.kubeconfig(&reader);
-        reader.token = "expired".to_owned();
+        "expired".clone_into(&mut reader.token);
         let bad = self.seed.kubeconfig(&reader);
         let store = |kubeconfig: &str| {
             let at = secret("virtfleet-kubeconfigs", "seed", "kubeconfig", kubeconfig);

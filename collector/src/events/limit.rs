@@ -1,5 +1,5 @@
-//! Limits Events: repeats, their rate, and the share of each tenant in the rate and in the queue, so
-//! that the Events of one tenant displace none of others. Pure: the caller passes the time.
+//! Limits Events: repeats, their rate, and the share of each tenant in the rate and in the queue,
+//! so that the Events of one tenant displace none of others. Pure: the caller passes the time.
 
 use std::{
     collections::HashMap,

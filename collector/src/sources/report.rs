@@ -6,7 +6,7 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::finding::{Finding, Severity};
 
-use super::wanted::rfc3339;
+use crate::clock::rfc3339;
 use crate::{
     bounded::bounded,
     objects::{ClusterSource, ClusterSourceStatus, Condition, ConditionStatus, SkippedSourceCluster},

@@ -10,6 +10,7 @@ use virtfleet_collector_core::cluster_source::{
 
 use super::platform::Kubeconfig;
 use crate::{
+    clock::rfc3339,
     objects::{ClusterSource, UserCluster},
     user_account::{CREDENTIAL, Credential, EXPIRES, TO_REVOKE},
 };
@@ -133,12 +134,6 @@ pub(super) fn account_secret(
     }
     let kubeconfig = account.new.as_ref().map(|(new, _)| new.kubeconfig.as_bytes());
     secret_with(source, one, uid, annotations, kubeconfig)
-}
-
-/// A time in seconds since 1970, as RFC 3339.
-pub(super) fn rfc3339(seconds: i64) -> String {
-    let time = jiff::Timestamp::from_second(seconds).unwrap_or_default();
-    format!("{time:.0}")
 }
 
 fn secret_with(

@@ -79,10 +79,10 @@ pub fn read_cluster(kind: SourceKind, object: &Value) -> Result<SourceCluster, S
             of_shoot(spec, status)
         }
     };
-    cluster.condition = if !metadata["deletionTimestamp"].is_null() {
-        ClusterCondition::Deleting
-    } else {
+    cluster.condition = if metadata["deletionTimestamp"].is_null() {
         condition
+    } else {
+        ClusterCondition::Deleting
     };
     Ok(cluster)
 }

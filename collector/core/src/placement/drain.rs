@@ -251,13 +251,13 @@ fn by_strategy(vm: &PlacedVm) -> (DrainOutcome, String) {
 }
 
 /// What an eviction does with the strategy `External`: KubeVirt refuses it and names the infra node
-/// in `status.evacuationNodeName`. The controller that made the VM does the rest: Cluster API drains
-/// the Node and deletes the VMI, KKP deletes the Machine.
+/// in `status.evacuationNodeName`. The controller that made the VM does the rest: Cluster API
+/// drains the Node and deletes the VMI, KKP deletes the Machine.
 fn of_external(vm: &PlacedVm) -> &'static str {
     if vm.eviction_requested {
-        "its controller (Cluster API, KKP) was asked to move it and has not done so; KubeVirt does not migrate it"
+        "its controller (Cluster API, KKP) was asked to move it and has not done so"
     } else {
-        "an eviction only asks its controller (Cluster API, KKP) to move it; KubeVirt does not migrate it"
+        "an eviction only asks its controller (Cluster API, KKP) to move it"
     }
 }
 
@@ -319,7 +319,7 @@ fn drain_vm(vm: &PlacedVm, at: usize, seats: &mut Seats<'_>, evidence: &DrainEvi
             drained.outcome = DrainOutcome::Blocks;
             drained.reason = format!("it cannot migrate: {why}");
         } else {
-            drained.reason = format!("{}; it cannot start elsewhere: {why}", drained.reason);
+            drained.reason = format!("it cannot start elsewhere: {why}; {}", drained.reason);
         }
     }
     drained.target = target;

@@ -43,13 +43,12 @@ pub(super) fn collect(
     };
     let read = async { (guest_healths(&client).await, settings(&client, namespace).await) };
     let limited = runtime.block_on(async { tokio::time::timeout(CLUSTER_TIMEOUT, read).await });
-    let mut parts = match limited {
-        Ok((objects, settings)) => objects_and_settings(objects, settings, missing),
-        Err(_) => {
-            let why = "the API server does not answer in time";
-            missing.push(format!("guesthealths.json, settings.json: {why}"));
-            Vec::new()
-        }
+    let mut parts = if let Ok((objects, settings)) = limited {
+        objects_and_settings(objects, settings, missing)
+    } else {
+        let why = "the API server does not answer in time";
+        missing.push(format!("guesthealths.json, settings.json: {why}"));
+        Vec::new()
     };
     if redact {
         let why = "they may have names that are not known, so --redact-names leaves them out";

@@ -70,8 +70,7 @@ const PAGES: [(&str, &str, &str); 2] = [
     ("/metrics/fleet", "metrics-fleet.txt", "metrics about the VMs"),
 ];
 /// What cannot be read, and how to add it.
-const BY_HAND: &str =
-    "the collector's doctor: kubectl -n NAMESPACE exec deploy/virtfleet-collector -- virtfleet-collector doctor";
+const BY_HAND: &str = "the collector's doctor: kubectl -n NAMESPACE exec deploy/virtfleet-collector -- virtfleet-collector doctor";
 
 /// Collects, and writes the archive.
 ///

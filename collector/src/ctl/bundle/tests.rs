@@ -109,7 +109,10 @@ fn unpack(packed: &[u8]) -> BTreeMap<String, String> {
 
 #[test]
 fn logs_are_packed_without_secrets() {
-    let log = format!("INFO begins\n{}\nINFO goes on vm=cluster-a/worker-0\n", PLANTED.join("\n"));
+    let log = format!(
+        "INFO begins\n{}\nINFO goes on vm=cluster-a/worker-0\n",
+        PLANTED.join("\n")
+    );
     let part = BundlePart {
         name: "logs/c-1.txt".to_owned(),
         about: "log",

@@ -5,10 +5,10 @@ use clap::{ArgGroup, Args, Subcommand};
 /// What is done with disks of VMs.
 #[derive(Debug, Subcommand)]
 pub(in crate::ctl) enum DisksCommand {
-    /// Show which serials the disks of existing VMs get, and with --yes set them, by the rule of the
-    /// admission policy for new VMs: the disk's name without the VM's name in front; serials that are
-    /// set stay; guests see new ones after the next start of their VM; exit code 1 if a VM could not
-    /// be changed
+    /// Show which serials the disks of existing VMs get, and with --yes set them, by the rule of
+    /// the admission policy for new VMs: the disk's name without the VM's name in front; serials
+    /// that are set stay; guests see new ones after the next start of their VM; exit code 1 if a VM
+    /// could not be changed
     SetSerials(SerialArgs),
 }
 

@@ -75,9 +75,9 @@ impl UserClusterWatch {
                     InventoryEvent::Apply(Fact::UserCluster(cluster)) => {
                         let (name, suspend) = (cluster.name.clone(), cluster.suspend);
                         let labels = &cluster.labels;
-                        // Of a UserCluster without source, nobody removes the label.
-                        let hibernates = labels.get(HIBERNATES_LABEL) == Some("true")
-                            && labels.contains_key(SOURCE_LABEL);
+                        // Without a source, no part of virtfleet removes the label.
+                        let hibernates =
+                            labels.get(HIBERNATES_LABEL) == Some("true") && labels.contains_key(SOURCE_LABEL);
                         self.check_namespace(&name, &cluster.namespace.clone());
                         self.send(event).await?;
                         if let ReflectorEvent::Listed(object) | ReflectorEvent::Applied(object) = &watch_event
