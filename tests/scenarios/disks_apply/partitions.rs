@@ -23,7 +23,7 @@ const BLANK_START: u64 = 97 * MIB;
 const END: u64 = BLANK_START + 128 * MIB;
 
 fn stage(test: &str) -> Result<Option<Stage>> {
-    let needed = needs(&["mkfs.ext4", "mkfs.btrfs", "sfdisk", "partx"]);
+    let needed = needs(&["mkfs.ext4", "mkfs.btrfs", "sfdisk", "partx", "strace"]);
     let needed = skip::need(TIER, test, needed)?;
     needed.map(|()| Stage::new()).transpose()
 }

@@ -246,6 +246,7 @@ fn stage(test: &str) -> Result<Option<Stage>> {
         "cryptsetup",
         "tar",
         "dd",
+        "strace",
     ];
     let needed = skip::need(TIER, test, needs(&programs))?;
     needed.map(|()| Stage::new()).transpose()

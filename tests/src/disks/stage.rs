@@ -88,15 +88,17 @@ pub struct Order {
 }
 
 impl Order {
-    /// Stops this program in the run of `disk` and kills the agent once it stands still: a signal
-    /// is only pending until the program gets a CPU again. (Before the point `audited` its version
-    /// was asked.)
+    /// Stops this program at its fifth write in the run of `disk`, and then kills the agent. strace
+    /// sends the signal: whoever looks for the process may find it only after it has ended. (Before
+    /// the point `audited` its version was asked.)
     pub fn freezing(disk: &str, program: &str) -> Self {
         let script = format!(
-            "export A=$PPID; (timeout 60 sh -c \
-             'while ! kill -STOP $(pidof {program}) 2>/dev/null; do :; done; \
-             while ! grep -q \"^State:.T\" /proc/$(pidof {program})/status; do :; done; kill -KILL $A' \
-             </dev/null >/dev/null 2>&1 &)"
+            "A=$PPID; strace -f -o /tmp/calls -e trace=pwrite64 \
+             -e inject=pwrite64:signal=SIGSTOP:when=5 -p $A </dev/null >/dev/null 2>/tmp/tracer & S=$!; \
+             while ! grep -q attached /tmp/tracer; do kill -0 $S || exit 1; sleep 0.01; done; \
+             (while ! grep -q \"stopped by SIGSTOP\" /tmp/calls; do sleep 0.01; done; kill -KILL $S; \
+             while ! grep -q \"^State:.T\" /proc/$(pidof {program})/status; do sleep 0.01; done; \
+             kill -KILL $A) </dev/null >/dev/null 2>&1 &"
         );
         Self {
             script_at: Some((format!("{disk} audited"), script)),
