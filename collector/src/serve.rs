@@ -18,7 +18,7 @@ use tokio::{
     task::JoinSet,
 };
 use tokio_util::sync::CancellationToken;
-use virtfleet_collector_core::facts::InventoryEvent;
+use virtfleet_collector_core::{facts::InventoryEvent, index::FleetIndex};
 use virtfleet_runtime::{
     exit::Code,
     http::{Limits, Server, ServerMetrics, Transport},
@@ -348,7 +348,8 @@ fn watch_cluster(
     stop: &CancellationToken,
 ) {
     // Until the first status is set, the fleet treats the inventory as a folder.
-    fleet.set_cluster_statuses(tenants.statuses());
+    let statuses = tenants.statuses();
+    fleet.change(|index| index.set_cluster_statuses(statuses));
     parts.spawn(follow_cluster_statuses(Arc::clone(fleet), Arc::clone(tenants)));
     let (tenants, streams) = (Arc::clone(tenants), Arc::clone(streams));
     parts.spawn(cluster.watch(events, problems, tenants, streams, metrics, stop.clone()));
@@ -383,7 +384,7 @@ async fn settle(fleet: Arc<Fleet>) -> anyhow::Result<()> {
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        fleet.settle();
+        fleet.change(FleetIndex::settle);
     }
 }
 
@@ -401,7 +402,7 @@ async fn check_placement(fleet: Arc<Fleet>) -> anyhow::Result<()> {
 async fn note(fleet: Arc<Fleet>, mut findings: watch::Receiver<Vec<Finding>>) -> anyhow::Result<()> {
     while findings.changed().await.is_ok() {
         let now = findings.borrow_and_update().clone();
-        fleet.set_inventory_findings(now);
+        fleet.change(|index| index.set_inventory_findings(now));
     }
     Ok(())
 }
@@ -411,7 +412,8 @@ async fn follow_cluster_statuses(fleet: Arc<Fleet>, tenants: Arc<Tenants>) -> an
     let mut changes = tenants.changes();
     loop {
         changes.mark_unchanged();
-        fleet.set_cluster_statuses(tenants.statuses());
+        let statuses = tenants.statuses();
+        fleet.change(|index| index.set_cluster_statuses(statuses));
         if changes.changed().await.is_err() {
             return Ok(());
         }

@@ -89,7 +89,8 @@ pub(crate) fn fleet(with_beta: bool) -> Arc<Fleet> {
             )
         };
         let unreadable = broken("ns").with("namespace", "ns-beta");
-        fleet.set_inventory_findings(vec![broken("uc-beta").with("cluster", "uc-beta"), unreadable]);
+        let found = vec![broken("uc-beta").with("cluster", "uc-beta"), unreadable];
+        fleet.change(|index| index.set_inventory_findings(found));
     }
     fleet
 }

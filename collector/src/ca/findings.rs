@@ -34,7 +34,7 @@ impl CaService {
         let mut changes = self.authorities();
         loop {
             let found = findings(&changes.borrow_and_update(), clock());
-            fleet.set_authority_findings(found);
+            fleet.change(|index| index.set_authority_findings(found));
             let change = tokio::time::timeout(CLOCK_INTERVAL, changes.changed());
             match stop.run_until_cancelled(change).await {
                 // Another authority, or an hour has passed.

@@ -137,7 +137,7 @@ impl EnrolmentAdmin {
     ) -> Result<EnrolmentRecord, AdminError> {
         let fleet = self.enroller.fleet();
         // A VM that cannot be dialled may have an agent that connects.
-        let target = fleet.dial(vm).or_else(|_| fleet.pushed_target(vm, NO_PEER));
+        let target = fleet.read(|index| index.dial(vm).or_else(|_| index.pushed_target(vm, NO_PEER)));
         let target = target.ok();
         let present = target.as_ref().and_then(|target| target.incarnation().cloned());
         match action {

@@ -8,6 +8,7 @@ use std::{
 use virtfleet_collector_core::{
     dial::DialTarget,
     enrolment::{AttemptLimits, EnrolmentReason, EnrolmentState, VmProof, identity_uid},
+    index::FleetIndex,
     pull_result::{Failure, FailureClass},
     way::AgentWay,
 };
@@ -211,7 +212,7 @@ impl Enroller {
         if !self.write_access.leads() {
             return ended(of_standby(rejected), None);
         }
-        if !self.issuer.fleet.synced() {
+        if !self.issuer.fleet.read(FleetIndex::synced) {
             return ended(rejected, Some(NOT_READY_PAUSE));
         }
         if let Err(failure) = self.ready(target, proof) {
@@ -276,7 +277,7 @@ impl Enroller {
             .records
             .is_current()
             .map_err(|problem| EnrolmentFailure::new(EnrolmentReason::NotRecorded, problem))?;
-        let subject = issuer.fleet.enrolment_subject(target, proof);
+        let subject = issuer.fleet.read(|index| index.enrolment_subject(target, proof));
         let record = issuer.records.get(&target.key);
         identity_uid(target, subject.as_ref(), record.as_ref())
             .map(drop)
@@ -372,9 +373,10 @@ impl Enroller {
     }
 
     async fn permits(&self, vm: &VmKey) -> impl Sized + use<> {
+        let owner = self.issuer.fleet.read(|index| index.budget_owner(vm));
         let pending = {
             let mut pool = self.pool.lock().unwrap_or_else(PoisonError::into_inner);
-            pool.permits(self.issuer.fleet.budget_owner(vm))
+            pool.permits(owner)
         };
         pending.acquire().await
     }
@@ -382,11 +384,11 @@ impl Enroller {
     /// Removes records and attempts of VMs that are gone. Call it now and then.
     pub async fn clean(&self) {
         let fleet = &self.issuer.fleet;
-        if !fleet.synced() || self.issuer.records.is_current().is_err() {
+        if !fleet.read(FleetIndex::synced) || self.issuer.records.is_current().is_err() {
             return;
         }
         for attempts in [&self.attempts, &self.renewals] {
-            attempts.retain(|vm| fleet.has_vm(vm));
+            attempts.retain(|vm| fleet.read(|index| index.has_vm(vm)));
         }
         self.issuer.remove_records(false).await;
     }

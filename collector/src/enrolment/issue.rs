@@ -13,7 +13,7 @@ use virtfleet_collector_core::{
 use virtfleet_runtime::tls::{AGENT_DNS_NAME, Validity, VmIdentity};
 use virtfleet_wire::{
     enrolment::{EnrolmentAnswer, EnrolmentEvidence, EnrolmentRequest, IssuedCertificate, Nonce},
-    ids::MacAddr,
+    ids::{MacAddr, VmKey},
 };
 
 use super::{
@@ -100,7 +100,7 @@ impl Issuer {
                     continue;
                 }
                 EnrolmentDecision::Refuse(reason) => {
-                    let subject = self.fleet.enrolment_subject(target, proof);
+                    let subject = self.fleet.read(|index| index.enrolment_subject(target, proof));
                     return Err(explain(
                         reason,
                         target,
@@ -134,7 +134,7 @@ impl Issuer {
     }
 
     fn identity(&self, target: &DialTarget, proof: VmProof) -> Result<VmIdentity, EnrolmentFailure> {
-        let subject = self.fleet.enrolment_subject(target, proof);
+        let subject = self.fleet.read(|index| index.enrolment_subject(target, proof));
         let record = self.records.get(&target.key);
         let uid = identity_uid(target, subject.as_ref(), record.as_ref())
             .map_err(|reason| explain(reason, target, subject.as_ref(), None))?;
@@ -173,11 +173,15 @@ impl Issuer {
         answered: &AnsweredCsr,
     ) -> EnrolmentDecision {
         let owner = self.records.owner_of(answered.key, &target.key);
+        let (others_like, subject) = self.fleet.read(|index| {
+            let others_like = index.others_like(&answered.evidence, &target.key);
+            (others_like, index.enrolment_subject(target, proof))
+        });
         decide(&EnrolmentCase {
             dialled: target,
             proof,
-            others_like: &self.fleet.others_like(&answered.evidence, &target.key),
-            subject: self.fleet.enrolment_subject(target, proof).as_ref(),
+            others_like: &others_like,
+            subject: subject.as_ref(),
             record: self.records.get(&target.key).as_ref(),
             key_owner: owner.as_ref().map(|(vm, uid)| (vm, uid)),
             allowed_names: &[identity.to_uri(), AGENT_DNS_NAME.to_owned()],
@@ -253,7 +257,8 @@ impl Issuer {
     pub(super) async fn remove_records(&self, also_valid: bool) {
         let removable = {
             let records = self.records.read();
-            records.removable(unix_seconds(), also_valid, |vm| !self.fleet.has_vm(vm))
+            let is_gone = |vm: &VmKey| !self.fleet.read(|index| index.has_vm(vm));
+            records.removable(unix_seconds(), also_valid, is_gone)
         };
         for vm in removable {
             let record = self.records.get(&vm);

@@ -182,7 +182,7 @@ impl<S: HealthStore> GuestHealthWriter<S> {
         let Some(detail) = self.fleet.detail(key) else {
             return Ok(SyncResult::Later);
         };
-        let Some(owner) = store::owner(key, &self.fleet.owners(key)) else {
+        let Some(owner) = store::owner(key, &self.fleet.read(|index| index.owners(key))) else {
             return Ok(SyncResult::Later);
         };
         let kept = self.stored.as_ref().and_then(|(_, kept)| kept.get(key));

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use virtfleet_collector_core::{
     dial::DialRules,
     facts::{Fact, FactKey, InfraNode, InventoryEvent, Labels, Phase, Selector, UserCluster, Vm, Vmi},
+    index::FleetIndex,
     mla::{
         delivery::{MetricsDelivery, PageDelivery, StreamDelivery},
         status::StreamName,
@@ -176,7 +177,7 @@ fn stage_in_time(fake: &Fake) -> (Arc<Fleet>, CancellationToken, mpsc::Receiver<
     tokio::spawn(stop.clone().run_until_cancelled_owned(async move {
         loop {
             seconds(5).await;
-            settled.settle();
+            settled.change(FleetIndex::settle);
         }
     }));
     (fleet, stop, events)
@@ -415,13 +416,15 @@ async fn broken_objects_of_one_tenant_do_not_affect_others() {
         found.with(name, value)
     };
     // In its apply namespace an object cannot be read: the VM may still exist.
-    fleet.set_inventory_findings(vec![broken("cluster", "blue"), broken("namespace", "ns")]);
+    let found = vec![broken("cluster", "blue"), broken("namespace", "ns")];
+    fleet.change(|index| index.set_inventory_findings(found));
     fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
     fleet.apply(InventoryEvent::Delete(FactKey::Vm(key())));
     seconds(30).await;
     assert!(fake.stored.lock().unwrap().contains_key(&key()));
     // Problems with a Node of a user cluster or another namespace do not affect this VM.
-    fleet.set_inventory_findings(vec![broken("cluster", "blue"), broken("namespace", "other")]);
+    let found = vec![broken("cluster", "blue"), broken("namespace", "other")];
+    fleet.change(|index| index.set_inventory_findings(found));
     seconds(30).await;
     assert!(fake.stored.lock().unwrap().is_empty());
     stop.cancel();
@@ -434,7 +437,8 @@ async fn guest_health_does_not_have_the_state_of_the_operators_stream() {
     for (stream, expected) in [("cluster/c", true), ("fleet", false)] {
         let stream: StreamName = stream.parse().unwrap();
         let pages = BTreeMap::from([(key(), PageDelivery::Read)]);
-        fleet.set_metrics_delivery(MetricsDelivery::new([(stream, StreamDelivery::Refused)], pages));
+        let delivery = MetricsDelivery::new([(stream, StreamDelivery::Refused)], pages);
+        fleet.change(|index| index.set_metrics_delivery(delivery));
         seconds(60).await;
         let conditions = fake.stored.lock().unwrap()[&key()].status().conditions;
         let mut kinds = conditions.iter().map(|one| one.kind.as_str());

@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_collector_core::{
     connect_rate::{ConnectRate, ConnectRates},
     enrolment::VmProof,
-    index::NoVmAtAddress,
+    index::{FleetIndex, NoVmAtAddress},
     pull_result::FailureClass,
 };
 use virtfleet_runtime::throttle::Throttle;
+use virtfleet_wire::ids::VmKey;
 
 use super::{
     IngestMetrics,
@@ -155,15 +156,15 @@ impl Ingest {
             let reason = "another collector leads; the agent must connect to that one";
             return Err(ClosedConnection::new(IngestResult::NotLeader, reason));
         }
-        if !fleet.synced() {
+        if !fleet.read(FleetIndex::synced) {
             let reason = "the inventory has not been read yet";
             return Err(ClosedConnection::new(IngestResult::NotReady, reason));
         }
-        let is_vm = fleet.vm_at(peer.ip()).is_ok();
+        let is_vm = fleet.read(|index| index.vm_at(peer.ip())).is_ok();
         let rate = if is_vm {
             ConnectRate::of_vm()
         } else {
-            ConnectRate::of_relay(fleet.vm_count())
+            ConnectRate::of_relay(fleet.read(FleetIndex::vm_count))
         };
         let passes = {
             let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -220,7 +221,8 @@ impl Ingest {
             ..
         } = &self.parts;
         let timeout = settings.handshake_timeout.0;
-        let handshake = puller.accept(stream, peer, |vm| fleet.pushed_target(vm, peer));
+        let locate = |vm: &VmKey| fleet.read(|index| index.pushed_target(vm, peer));
+        let handshake = puller.accept(stream, peer, locate);
         let accepted = match tokio::time::timeout(timeout, handshake).await {
             Ok(Ok(accepted)) => accepted,
             Ok(Err(failure)) => {
@@ -260,7 +262,8 @@ impl Ingest {
         let Some(enroller) = &self.parts.enroller else {
             return Err(refused("this collector issues no certificates"));
         };
-        let (vm, claimed) = match (self.parts.fleet.vm_at(peer.ip()), &self.parts.tokens) {
+        let at_address = self.parts.fleet.read(|index| index.vm_at(peer.ip()));
+        let (vm, claimed) = match (at_address, &self.parts.tokens) {
             (Ok(vm), _) => (vm, None),
             (Err(error), tokens) => {
                 let claimed = match tokens {
@@ -295,8 +298,10 @@ impl Ingest {
             Some(_) => VmProof::Shown,
             None => VmProof::Address,
         };
-        let target = self.parts.fleet.pushed_target(&vm, peer).map_err(|failure| {
-            ClosedConnection::new(IngestResult::Failed(failure.class), failure.message())
+        let target = self.parts.fleet.read(|index| index.pushed_target(&vm, peer));
+        let target = target.map_err(|failure| {
+            let result = IngestResult::Failed(failure.class);
+            ClosedConnection::new(result, failure.message())
         })?;
         let tokens = self.parts.tokens.as_deref();
         let ended = enroller.enrol_over(&target, proof, unverified, tokens).await;

@@ -120,7 +120,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         key: &VmKey,
         state: &mut ReconcileState,
     ) -> Option<NodeConditionInput> {
-        let mut input = self.fleet.node_condition_input(key)?;
+        let mut input = self.fleet.read(|index| index.node_condition_input(key))?;
         if input.cluster != limits.cluster {
             return None;
         }
@@ -139,14 +139,16 @@ impl<W: NodeWriter> LabelReconciler<W> {
     fn set_condition_problem(&self, key: &VmKey, problem: Option<(&ClusterLimits, &SendError)>) {
         let problem = problem.map(|(limits, error)| (&limits.cluster, error.to_string()));
         if let Some(findings) = self.condition_problems.set(key, problem) {
-            self.fleet.set_node_condition_findings(findings);
+            self.fleet
+                .change(|index| index.set_node_condition_findings(findings));
         }
     }
 
     /// Removes the findings about conditions: another process leads.
     pub(super) fn clear_condition_problems(&self) {
         if self.condition_problems.clear() {
-            self.fleet.set_node_condition_findings(Vec::new());
+            self.fleet
+                .change(|index| index.set_node_condition_findings(Vec::new()));
         }
     }
 }

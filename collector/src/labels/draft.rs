@@ -71,7 +71,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
 
     /// The planner's input; none for a VM that has no Node, or one of another cluster.
     pub(super) fn input(&self, limits: &ClusterLimits, key: &VmKey) -> Option<LabelInput> {
-        let input = self.fleet.label_input(key);
+        let input = self.fleet.read(|index| index.label_input(key));
         if input.is_none() {
             self.statuses.remove(key);
         }

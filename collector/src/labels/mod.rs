@@ -43,6 +43,7 @@ use std::{
 
 use tokio::{sync::mpsc, task::JoinSet, time::MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
+use virtfleet_collector_core::index::FleetIndex;
 use virtfleet_wire::ids::{ClusterName, VmKey};
 
 use self::{cluster_worker::ClusterWorker, work_queue::WorkQueue};
@@ -110,7 +111,8 @@ pub async fn run<W: NodeWriter>(
         running: JoinSet::new(),
         reconciler: Arc::clone(&reconciler),
     };
-    let mut revisions = reconciler.fleet.revisions();
+    let fleet = &reconciler.fleet;
+    let mut revisions = fleet.revisions();
     let mut leadership = reconciler.write_access.changes();
     let mut labels = reconciler.statuses.changes();
     let mut condition_ticks = tokio::time::interval(CONDITION_INTERVAL);
@@ -119,15 +121,15 @@ pub async fn run<W: NodeWriter>(
     let mut led = false;
     loop {
         let leads = reconciler.write_access.leads();
-        let now_synced = reconciler.fleet.synced();
+        let now_synced = fleet.read(FleetIndex::synced);
         let catch_up = leads && (reconciler.skipped_as_standby.swap(false, Ordering::Relaxed) || !led);
         if now_synced && (!synced || catch_up) {
             // Every VM once: those known before, and those that the previous leader did not finish.
-            workers.push(&reconciler.fleet.written());
+            workers.push(&fleet.read(FleetIndex::written));
         }
         if led && !leads {
             reconciler.clear_condition_problems();
-            reconciler.fleet.set_label_findings(Vec::new());
+            fleet.change(|index| index.set_label_findings(Vec::new()));
         }
         (synced, led) = (now_synced, leads);
         // A fixed order, so that a simulation with the same seed does the same. Changes are last:
@@ -143,14 +145,14 @@ pub async fn run<W: NodeWriter>(
             Ok(()) = leadership.changed() => {}
             Ok(()) = revisions.changed(), if !synced => {}
             _ = condition_ticks.tick() => {
-                let vms = reconciler.fleet.take_changed_conditions();
+                let vms = fleet.change(FleetIndex::take_changed_conditions);
                 if leads && !vms.is_empty() {
                     workers.push(&vms);
                 }
                 if leads && labels.has_changed().unwrap_or(false) {
                     labels.borrow_and_update();
                     let found = trouble::findings(&reconciler.statuses.all());
-                    reconciler.fleet.set_label_findings(found);
+                    fleet.change(|index| index.set_label_findings(found));
                 }
             }
             batch = changes.recv() => match batch {
@@ -181,7 +183,7 @@ impl<W: NodeWriter> ClusterWorkers<W> {
     fn push(&mut self, keys: &[VmKey]) {
         let mut batches: BTreeMap<ClusterName, Vec<VmKey>> = BTreeMap::new();
         for key in keys {
-            let new = self.reconciler.fleet.written_cluster(key);
+            let new = self.reconciler.fleet.read(|index| index.written_cluster(key));
             let old = match &new {
                 Some(new) => self.cluster_of.insert(key.clone(), new.clone()),
                 None => self.cluster_of.remove(key),

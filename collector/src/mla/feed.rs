@@ -219,7 +219,7 @@ impl PageFeed {
     /// The streams for a page of a VM whose pull began at `at_ms`.
     fn receivers(&self, vm: &VmKey, at_ms: u64) -> Receivers {
         let (source, at_ms) = (SourceKey::Vm(vm.clone()), signed(at_ms));
-        let placed = self.fleet.located_vm(vm, &[]);
+        let placed = self.fleet.read(|index| index.located_vm(vm, &[]));
         let cluster: Option<ClusterName> = placed.as_ref().and_then(|placed| placed.view.cluster.clone());
         let tenant = self.streams.tenant(cluster.as_ref());
         let fleet = self.streams.get(&StreamName::Fleet);
@@ -261,7 +261,7 @@ impl PageFeed {
                 continue;
             }
             let keys = targets::host_label_keys(&settings.placement);
-            let placed = self.fleet.located_vm(vm, &keys);
+            let placed = self.fleet.read(|index| index.located_vm(vm, &keys));
             let Some(placed) = placed.or_else(|| receivers.placed.clone()) else {
                 continue;
             };

@@ -33,14 +33,15 @@ pub(crate) async fn report(
         ticks.tick().await;
         let (targets, now) = (status.targets(), now());
         let found = findings.update(&status.queues(), targets.values(), now);
-        fleet.set_mla_findings(found);
+        fleet.change(|index| index.set_mla_findings(found));
         let known = delivery.update(findings.deliveries(), &targets, now);
         // A standby only sends its backlog: it does not know which pages the leader reads.
-        fleet.set_metrics_delivery(if feeding.leads() {
+        let delivered = if feeding.leads() {
             known
         } else {
             MetricsDelivery::default()
-        });
+        };
+        fleet.change(|index| index.set_metrics_delivery(delivered));
     }
 }
 

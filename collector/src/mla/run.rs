@@ -10,6 +10,7 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 use tokio_util::sync::CancellationToken;
+use virtfleet_collector_core::index::FleetIndex;
 
 use super::{
     feed::PageFeed,
@@ -147,7 +148,7 @@ async fn run(mut parts: RunParts) {
                 if runner.is_none() {
                     // While MLA is off, the operator's stream has no settings, and keeps its queue.
                     (synced, has_cleaned) = (None, false);
-                } else if synced.is_none() && parts.fleet.synced() {
+                } else if synced.is_none() && parts.fleet.read(FleetIndex::synced) {
                     synced = Some(Instant::now());
                 }
                 let is_due = synced.is_some_and(|since| since.elapsed() >= REMOVAL_GRACE);

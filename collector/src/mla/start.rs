@@ -68,7 +68,7 @@ async fn note(fleet: Arc<Fleet>, streams: Arc<StreamRegistry>) -> anyhow::Result
     let mut findings = streams.findings();
     while findings.changed().await.is_ok() {
         let now = findings.borrow_and_update().clone();
-        fleet.set_mla_settings_findings(now);
+        fleet.change(|index| index.set_mla_settings_findings(now));
     }
     Ok(())
 }

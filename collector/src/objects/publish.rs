@@ -164,10 +164,13 @@ impl StatusPublisher {
     }
 
     async fn policies(&self, published: &mut PublishedStatuses<LabelPropagationStatus>) -> bool {
-        let fleet = &self.sources.fleet;
         let (conflicts, invalid_policies) = (self.conflicts(), self.invalid_policies());
-        let (tallies, clusters) = (self.sources.statuses.tallies(), fleet.cluster_labels());
-        let policies = fleet.policies();
+        let tallies = self.sources.statuses.tallies();
+        let (clusters, policies) = self.sources.fleet.read(|index| {
+            let clusters: Vec<_> = index.cluster_labels().cloned().collect();
+            let policies: Vec<_> = index.policies().cloned().collect();
+            (clusters, policies)
+        });
         let known: BTreeMap<&str, &LabelPolicy> = policies
             .iter()
             .map(|policy| (policy.name.as_str(), policy))

@@ -192,11 +192,12 @@ impl PageProxy {
         let pushed = self.pushed.current(vm, &self.fleet, Instant::now().into_std());
         let target = match &pushed {
             Some(_) => None,
-            None => Some(self.fleet.dial(vm)?),
+            None => Some(self.fleet.read(|index| index.dial(vm))?),
         };
+        let owner = self.fleet.read(|index| index.budget_owner(vm));
         let place = {
             let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
-            limiter.permits(self.fleet.budget_owner(vm), false)
+            limiter.permits(owner, false)
         };
         let permits = place.acquire().await;
         let mut connection = match (pushed, target) {

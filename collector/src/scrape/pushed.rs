@@ -93,7 +93,7 @@ impl PushedAgents {
     pub(crate) fn current(&self, vm: &VmKey, fleet: &Fleet, now: Instant) -> Option<Arc<PushedAgent>> {
         let agent = Arc::clone(self.lock().get(vm)?);
         let is_same = fleet
-            .pushed_target(vm, agent.peer)
+            .read(|index| index.pushed_target(vm, agent.peer))
             .is_ok_and(|target| target == agent.target);
         if is_same && agent.is_open() && self.is_fresh(&agent, now) {
             return Some(agent);

@@ -173,7 +173,7 @@ impl Scraper {
     /// Updates the schedule for a VM that may have been added, removed or migrated, or has another
     /// address.
     fn update_target(&mut self, key: &VmKey) {
-        if self.fleet.can_answer(key) {
+        if self.fleet.read(|index| index.can_answer(key)) {
             self.schedule.soon(key, Instant::now());
         } else {
             self.schedule.remove(key);
@@ -192,13 +192,13 @@ impl Scraper {
     fn agent_connected(&mut self, event: PushEvent) {
         match event {
             PushEvent::Connected(key) => {
-                if self.fleet.can_answer(&key) {
+                if self.fleet.read(|index| index.can_answer(&key)) {
                     self.schedule.at_once(&key, Instant::now());
                 }
             }
             PushEvent::Refused(refused) => {
                 let (target, failure) = *refused;
-                if self.fleet.can_answer(&target.key) {
+                if self.fleet.read(|index| index.can_answer(&target.key)) {
                     let states = self.states.entry(target.key).or_default();
                     states.refused = Some((Instant::now(), failure));
                 }
@@ -219,7 +219,7 @@ impl Scraper {
                 agent,
                 agents: Arc::clone(&self.pushed),
             });
-        let dial = self.fleet.dial(&key);
+        let dial = self.fleet.read(|index| index.dial(&key));
         let dials_first = states.answered_dial && dial.is_ok();
         let kept = match (&pushed, &dial) {
             (Some(_), _) if !dials_first => {
@@ -251,7 +251,7 @@ impl Scraper {
                 });
             }
         };
-        let owner = self.fleet.budget_owner(&key);
+        let owner = self.fleet.read(|index| index.budget_owner(&key));
         let is_slow = states.health.is_slow();
         let job = PullJob {
             connect_timeout: self.starting.connect_timeout(&key).unwrap_or(Duration::MAX),
@@ -346,7 +346,7 @@ impl Scraper {
             return;
         }
         if let (Err(failure), Some(feed)) = (&result.outcome, &self.puller.feed)
-            && self.fleet.can_answer(&key)
+            && self.fleet.read(|index| index.can_answer(&key))
         {
             feed.failed(&key, began.0, began.1, failure);
         }
@@ -377,7 +377,8 @@ impl Scraper {
                 None
             }
             Err(failure) => {
-                let is_expected = matches!(self.fleet.budget_owner(&key), BudgetOwner::Cluster(_));
+                let owner = self.fleet.read(|index| index.budget_owner(&key));
+                let is_expected = matches!(owner, BudgetOwner::Cluster(_));
                 let eager = self
                     .starting
                     .pause(&key, failure.class, is_expected, Instant::now());

@@ -72,7 +72,8 @@ impl SourceTask {
                 self.cycle(accounts).await;
                 sleep(self.interval).await;
             }
-            self.fleet.set_cluster_source_findings(Vec::new());
+            self.fleet
+                .change(|index| index.set_cluster_source_findings(Vec::new()));
             self.metrics.clear();
             accounts.retain_sources(&[]);
         }
@@ -115,7 +116,8 @@ impl SourceTask {
         self.metrics.set(&reports);
         let mut findings: Vec<_> = reports.iter().flat_map(SourceReport::findings).collect();
         findings.sort_by(|a, b| (&a.id, &a.subject.name).cmp(&(&b.id, &b.subject.name)));
-        self.fleet.set_cluster_source_findings(findings);
+        self.fleet
+            .change(|index| index.set_cluster_source_findings(findings));
     }
 }
 

@@ -318,7 +318,7 @@ pub async fn keep_tokens(book: Arc<JoinTokenBook>, fleet: Arc<Fleet>, stop: Canc
     loop {
         book.refresh().await;
         let found = book.refusals().findings(unix_seconds());
-        fleet.set_join_token_findings(found);
+        fleet.change(|index| index.set_join_token_findings(found));
         let changed = async {
             // Without election nothing ever changes.
             if leadership.changed().await.is_err() {

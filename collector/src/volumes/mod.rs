@@ -46,8 +46,8 @@ pub(crate) async fn run(
     loop {
         rounds.tick().await;
         let leads = write_access.led_by_another().is_none();
-        let due = stream::iter(fleet.take_volumes_to_read(MAX_REQUESTS_PER_ROUND, leads));
-        let read = due.map(|one| async {
+        let due = fleet.change(|index| index.take_volumes_to_read(MAX_REQUESTS_PER_ROUND, leads));
+        let read = stream::iter(due).map(|one| async {
             let volumes = read(&client, &one).await;
             (one.vm, volumes)
         });
@@ -59,7 +59,7 @@ pub(crate) async fn run(
                 volumes,
                 manifest,
             };
-            fleet.record_volumes(&vm, volumes);
+            fleet.change(|index| index.record_volumes(&vm, volumes));
         }
     }
 }

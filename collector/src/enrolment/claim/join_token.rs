@@ -25,11 +25,10 @@ pub(super) fn vm_of_join_token(
     }
     let vm = evidence
         .smbios_uuid
-        .and_then(|uuid| fleet.vm_with_uuid(&token.cluster, uuid))
+        .and_then(|uuid| fleet.read(|index| index.vm_with_uuid(&token.cluster, uuid)))
         .ok_or_else(|| refused(EnrolmentReason::NoSuchVm))?;
-    token
-        .check_address(address, fleet.is_at(&vm, address))
-        .map_err(refused)?;
+    let is_at = fleet.read(|index| index.is_at(&vm, address));
+    token.check_address(address, is_at).map_err(refused)?;
     Ok(vm)
 }
 

@@ -77,7 +77,7 @@ impl Enroller {
             Err(failure) if failure.reason == EnrolmentReason::NotProved => failure,
             ended => return ended,
         };
-        if tokens.is_none() && !self.fleet().has_node_authority(&target.key) {
+        if tokens.is_none() && !self.fleet().read(|index| index.has_node_authority(&target.key)) {
             return Err(not_proved);
         }
         let claimed = self.checked_claim(channel, target.address.ip(), tokens).await?;

@@ -69,9 +69,9 @@ pub(super) fn vm_of_node_proof(
 ) -> Result<VmKey, NodeProofRefusal> {
     let uuid = evidence.smbios_uuid.ok_or(NodeProofRefusal::NoVm)?;
     let mut refusal = NodeProofRefusal::NoVm;
-    for vm in fleet.vms_with_uuid(uuid, MAX_CANDIDATES) {
+    for vm in fleet.read(|index| index.vms_with_uuid(uuid, MAX_CANDIDATES)) {
         let checked = fleet
-            .expected_node(&vm)
+            .read(|index| index.expected_node(&vm))
             .map_err(NodeProofRefusal::NoNode)
             .and_then(|expected| check_node_proof(proof, &expected, key, now));
         match checked {
