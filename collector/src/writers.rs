@@ -20,7 +20,7 @@ use crate::{
     health::{self, KubeHealth},
     labels::{
         self, Clients, ConfirmationDelays, KubeNodes, LabelMetrics, LabelReconciler, LabelStatusStore,
-        ReconcilerSettings,
+        ReconcilerParts, ReconcilerSettings,
     },
     leader::{self, Candidate, ElectionTiming, KubeLease, LeaderAddress, LeaderPort, WriteAccess},
     objects::publish::{Sources, publish},
@@ -101,16 +101,16 @@ impl Writers {
                 change: config.labels.confirm_change.0,
             },
         };
-        let reconciler = LabelReconciler::new(
-            Arc::clone(fleet),
-            KubeNodes::new(Arc::clone(tenants)),
-            write_access.clone(),
-            Arc::clone(&statuses),
-            events.clone(),
-            LabelMetrics::register(registry),
+        let reconciler = LabelReconciler::new(ReconcilerParts {
+            fleet: Arc::clone(fleet),
+            writer: KubeNodes::new(Arc::clone(tenants)),
+            write_access: write_access.clone(),
+            statuses: Arc::clone(&statuses),
+            events: events.clone(),
+            metrics: LabelMetrics::register(registry),
             settings,
             plan,
-        );
+        });
         parts.spawn(forever(labels::run(reconciler, changes, stop.clone())));
         if let Some(client) = infra {
             let namespaces = config

@@ -36,7 +36,7 @@ impl<W: NodeWriter> ClusterWorker<W> {
         cluster: ClusterName,
         queue: Arc<WorkQueue>,
     ) -> Self {
-        let limits = ClusterLimits::new(cluster, reconciler.settings.per_second);
+        let limits = ClusterLimits::new(cluster, reconciler.parts.settings.per_second);
         Self {
             reconciler,
             queue,
@@ -61,18 +61,18 @@ impl<W: NodeWriter> ClusterWorker<W> {
                 () = tokio::time::sleep_until(wake.unwrap_or_else(now).into()), if wake.is_some() => {}
             }
         }
-        self.reconciler.metrics.remove_cluster(&self.limits.cluster);
+        let metrics = &self.reconciler.parts.metrics;
+        metrics.remove_cluster(&self.limits.cluster);
     }
 
     /// Starts the reconcile runs that are due, within the limits. Returns when the next one is due.
     fn start_due(&mut self) -> Option<std::time::Instant> {
         let paused_until = self.breaker.not_before().filter(|until| *until > now());
-        let max_running = self
-            .breaker
-            .max_parallel(self.reconciler.settings.parallel.max(1));
+        let parts = &self.reconciler.parts;
+        let max_running = self.breaker.max_parallel(parts.settings.parallel.max(1));
         let queue = Arc::clone(&self.queue);
         let mut queue = queue.lock();
-        self.reconciler.metrics.queue(&self.limits.cluster, queue.len());
+        parts.metrics.queue(&self.limits.cluster, queue.len());
         if paused_until.is_some() || self.breaker.is_open() {
             // Plans are up to date also while the cluster does not answer.
             for key in queue.take_pushed() {

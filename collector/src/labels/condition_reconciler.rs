@@ -38,7 +38,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
                 self.set_condition_problem(key, None);
                 return Requeue::OnChange;
             };
-            if !self.settings.write || !self.leads_or_skips() {
+            if !self.parts.settings.write || !self.leads_or_skips() {
                 return Requeue::OnChange;
             }
             if let Some(wait) = state.condition_writes.wait(now()) {
@@ -48,7 +48,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
             let Some((uid, resource_version)) = identity else {
                 return Requeue::OnChange;
             };
-            if !self.writer.can_reach(&limits.cluster) {
+            if !self.parts.writer.can_reach(&limits.cluster) {
                 let max = Duration::from_secs(30);
                 return Requeue::Recheck(state.condition_writes.failed(RETRY_DELAY, max, now()));
             }
@@ -65,9 +65,9 @@ impl<W: NodeWriter> LabelReconciler<W> {
                 resource_version,
                 patch,
             };
-            let request = self.writer.patch_conditions(&limits.cluster, &targeted);
+            let request = self.parts.writer.patch_conditions(&limits.cluster, &targeted);
             let (sent, outcome) = self.send(lock, request).await;
-            self.metrics.conditions_patched(outcome);
+            self.parts.metrics.conditions_patched(outcome);
             let Some(sent) = sent else {
                 return Requeue::Recheck(LEADERSHIP_MARGIN);
             };
@@ -120,7 +120,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         key: &VmKey,
         state: &mut ReconcileState,
     ) -> Option<NodeConditionInput> {
-        let mut input = self.fleet.read(|index| index.node_condition_input(key))?;
+        let mut input = self.parts.fleet.read(|index| index.node_condition_input(key))?;
         if input.cluster != limits.cluster {
             return None;
         }
@@ -139,16 +139,16 @@ impl<W: NodeWriter> LabelReconciler<W> {
     fn set_condition_problem(&self, key: &VmKey, problem: Option<(&ClusterLimits, &SendError)>) {
         let problem = problem.map(|(limits, error)| (&limits.cluster, error.to_string()));
         if let Some(findings) = self.condition_problems.set(key, problem) {
-            self.fleet
-                .change(|index| index.set_node_condition_findings(findings));
+            let fleet = &self.parts.fleet;
+            fleet.change(|index| index.set_node_condition_findings(findings));
         }
     }
 
     /// Removes the findings about conditions: another process leads.
     pub(super) fn clear_condition_problems(&self) {
         if self.condition_problems.clear() {
-            self.fleet
-                .change(|index| index.set_node_condition_findings(Vec::new()));
+            let fleet = &self.parts.fleet;
+            fleet.change(|index| index.set_node_condition_findings(Vec::new()));
         }
     }
 }

@@ -55,8 +55,8 @@ impl<W: NodeWriter> LabelReconciler<W> {
     /// answer.
     pub(super) fn plan_without_requests(&self, limits: &ClusterLimits, key: &VmKey) {
         if let Some(input) = self.input(limits, key) {
-            let plan = (self.plan)(&input, None);
-            let before = self.statuses.get(key);
+            let plan = (self.parts.plan)(&input, None);
+            let before = self.parts.statuses.get(key);
             let is_open = plan.patch.is_some() || plan.needs_evidence;
             let error = before.as_ref().and_then(|status| status.error.clone());
             let error = error.or_else(|| is_open.then(|| NO_ANSWER.to_owned()));
@@ -71,9 +71,9 @@ impl<W: NodeWriter> LabelReconciler<W> {
 
     /// The planner's input; none for a VM that has no Node, or one of another cluster.
     pub(super) fn input(&self, limits: &ClusterLimits, key: &VmKey) -> Option<LabelInput> {
-        let input = self.fleet.read(|index| index.label_input(key));
+        let input = self.parts.fleet.read(|index| index.label_input(key));
         if input.is_none() {
-            self.statuses.remove(key);
+            self.parts.statuses.remove(key);
         }
         input.filter(|input| input.cluster == limits.cluster)
     }
@@ -94,29 +94,29 @@ impl<W: NodeWriter> LabelReconciler<W> {
         let is_paused = state.label_wait(now()).is_some();
         if plan.needs_evidence
             && !is_paused
-            && self.writer.can_reach(&limits.cluster)
+            && self.parts.writer.can_reach(&limits.cluster)
             && self.leads_or_skips()
         {
             let _ = limits.wait(EVIDENCE_TOKENS).await;
-            let request = self.writer.evidence(&limits.cluster, &input.node);
-            let answer = self.write_access.within(LEADERSHIP_MARGIN, request).await;
+            let request = self.parts.writer.evidence(&limits.cluster, &input.node);
+            let answer = self.parts.write_access.within(LEADERSHIP_MARGIN, request).await;
             requested = answer.is_some();
             term_too_short = !requested;
             // The input may have changed while the evidence was read.
             input = state.overlay(self.input(limits, key)?, now());
             match answer {
                 Some(Ok(evidence)) => {
-                    self.metrics.evidence_read("ok");
+                    self.parts.metrics.evidence_read("ok");
                     plan = self.planned(&input, Some(&evidence), state);
                 }
                 Some(Err(error)) => {
-                    self.metrics.evidence_read(error.as_str());
+                    self.parts.metrics.evidence_read(error.as_str());
                     plan = self.planned(&input, None, state);
                     self.log_failed(limits, &error);
                     failed = Some(error);
                 }
                 None => {
-                    self.metrics.evidence_read("cut");
+                    self.parts.metrics.evidence_read("cut");
                     plan = self.planned(&input, None, state);
                 }
             }
@@ -138,20 +138,23 @@ impl<W: NodeWriter> LabelReconciler<W> {
         let waits_for_safety = |one: &Decision| matches!(one.reason, Reason::Unsafe | Reason::SafetyUnknown);
         let waits = decisions.iter().any(waits_for_safety) || !contested.keys.is_empty();
         let recheck = [
-            waits.then_some(self.settings.recheck),
-            state.unconfirmed.due(now(), self.settings.confirm),
+            waits.then_some(self.parts.settings.recheck),
+            state.unconfirmed.due(now(), self.parts.settings.confirm),
             state.contested_lately.due(now()),
         ];
         let recheck = recheck
             .into_iter()
             .flatten()
             .min()
-            .filter(|_| self.write_access.leads());
-        let refused = || self.statuses.get(key).and_then(|status| status.error.clone());
+            .filter(|_| self.parts.write_access.leads());
+        let refused = || {
+            let status = self.parts.statuses.get(key);
+            status.and_then(|status| status.error.clone())
+        };
         let error = match &failed {
             Some(failed) => Some(failed.to_string()),
-            None if patch.is_some() && !self.settings.write => Some(NO_WRITES.to_owned()),
-            None if plan.needs_evidence && !self.writer.can_reach(&limits.cluster) => {
+            None if patch.is_some() && !self.parts.settings.write => Some(NO_WRITES.to_owned()),
+            None if plan.needs_evidence && !self.parts.writer.can_reach(&limits.cluster) => {
                 Some(SendError::NoClient.to_string())
             }
             // Until a request succeeds.
@@ -180,18 +183,18 @@ impl<W: NodeWriter> LabelReconciler<W> {
         let now = now();
         let plan_with = |unconfirmed: &BTreeSet<String>| {
             if unconfirmed.is_empty() {
-                return (self.plan)(input, evidence);
+                return (self.parts.plan)(input, evidence);
             }
             let input = LabelInput {
                 unconfirmed: unconfirmed.clone(),
                 ..input.clone()
             };
-            (self.plan)(&input, evidence)
+            (self.parts.plan)(&input, evidence)
         };
-        let before = state.unconfirmed.keys(now, self.settings.confirm);
+        let before = state.unconfirmed.keys(now, self.parts.settings.confirm);
         let plan = plan_with(&before);
         state.unconfirmed.update(input, &plan.decisions, now);
-        let after = state.unconfirmed.keys(now, self.settings.confirm);
+        let after = state.unconfirmed.keys(now, self.parts.settings.confirm);
         if after == before { plan } else { plan_with(&after) }
     }
 
@@ -213,9 +216,9 @@ impl<W: NodeWriter> LabelReconciler<W> {
             error,
             contested: contested.keys,
             contested_lately: contested.lately,
-            by_leader: self.write_access.leads(),
+            by_leader: self.parts.write_access.leads(),
         };
-        let before = self.statuses.put(key, status.clone());
+        let before = self.parts.statuses.put(key, status.clone());
         if status.by_leader {
             self.record_problems(key, input, before.as_deref(), &status);
         }

@@ -25,8 +25,8 @@ impl<W> LabelReconciler<W> {
                 draft.input.node,
                 changes.join(", ")
             );
-            self.events
-                .record(NewEvent::normal(about(key, &draft.input), "LabelsMoved", note));
+            let event = NewEvent::normal(about(key, &draft.input), "LabelsMoved", note);
+            self.parts.events.record(event);
         }
     }
 
@@ -54,17 +54,14 @@ impl<W> LabelReconciler<W> {
                 continue;
             };
             let note = format!("Node {}, {}: {}", input.node, one.key, one.message);
-            self.events
-                .record(NewEvent::warning(about(key, input), reason, note.clone()));
+            let event = NewEvent::warning(about(key, input), reason, note);
+            self.parts.events.record(event);
             if one.reason == Reason::Conflict {
                 // `policy` has all names, joined by commas.
                 for policy in one.policy.iter().flat_map(|names| names.split(", ")) {
+                    let policy = EventObject::Policy(policy.to_owned());
                     let note = format!("{}: {}", one.key, one.message);
-                    self.events.record(NewEvent::warning(
-                        EventObject::Policy(policy.to_owned()),
-                        reason,
-                        note,
-                    ));
+                    self.parts.events.record(NewEvent::warning(policy, reason, note));
                 }
             }
         }
@@ -77,8 +74,8 @@ impl<W> LabelReconciler<W> {
                 "Node {}, {one}: another writer keeps changing it; not written for ten minutes. Find the other writer, or remove the key from the LabelPropagation",
                 input.node
             );
-            self.events
-                .record(NewEvent::warning(about(key, input), "LabelContested", note));
+            let event = NewEvent::warning(about(key, input), "LabelContested", note);
+            self.parts.events.record(event);
         }
     }
 }

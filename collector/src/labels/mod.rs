@@ -34,10 +34,7 @@ mod writer;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -58,45 +55,12 @@ pub use self::{
         TargetedPatch,
     },
 };
-pub(crate) use self::{draft::NO_WRITES, rate_limit::TokenBucket};
-use crate::{
-    events::EventRecorder,
-    fleet::{Fleet, FleetRead as _},
-    leader::WriteAccess,
-};
+pub(crate) use self::{draft::NO_WRITES, rate_limit::TokenBucket, reconciler::ReconcilerParts};
+use crate::fleet::FleetRead as _;
 
 /// Interval at which changed conditions of VMs are queued, and findings about labels are made.
 /// Conditions are held for 30 seconds and longer, so this delays them little.
 const CONDITION_INTERVAL: Duration = Duration::from_secs(1);
-
-impl<W: NodeWriter> LabelReconciler<W> {
-    /// A reconciler for [`run`].
-    #[expect(clippy::too_many_arguments, reason = "each is another part of the program")]
-    pub fn new(
-        fleet: Arc<Fleet>,
-        writer: W,
-        write_access: WriteAccess,
-        statuses: Arc<LabelStatusStore>,
-        events: EventRecorder,
-        metrics: LabelMetrics,
-        settings: ReconcilerSettings,
-        plan: PlanFn,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            fleet,
-            writer,
-            write_access,
-            statuses,
-            events,
-            metrics,
-            settings,
-            plan,
-            log_once: metrics::LogOnce::default(),
-            condition_problems: condition_problems::ConditionProblems::default(),
-            skipped_as_standby: AtomicBool::new(false),
-        })
-    }
-}
 
 /// Reconciles the labels of all Nodes until `stop`. `changes` has the VMs whose labels may have to
 /// change. Nothing is planned before the inventory was read completely.
@@ -111,25 +75,25 @@ pub async fn run<W: NodeWriter>(
         running: JoinSet::new(),
         reconciler: Arc::clone(&reconciler),
     };
-    let fleet = &reconciler.fleet;
-    let mut revisions = fleet.revisions();
-    let mut leadership = reconciler.write_access.changes();
-    let mut labels = reconciler.statuses.changes();
+    let parts = &reconciler.parts;
+    let mut revisions = parts.fleet.revisions();
+    let mut leadership = parts.write_access.changes();
+    let mut labels = parts.statuses.changes();
     let mut condition_ticks = tokio::time::interval(CONDITION_INTERVAL);
     condition_ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut synced = false;
     let mut led = false;
     loop {
-        let leads = reconciler.write_access.leads();
-        let now_synced = fleet.read(FleetIndex::synced);
+        let leads = parts.write_access.leads();
+        let now_synced = parts.fleet.read(FleetIndex::synced);
         let catch_up = leads && (reconciler.skipped_as_standby.swap(false, Ordering::Relaxed) || !led);
         if now_synced && (!synced || catch_up) {
             // Every VM once: those known before, and those that the previous leader did not finish.
-            workers.push(&fleet.read(FleetIndex::written));
+            workers.push(&parts.fleet.read(FleetIndex::written));
         }
         if led && !leads {
             reconciler.clear_condition_problems();
-            fleet.change(|index| index.set_label_findings(Vec::new()));
+            parts.fleet.change(|index| index.set_label_findings(Vec::new()));
         }
         (synced, led) = (now_synced, leads);
         // A fixed order, so that a simulation with the same seed does the same. Changes are last:
@@ -145,14 +109,14 @@ pub async fn run<W: NodeWriter>(
             Ok(()) = leadership.changed() => {}
             Ok(()) = revisions.changed(), if !synced => {}
             _ = condition_ticks.tick() => {
-                let vms = fleet.change(FleetIndex::take_changed_conditions);
+                let vms = parts.fleet.change(FleetIndex::take_changed_conditions);
                 if leads && !vms.is_empty() {
                     workers.push(&vms);
                 }
                 if leads && labels.has_changed().unwrap_or(false) {
                     labels.borrow_and_update();
-                    let found = trouble::findings(&reconciler.statuses.all());
-                    fleet.change(|index| index.set_label_findings(found));
+                    let found = trouble::findings(&parts.statuses.all());
+                    parts.fleet.change(|index| index.set_label_findings(found));
                 }
             }
             batch = changes.recv() => match batch {
@@ -183,13 +147,14 @@ impl<W: NodeWriter> ClusterWorkers<W> {
     fn push(&mut self, keys: &[VmKey]) {
         let mut batches: BTreeMap<ClusterName, Vec<VmKey>> = BTreeMap::new();
         for key in keys {
-            let new = self.reconciler.fleet.read(|index| index.written_cluster(key));
+            let parts = &self.reconciler.parts;
+            let new = parts.fleet.read(|index| index.written_cluster(key));
             let old = match &new {
                 Some(new) => self.cluster_of.insert(key.clone(), new.clone()),
                 None => self.cluster_of.remove(key),
             };
             if new.is_none() {
-                self.reconciler.statuses.remove(key);
+                parts.statuses.remove(key);
             }
             if new != old {
                 self.count(new.as_ref(), old.as_ref());

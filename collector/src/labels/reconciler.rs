@@ -53,25 +53,25 @@ pub struct ReconcilerSettings {
 /// The planner: [`virtfleet_collector_core::labels::plan::plan`], or another one in tests.
 pub type PlanFn = fn(&LabelInput, Option<&Evidence>) -> NodePlan;
 
+/// What a [`LabelReconciler`] works with.
+pub(crate) struct ReconcilerParts<W> {
+    pub(crate) fleet: Arc<Fleet>,
+    /// Sends the requests to user clusters.
+    pub(crate) writer: W,
+    pub(crate) write_access: WriteAccess,
+    /// Receives the status of each VM's labels.
+    pub(crate) statuses: Arc<LabelStatusStore>,
+    pub(crate) events: EventRecorder,
+    /// Counts requests.
+    pub(crate) metrics: LabelMetrics,
+    pub(crate) settings: ReconcilerSettings,
+    pub(crate) plan: PlanFn,
+}
+
 /// What all reconcile runs share. Share it as `Arc<LabelReconciler>`; start it with
 /// [`run`](super::run).
 pub struct LabelReconciler<W> {
-    /// Source of the facts.
-    pub fleet: Arc<Fleet>,
-    /// Sends the requests to user clusters.
-    pub writer: W,
-    /// Whether this process leads and may write.
-    pub write_access: WriteAccess,
-    /// Receives the status of each VM's labels.
-    pub statuses: Arc<LabelStatusStore>,
-    /// Records Kubernetes Events.
-    pub events: EventRecorder,
-    /// Counts requests.
-    pub metrics: LabelMetrics,
-    /// Settings.
-    pub settings: ReconcilerSettings,
-    /// Plans the labels of one Node.
-    pub plan: PlanFn,
+    pub(super) parts: ReconcilerParts<W>,
     pub(super) log_once: LogOnce,
     pub(super) condition_problems: ConditionProblems,
     /// A request was skipped because this process did not lead. A term may end and start again
@@ -90,6 +90,16 @@ pub(super) struct ReconcileResult {
 }
 
 impl<W: NodeWriter> LabelReconciler<W> {
+    /// A reconciler for [`run`](super::run).
+    pub(crate) fn new(parts: ReconcilerParts<W>) -> Arc<Self> {
+        Arc::new(Self {
+            parts,
+            log_once: LogOnce::default(),
+            condition_problems: ConditionProblems::default(),
+            skipped_as_standby: AtomicBool::new(false),
+        })
+    }
+
     /// Plans the labels of one VM, then the conditions of its Node, and sends the patches, if there
     /// are any and this process may write.
     pub(super) async fn reconcile(
@@ -142,7 +152,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
                 (None, None) if written => Requeue::OnChangeAfter(COALESCE_WINDOW),
                 (None, None) => Requeue::OnChange,
             };
-            let may_write = self.settings.write && !draft.input.suspended;
+            let may_write = self.parts.settings.write && !draft.input.suspended;
             let Some(patch) = draft.patch.take().filter(|_| may_write && self.leads_or_skips()) else {
                 return requeue(state);
             };
@@ -161,9 +171,9 @@ impl<W: NodeWriter> LabelReconciler<W> {
             let Some((uid, resource_version)) = identity else {
                 return Requeue::OnChange;
             };
-            if !self.writer.can_reach(&limits.cluster) {
-                self.statuses
-                    .set_error(key, Some(SendError::NoClient.to_string()));
+            if !self.parts.writer.can_reach(&limits.cluster) {
+                let error = SendError::NoClient.to_string();
+                self.parts.statuses.set_error(key, Some(error));
                 let pause = state.next_pause(Duration::from_secs(2), Duration::from_secs(30));
                 return Requeue::After(pause);
             }
@@ -184,9 +194,9 @@ impl<W: NodeWriter> LabelReconciler<W> {
                 resource_version,
                 patch,
             };
-            let request = self.writer.patch(&limits.cluster, &targeted);
+            let request = self.parts.writer.patch(&limits.cluster, &targeted);
             let (sent, outcome) = self.send(lock, request).await;
-            self.metrics.patched(outcome);
+            self.parts.metrics.patched(outcome);
             let Some(sent) = sent else {
                 return Requeue::Recheck(LEADERSHIP_MARGIN);
             };
@@ -198,7 +208,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
                     state.labels_not_before = None;
                     self.record_moves(key, &draft);
                     state.latest = Some((targeted.node, latest, now()));
-                    self.statuses.set_written(key);
+                    self.parts.statuses.set_written(key);
                     written = true;
                 }
                 Err(SendError::Conflict) if conflict_retries < MAX_CONFLICT_RETRIES => {
@@ -221,7 +231,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         lock: NodeLock<'_>,
         request: impl Future<Output = Result<T, SendError>>,
     ) -> (Option<Result<T, SendError>>, &'static str) {
-        let sent = self.write_access.within(LEADERSHIP_MARGIN, request).await;
+        let sent = self.parts.write_access.within(LEADERSHIP_MARGIN, request).await;
         drop(lock);
         let outcome = match &sent {
             None => "cut",
@@ -240,8 +250,8 @@ impl<W: NodeWriter> LabelReconciler<W> {
         state: &mut ReconcileState,
     ) -> Option<Requeue> {
         let _ = limits.wait(1).await;
-        let get = self.writer.get(&limits.cluster, &targeted.node);
-        match self.write_access.within(LEADERSHIP_MARGIN, get).await {
+        let get = self.parts.writer.get(&limits.cluster, &targeted.node);
+        match self.parts.write_access.within(LEADERSHIP_MARGIN, get).await {
             Some(Ok(latest)) if Some(&targeted.uid) == latest.uid.as_ref() => {
                 state.latest = Some((targeted.node.clone(), latest, now()));
                 None
@@ -256,7 +266,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
     /// Whether this process leads. If it does not, the next term starts with a reconcile run for
     /// every VM.
     pub(super) fn leads_or_skips(&self) -> bool {
-        let leads = self.write_access.leads();
+        let leads = self.parts.write_access.leads();
         if !leads {
             self.skipped_as_standby.store(true, Ordering::Relaxed);
         }
@@ -270,7 +280,7 @@ impl<W: NodeWriter> LabelReconciler<W> {
         error: &SendError,
         state: &mut ReconcileState,
     ) -> Requeue {
-        self.statuses.set_error(key, Some(error.to_string()));
+        self.parts.statuses.set_error(key, Some(error.to_string()));
         self.log_failed(limits, error);
         Self::retry_after(error, state)
     }

@@ -23,8 +23,11 @@ use virtfleet_collector_core::{
 use virtfleet_wire::ids::{NodeName, Uuid};
 
 use super::super::*;
-use crate::events::NewEvent;
-use crate::leader::WriteAccess;
+use crate::{
+    events::{EventRecorder, NewEvent},
+    fleet::Fleet,
+    leader::WriteAccess,
+};
 
 /// The UUID of the machine of a VM and its Node, by their name: of version 4, i.e. a random one.
 pub(super) fn machine(name: &str) -> Uuid {
@@ -269,16 +272,16 @@ impl Harness {
         let (changes, incoming) = mpsc::channel(64);
         let stop = CancellationToken::new();
         let mut registry = prometheus_client::registry::Registry::default();
-        let reconciler = LabelReconciler::new(
-            Arc::clone(&fleet),
-            fake.clone(),
+        let reconciler = LabelReconciler::new(ReconcilerParts {
+            fleet: Arc::clone(&fleet),
+            writer: fake.clone(),
             write_access,
-            Arc::clone(&statuses),
-            sender,
-            LabelMetrics::register(&mut registry),
+            statuses: Arc::clone(&statuses),
+            events: sender,
+            metrics: LabelMetrics::register(&mut registry),
             settings,
             plan,
-        );
+        });
         tokio::spawn(run(reconciler, incoming, stop.clone()));
         Self {
             fake,

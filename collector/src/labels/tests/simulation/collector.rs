@@ -21,7 +21,9 @@ use super::{
     service::SimConnection,
     world::{KINDS, PARALLEL, PER_SECOND, SharedWorld, USER_CLUSTERS, kind},
 };
-use crate::{inventory::cluster::node_events::NodeEvents, leader::Candidate};
+use crate::{
+    events::EventRecorder, fleet::Fleet, inventory::cluster::node_events::NodeEvents, leader::Candidate,
+};
 
 /// A running collector. Dropping it kills it.
 pub(super) struct SimCollector {
@@ -79,20 +81,20 @@ impl SimCollector {
         world.lock().running.insert(number, write_access.clone());
         let clients = Arc::new(SimClients::default());
         let (changes, incoming) = mpsc::channel(64);
-        let reconciler = LabelReconciler::new(
-            Arc::clone(&fleet),
-            KubeNodes::new(Arc::clone(&clients)),
+        let reconciler = LabelReconciler::new(ReconcilerParts {
+            fleet: Arc::clone(&fleet),
+            writer: KubeNodes::new(Arc::clone(&clients)),
             write_access,
-            Arc::default(),
-            EventRecorder::channel(None).0,
-            LabelMetrics::register(&mut Registry::default()),
-            ReconcilerSettings {
+            statuses: Arc::default(),
+            events: EventRecorder::channel(None).0,
+            metrics: LabelMetrics::register(&mut Registry::default()),
+            settings: ReconcilerSettings {
                 per_second: PER_SECOND,
                 parallel: PARALLEL,
                 ..super::super::harness::settings()
             },
-            virtfleet_collector_core::labels::plan::plan,
-        );
+            plan: virtfleet_collector_core::labels::plan::plan,
+        });
         tasks.spawn(run(reconciler, incoming, stop.clone()));
         let index = FleetSink { fleet, changes };
         let watches = InfraWatches {
