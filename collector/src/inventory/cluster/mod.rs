@@ -56,7 +56,7 @@ use self::{
     kinds::Kind,
     mla::MlaFollowers,
     object::Object,
-    probe::{ProbeLimits, ServerProbe, follow_server},
+    probe::{ProbeLimits, ProbeParts, ServerProbe, follow_server},
     reflector::Reflector,
     resource_cache::ResourceCache,
     secrets::Secrets,
@@ -215,10 +215,14 @@ impl Inventory {
             None
         });
         let (renew, renewals) = channel::channel(0);
-        let limits = ProbeLimits::INFRA;
-        let client = self.clients.request_client.clone();
-        let registry = Arc::clone(&status_registry);
-        let probe = ServerProbe::new(client, None, usize::MAX, limits, events.clone(), registry);
+        let probe = ServerProbe::new(ProbeParts {
+            client: self.clients.request_client.clone(),
+            cluster: None,
+            max_leases: usize::MAX,
+            limits: ProbeLimits::INFRA,
+            events: events.clone(),
+            registry: Arc::clone(&status_registry),
+        });
         tasks.spawn(follow_server(probe, Arc::clone(&status_registry), renew));
         for id in ids {
             let reflector = Reflector::new(self.api(&id)).labelled(id.kind.labels());

@@ -116,16 +116,21 @@ impl LeaseFields {
     }
 }
 
+/// What a [`ServerProbe`] works with.
+pub(super) struct ProbeParts {
+    pub(super) client: Client,
+    /// None: the infra cluster.
+    pub(super) cluster: Option<ClusterName>,
+    /// Maximum Leases.
+    pub(super) max_leases: usize,
+    pub(super) limits: ProbeLimits,
+    pub(super) events: mpsc::Sender<InventoryEvent>,
+    pub(super) registry: Arc<StatusRegistry>,
+}
+
 /// Asks one API server.
 pub(super) struct ServerProbe {
-    client: Client,
-    /// None: the infra cluster.
-    cluster: Option<ClusterName>,
-    /// Maximum Leases.
-    max_leases: usize,
-    limits: ProbeLimits,
-    events: mpsc::Sender<InventoryEvent>,
-    registry: Arc<StatusRegistry>,
+    parts: ProbeParts,
     /// Leases in a page.
     page: u32,
     /// How often in a row the Leases could not be read.
@@ -139,22 +144,10 @@ pub(super) struct ServerProbe {
 }
 
 impl ServerProbe {
-    pub(super) fn new(
-        client: Client,
-        cluster: Option<ClusterName>,
-        max_leases: usize,
-        limits: ProbeLimits,
-        events: mpsc::Sender<InventoryEvent>,
-        registry: Arc<StatusRegistry>,
-    ) -> Self {
+    pub(super) fn new(parts: ProbeParts) -> Self {
         let now = Instant::now();
         Self {
-            client,
-            cluster,
-            max_leases,
-            limits,
-            events,
-            registry,
+            parts,
             page: PAGE_SIZE,
             tries: 0,
             next_leases: now,
@@ -178,7 +171,7 @@ impl ServerProbe {
                 Err((code, _)) if code.is_some_and(is_answer) => None,
                 Err(failed) => Some(failed),
             };
-            if self.events.is_closed() {
+            if self.parts.events.is_closed() {
                 return;
             }
             let Some((code, message)) = failed else {
@@ -196,7 +189,7 @@ impl ServerProbe {
             failures = failures.saturating_add(1);
             // One refusal may be a mistake of the server.
             refusals = if code == Some(401) { refusals + 1 } else { 0 };
-            let is_silent = failures > 1 && last_answer.elapsed() >= self.limits.silence;
+            let is_silent = failures > 1 && last_answer.elapsed() >= self.parts.limits.silence;
             if refusals > 1 || is_silent {
                 self.is_outage = true;
                 let failure = WatchFailure {
@@ -213,7 +206,7 @@ impl ServerProbe {
 
     fn offset(&self) -> Duration {
         let mut hasher = DefaultHasher::new();
-        self.cluster.hash(&mut hasher);
+        self.parts.cluster.hash(&mut hasher);
         let interval = u64::try_from(INTERVAL.as_millis()).unwrap_or(u64::MAX);
         Duration::from_millis(hasher.finish() % interval)
     }
@@ -235,7 +228,7 @@ impl ServerProbe {
         if begun < self.next_leases && !self.is_outage {
             return Some(());
         }
-        let longest = self.limits.leases;
+        let longest = self.parts.limits.leases;
         let read = timeout(longest, self.all_leases()).await;
         let read =
             read.unwrap_or_else(|_| Err((None, format!("they took more than {} s", longest.as_secs()))));
@@ -247,7 +240,7 @@ impl ServerProbe {
                 }
                 let is_often = begun < self.often_until;
                 self.next_leases = begun + if is_often { INTERVAL } else { LEASES_INTERVAL };
-                self.registry.leases(self.cluster.as_ref(), None);
+                self.parts.registry.leases(self.parts.cluster.as_ref(), None);
                 leases
             }
             Err((code, why)) => {
@@ -264,17 +257,17 @@ impl ServerProbe {
                 };
                 let delay = RETRY_LEASES * 2_u32.pow(retries.min(4));
                 self.next_leases = begun + delay.min(MAX_RETRY_LEASES);
-                self.registry
-                    .leases(self.cluster.as_ref(), Some((code, why.as_str())));
+                let problem = Some((code, why.as_str()));
+                self.parts.registry.leases(self.parts.cluster.as_ref(), problem);
                 Vec::new()
             }
         };
         self.is_outage = false;
-        let leases = NodeLeases {
-            cluster: self.cluster.clone(),
+        let leases = InventoryEvent::Leases(NodeLeases {
+            cluster: self.parts.cluster.clone(),
             leases,
-        };
-        self.events.send(InventoryEvent::Leases(leases)).await.ok()
+        });
+        self.parts.events.send(leases).await.ok()
     }
 
     async fn all_leases(&self) -> Result<Vec<NodeLease>, Failed> {
@@ -290,8 +283,8 @@ impl ServerProbe {
             // A server may send pages without Leases for ever.
             let least = page.more.as_ref().map_or(0, |_| MIN_PAGE_SIZE as usize);
             seen = seen.saturating_add(page.items.len().max(least));
-            if seen > self.max_leases {
-                return Err((None, format!("there are more than {}", self.max_leases)));
+            if seen > self.parts.max_leases {
+                return Err((None, format!("there are more than {}", self.parts.max_leases)));
             }
             leases.extend(page.items.into_iter().filter_map(LeaseFields::fact));
             match page.more {
@@ -305,12 +298,13 @@ impl ServerProbe {
     async fn request(&self, path: &str, params: &ListParams) -> Result<Option<String>, Failed> {
         let request = Request::new(path).list(params);
         let request = request.map_err(|error| (None, format!("the list cannot be requested: {error}")))?;
-        match timeout(self.limits.timeout, self.client.request_text(request)).await {
+        let answer = self.parts.client.request_text(request);
+        match timeout(self.parts.limits.timeout, answer).await {
             Ok(Ok(text)) => Ok(Some(text)),
             Ok(Err(error)) if limit_of(&error).is_some() => Ok(None),
-            Ok(Err(error)) => Err(explain(&error, self.cluster.is_some())),
+            Ok(Err(error)) => Err(explain(&error, self.parts.cluster.is_some())),
             Err(_) => {
-                let seconds = self.limits.timeout.as_secs();
+                let seconds = self.parts.limits.timeout.as_secs();
                 Err((None, format!("it did not answer within {seconds} s")))
             }
         }

@@ -100,11 +100,15 @@ impl Server {
         });
         let (events, received) = mpsc::channel(100);
         let (answers, answer) = watch::channel(None);
-        let client = Client::new(service, "default");
         let (found, problems) = watch::channel(Vec::new());
-        let registry = Arc::new(StatusRegistry::new(&[], found, WatchMetrics::default()));
-        let cluster = Some("blue".parse().unwrap());
-        let probe = ServerProbe::new(client, cluster, 1000, limits, events, registry);
+        let probe = ServerProbe::new(ProbeParts {
+            client: Client::new(service, "default"),
+            cluster: Some("blue".parse().unwrap()),
+            max_leases: 1000,
+            limits,
+            events,
+            registry: Arc::new(StatusRegistry::new(&[], found, WatchMetrics::default())),
+        });
         tokio::spawn(probe.run(answers));
         Self {
             mode,

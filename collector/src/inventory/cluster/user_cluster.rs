@@ -26,7 +26,7 @@ use super::{
     failure::WatchFailure,
     kinds::Kind,
     object::Object,
-    probe::{ProbeLimits, ServerProbe},
+    probe::{ProbeLimits, ProbeParts, ServerProbe},
     reflector::{Reflector, ReflectorEvent, STABLE_AFTER},
     resource_cache::ResourceCache,
     secrets::{KubeconfigLookup, NamespaceSecrets, Secrets},
@@ -295,11 +295,14 @@ impl NodeWatch<'_> {
         let api = Api::all_with(now.watch_client, &Kind::UserNode.resource());
         let mut reflector: Reflector<Object> = Reflector::tenant(api, self.max_nodes);
         let (answers, mut answer) = watch::channel(None);
-        let (client, events) = (now.request_client, self.events.clone());
-        let limits = ProbeLimits::USER_CLUSTER;
-        let registry = Arc::clone(self.registry);
-        let name = Some(self.name.clone());
-        let probe = ServerProbe::new(client, name, self.max_nodes, limits, events, registry);
+        let probe = ServerProbe::new(ProbeParts {
+            client: now.request_client,
+            cluster: Some(self.name.clone()),
+            max_leases: self.max_nodes,
+            limits: ProbeLimits::USER_CLUSTER,
+            events: self.events.clone(),
+            registry: Arc::clone(self.registry),
+        });
         let mut probe = pin!(probe.run(answers));
         let (mut listed, mut follows) = (false, false);
         // Since when the watch fails, and since when it is open.
