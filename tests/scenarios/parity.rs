@@ -232,5 +232,5 @@ fn tier3_every_flag_of_node_exporter_is_taken_or_answered() {
         left_out.join("\n")
     );
     assert_eq!(refused, [""; 0], "neither taken nor answered");
-    assert!(left_out.len() < flags.len() / 3, "{left_out:#?}");
+    assert!(left_out.len() < flags.len() * 2 / 5, "{left_out:#?}");
 }

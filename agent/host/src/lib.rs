@@ -50,18 +50,15 @@ pub use files::{
     lock::{Holder, Lock, LockError, lock_waiting, lock_within},
     private::make_private_directory,
     probe::{
-        exists, is_directory, is_present, is_readable, link_name, modified_seconds, read_directory,
-        real_path, require, try_exists,
+        exists, is_directory, is_present, link_name, modified_seconds, read_directory, real_path, require,
+        try_exists,
     },
     reread::{Folder, Reread, RereadError, read_once},
     roots::Roots,
     stamped::Stamped,
     state_file::{AGENT_GROUP, write_for_agent},
     sweep::{sweep_directory, sweep_temporary_files},
-    sysfs::{
-        Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once,
-        directory_names,
-    },
+    sysfs::{Attribute, AttributeBuffer, Device, Devices, attribute_buffer, attribute_names, attribute_once},
     value::{read_line, read_value, value_once},
 };
 pub use nic::{

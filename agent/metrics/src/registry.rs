@@ -10,7 +10,7 @@ use virtfleet_agent_core::settings::{check_names, deadline};
 use virtfleet_agent_host::Roots;
 use virtfleet_wire::{
     exposition::{MetricType, Page},
-    settings::MetricsSettings,
+    settings::{MetricsSettings, REMOVED_COLLECTORS},
 };
 
 use super::{
@@ -206,7 +206,9 @@ impl Registry {
         if !filter.collect.is_empty() && !filter.exclude.is_empty() {
             return Err(FilterError::Both);
         }
-        for name in &filter.collect {
+        // Prometheus may still be set up to request a collector that earlier versions had.
+        let is_current = |name: &&String| !REMOVED_COLLECTORS.contains(&name.as_str());
+        for name in filter.collect.iter().filter(is_current) {
             if !self.names().any(|known| known == name) {
                 return Err(FilterError::Missing(name.clone()));
             }

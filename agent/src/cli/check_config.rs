@@ -25,6 +25,8 @@ pub(super) struct Checked {
 struct Document {
     valid: bool,
     problems: Vec<Problem>,
+    /// Keys that earlier versions had.
+    ignored: Vec<Problem>,
     /// Files that were read and applied, lowest precedence first.
     files: Vec<String>,
     skipped: Vec<String>,
@@ -56,6 +58,7 @@ pub(super) fn check_config(
     let document = Document {
         valid: loaded.problems.is_empty(),
         problems: loaded.problems,
+        ignored: loaded.ignored,
         files: loaded.files,
         skipped: loaded.skipped,
         masked: loaded.masked,
@@ -87,6 +90,12 @@ fn text(document: &Document) -> String {
         return text;
     }
     line(format_args!("ok"));
+    if !document.ignored.is_empty() {
+        line(format_args!("\nignored:"));
+    }
+    for key in &document.ignored {
+        line(format_args!("  {key}"));
+    }
     for (title, files) in [
         ("files, lowest precedence first", &document.files),
         (

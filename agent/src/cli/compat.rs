@@ -1,8 +1,11 @@
 //! Compatibility with node_exporter's command line, so that this binary can replace node_exporter
 //! in its unit. With `--compat`, or under one of node_exporter's program names, flags that the
-//! agent does not support are ignored with one line each, and `run` is the default verb.
+//! agent does not support are ignored with one line each, and `run` is the default verb. Flags of
+//! collectors that earlier versions had are always ignored.
 
 use std::{ffi::OsString, path::Path};
+
+use virtfleet_wire::settings::REMOVED_COLLECTORS;
 
 /// Program names that imply `--compat`.
 const PROGRAMS: [&str; 2] = ["node_exporter", "prometheus-node-exporter"];
@@ -47,29 +50,40 @@ const FOREIGN: [Foreign; 12] = [
 
 /// Collectors of node_exporter 1.11 that the agent does not have: their hardware or service does
 /// not exist in a KubeVirt guest, or another program monitors it.
-const ABSENT: [&str; 12] = [
+const ABSENT: [&str; 19] = [
     "bcache",
     "bcachefs",
+    "cpufreq",
     "drbd",
     "drm",
+    "edac",
     "fibrechannel",
     "infiniband",
     "ntp",
     "pcidevice",
     "perf",
+    POWER_SUPPLY,
+    "powersupplyclass",
+    "rapl",
     "runit",
     "supervisord",
+    "tapestats",
+    "thermal_zone",
     "wifi",
 ];
 
+/// The name of `powersupplyclass` in the flag of its setting.
+const POWER_SUPPLY: &str = "powersupply";
+
 /// Settings of these collectors that take no value.
-const SWITCHES: [&str; 6] = [
+const SWITCHES: [&str; 7] = [
     "bcache.priorityStats",
     "ntp.server-is-local",
     "pcidevice.names",
     "perf.disable-cache-profilers",
     "perf.disable-hardware-profilers",
     "perf.disable-software-profilers",
+    "rapl.enable-zone-label",
 ];
 
 /// How an unsupported flag of node_exporter is handled.
@@ -109,9 +123,40 @@ fn answer(argument: &str) -> Option<Answer> {
     })
 }
 
+/// As [`answer`], only for flags of collectors that earlier versions had.
+fn answer_removed(argument: &str) -> Option<Answer> {
+    let flag = argument.strip_prefix("--")?;
+    let of_collector = flag
+        .strip_prefix("no-")
+        .unwrap_or(flag)
+        .strip_prefix("collector.")?;
+    let collector = of_collector.split(['.', '=']).next()?;
+    let is_removed = collector == POWER_SUPPLY || REMOVED_COLLECTORS.contains(&collector);
+    answer(argument).filter(|_| is_removed)
+}
+
+/// Leaves out flags of collectors that earlier versions had: a unit in the field that names one
+/// must still start the agent. Returns one line for each.
+fn without_removed(given: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
+    let (mut taken, mut lines) = (Vec::new(), Vec::new());
+    let mut rest = given.into_iter();
+    while let Some(argument) = rest.next() {
+        match argument.to_str().and_then(answer_removed) {
+            Some(answer) => {
+                lines.push(answer.line);
+                if answer.takes_next {
+                    rest.next();
+                }
+            }
+            None => taken.push(argument),
+        }
+    }
+    (taken, lines)
+}
+
 /// Translates the process's arguments for [`super::command`]. Returns one line for each ignored
 /// flag. Without `--compat`, and under a program name that is not node_exporter's, the arguments
-/// stay as they are.
+/// stay as they are, except flags of collectors that earlier versions had.
 pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut given: Vec<OsString> = arguments.into_iter().collect();
     let called = given
@@ -119,7 +164,7 @@ pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString
         .and_then(|name| Path::new(name).file_name()?.to_str());
     let by_name = called.is_some_and(|name| PROGRAMS.contains(&name));
     if !by_name && !given.iter().any(|argument| argument == COMPAT) {
-        return (given, Vec::new());
+        return without_removed(given);
     }
     let mut taken: Vec<OsString> = given.drain(..given.len().min(1)).collect();
     let mut lines = Vec::new();
@@ -199,6 +244,22 @@ mod tests {
             "--web.listen-address is a node_exporter flag and is ignored: set server.listeners"
         ));
         assert!(lines[1].contains("the agent has no collector wifi"));
+    }
+
+    #[test]
+    fn flags_of_removed_collectors_are_always_ignored() {
+        for collector in REMOVED_COLLECTORS {
+            assert!(ABSENT.contains(&collector), "{collector}");
+        }
+        for program in ["virtfleet-agent", "node_exporter"] {
+            let (line, lines) = said(&format!(
+                "{program} run --no-collector.rapl --collector.rapl.enable-zone-label --collector.edac \
+                 --collector.tapestats.ignored-devices ^st --collector.powersupply.ignored-supplies=AC --collector.cpu"
+            ));
+            assert_eq!(line, format!("{program} run --collector.cpu"));
+            assert_eq!(lines.len(), 5, "{lines:?}");
+            assert!(lines[0].ends_with("the agent has no collector rapl"), "{lines:?}");
+        }
     }
 
     #[test]

@@ -158,6 +158,9 @@ fn load(
     } = input;
     let given = fleet_ca.as_deref();
     let checked = spec::read(&input::shown(file), &text(file)?).map_err(|found| problems(&found))?;
+    for key in &checked.ignored {
+        console.note(&format!("warning: {key}"));
+    }
     fleet_ca::check_use(&checked, given)?;
     let folder = input::folder(file);
     let find = |name: &str| -> Result<PathBuf, String> {

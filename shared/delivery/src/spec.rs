@@ -170,6 +170,8 @@ pub struct Checked {
     pub delivery: Delivery,
     /// The settings as written, without defaults and header; null if there are none.
     pub settings: Value,
+    /// Keys that earlier versions had.
+    pub ignored: Vec<Problem>,
     /// File and line of each value.
     pub origins: Origins,
 }
@@ -201,6 +203,7 @@ pub fn read(file: &str, text: &str) -> Result<Checked, Vec<Problem>> {
     Ok(Checked {
         settings: settings.map_or(Value::Null, virtfleet_wire::layered::Node::to_json),
         delivery: loaded.value,
+        ignored: loaded.ignored,
         origins: loaded.origins,
     })
 }

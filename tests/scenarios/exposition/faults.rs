@@ -278,6 +278,8 @@ fn filters_as_node_exporter_has_them() {
     };
     assert_eq!(asked(filter(&["after"], &[])).unwrap(), ["after"]);
     assert_eq!(asked(filter(&["after", "after"], &[])).unwrap(), ["after"]);
+    // Earlier versions had it.
+    assert_eq!(asked(filter(&["after", "rapl"], &[])).unwrap(), ["after"]);
     assert_eq!(asked(filter(&[], &["after", "nonsense"])).unwrap(), ["before"]);
     assert!(asked(filter(&[], &["after", "before"])).unwrap().is_empty());
     assert_eq!(asked(filter(&["after"], &["before"])), Err(FilterError::Both));

@@ -116,14 +116,11 @@ fn interrupts_follow_devices_and_cpus_that_come_and_go() {
 
 #[test]
 fn what_the_cpu_collector_says_with_settings() {
-    let dir = tempfile::tempdir().unwrap();
-    copy(&fixture("kubevirt"), dir.path());
-    let info = |settings: &mut MetricsSettings| {
+    let page = page_with(&fixture("kubevirt"), |settings| {
         settings.cpu.guest = Some(false);
         settings.cpu.flags_include = Some("^a".to_owned());
         settings.cpu.bugs_include = Some("spectre".to_owned());
-    };
-    let page = page_with(dir.path(), info);
+    });
     assert!(of(&page, "node_cpu_guest_seconds_total").is_empty());
     let expected = "node_cpu_info{package=\"1\",core=\"1\",cpu=\"3\",vendor=\"AuthenticAMD\",family=\"25\",model=\"17\",\
                     model_name=\"AMD EPYC 9354 32-Core Processor\",microcode=\"0xa101148\",stepping=\"1\",\
@@ -142,27 +139,6 @@ fn what_the_cpu_collector_says_with_settings() {
         of(&page, "node_cpu_frequency_hertz").contains(&expected),
         "{page}"
     );
-    assert!(successes(&page)["cpufreq"]);
-    let policy = dir.path().join("sys/devices/system/cpu/cpufreq/policy0");
-    fs::write(policy.join("cpuinfo_cur_freq"), "2400000\n").unwrap();
-    let page = page_with(dir.path(), info);
-    assert_eq!(
-        of(&page, "node_cpu_frequency_hertz"),
-        ["node_cpu_frequency_hertz{cpu=\"0\"} 2400000000"],
-        "the frequency is the driver's where it tells it"
-    );
-    for told in [true, false] {
-        if !told {
-            fs::remove_file(policy.join("cpuinfo_cur_freq")).unwrap();
-        }
-        let mut settings = settings();
-        info(&mut settings);
-        let mut on = everything();
-        on.insert("cpufreq".to_owned(), false);
-        let (context, _) = context(dir.path(), settings);
-        let page = scrape(&mut Registry::with_table(COLLECTORS, context, &on).unwrap());
-        assert!(of(&page, "node_cpu_frequency_hertz").is_empty(), "{page}");
-    }
 }
 
 #[test]

@@ -93,21 +93,3 @@ fn servers_that_labels_do_not_tell_apart_are_added_up() {
         assert!((sum(lines) - sum(&all)).abs() < 0.5);
     }
 }
-
-#[test]
-fn zones_are_in_one_family_with_their_label() {
-    let plain = said("hardware", "rapl", |_| {});
-    let labelled = said("hardware", "rapl", |settings| settings.rapl.zone_label = true);
-    assert_eq!(plain.len(), labelled.len());
-    assert!(
-        labelled
-            .iter()
-            .all(|line| line.starts_with("node_rapl_joules_total{"))
-    );
-    assert!(
-        labelled
-            .iter()
-            .any(|line| line.contains(",rapl_zone=\"package\"}")),
-        "{labelled:#?}"
-    );
-}

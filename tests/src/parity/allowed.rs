@@ -156,20 +156,6 @@ pub static ALLOWED: &[Allowed] = &[
         "theirs asks the kernel that runs it, whatever roots it is given; we ask the roots",
     ),
     Allowed::new(
-        "node_cpu_frequency_hertz",
-        What::Labels,
-        &[MACHINE, "generated"],
-        "theirs writes it twice with other labels where a driver tells it, and its registry drops one; we give the driver's",
-    )
-    .only(Only::Labels(&["package", "core"])),
-    Allowed::new(
-        "node_thermal_zone_temp",
-        What::Labels,
-        &[MACHINE, "hardware"],
-        "theirs says 0 degrees of a sensor that gives no reading; we leave it out",
-    )
-    .only(Only::Starts("type", &["off"])),
-    Allowed::new(
         "node_scrape_collector_success",
         What::Value,
         &[MACHINE, "generated"],

@@ -53,19 +53,16 @@ const WIDE_SETTINGS: &str = "  stat: { softirq: true }
 ";
 /// Flags that change names and labels from those that dashboards use, and the agent's equivalent
 /// settings.
-const RENAMED: [&str; 3] = [
+const RENAMED: [&str; 2] = [
     "--collector.netdev.enable-detailed-metrics",
     "--collector.ipvs.backend-labels=proto,remote_address,local_port",
-    "--collector.rapl.enable-zone-label",
 ];
 const RENAMED_SETTINGS: &str = "  ipvs: { backendLabels: \"proto,remote_address,local_port\" }
-  rapl: { zoneLabel: true }
   netdev: { detailedMetrics: true }
 ";
 /// node_exporter panics if a device of `/proc/net/dev` is missing in sysfs, as in roots.
 const ALIASES: &str = "--collector.netdev.label-ifalias";
 const RENAMED_SETTINGS_HERE: &str = "  ipvs: { backendLabels: \"proto,remote_address,local_port\" }
-  rapl: { zoneLabel: true }
   netdev: { detailedMetrics: true, labelIfalias: true }
 ";
 /// As [`ALIASES`], for the `cpu` collector, which fails without `/proc/cpuinfo`.

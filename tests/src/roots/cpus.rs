@@ -47,7 +47,6 @@ pub(super) fn write(dir: &Path, count: usize) -> Result<()> {
     for cpu in 0..count {
         let folder = format!("sys/devices/system/cpu/cpu{cpu}");
         let (core, package) = ((cpu % 32).to_string(), (cpu / 32).to_string());
-        let current = (2_000_000 + cpu * 1000).to_string();
         attributes(dir, &folder, &[("online", "1")])?;
         attributes(
             dir,
@@ -58,24 +57,6 @@ pub(super) fn write(dir: &Path, count: usize) -> Result<()> {
             dir,
             &format!("{folder}/thermal_throttle"),
             &[("core_throttle_count", "3"), ("package_throttle_count", "5")],
-        )?;
-        attributes(
-            dir,
-            &format!("{folder}/cpufreq"),
-            &[
-                ("cpuinfo_cur_freq", &current),
-                ("cpuinfo_max_freq", "3500000"),
-                ("cpuinfo_min_freq", "800000"),
-                ("cpuinfo_transition_latency", "0"),
-                ("related_cpus", &cpu.to_string()),
-                ("scaling_available_governors", "performance powersave"),
-                ("scaling_cur_freq", &current),
-                ("scaling_driver", "intel_pstate"),
-                ("scaling_governor", "powersave"),
-                ("scaling_max_freq", "3500000"),
-                ("scaling_min_freq", "800000"),
-                ("scaling_setspeed", "<unsupported>"),
-            ],
         )?;
     }
     Ok(())

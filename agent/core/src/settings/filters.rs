@@ -6,8 +6,8 @@ use std::time::Duration;
 use regex_lite::Regex;
 use virtfleet_wire::settings::{
     CpuSettings, DeviceFilter, EthtoolSettings, FieldsSettings, FilesystemSettings, HwmonSettings,
-    IgnoredSettings, InterruptsSettings, IpvsSettings, MetricsSettings, NetclassSettings, NetdevSettings,
-    SlabinfoSettings, SystemdSettings,
+    InterruptsSettings, IpvsSettings, MetricsSettings, NetclassSettings, NetdevSettings, SlabinfoSettings,
+    SystemdSettings,
 };
 
 use super::{NameFilter, RegistryError, folders::Folder, sysctl};
@@ -22,8 +22,6 @@ const TYPES_EXCLUDED: &str = "^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs
      mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$";
 /// Default timeout for mounts.
 const DEFAULT_MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
-/// node_exporter's default for tape drives and power supplies: none is excluded.
-const NONE_EXCLUDED: &str = "^$";
 /// node_exporter's default.
 const NETSTAT_FIELDS: &str = "^(.*_(InErrors|InErrs)|Ip_Forwarding|Ip(6|Ext)_(InOctets|OutOctets)|Icmp6?_(InMsgs|OutMsgs)\
 |TcpExt_(Listen.*|Syncookies.*|TCPSynRetrans|TCPTimeouts|TCPOFOQueue|TCPRcvQDrop)\
@@ -59,7 +57,6 @@ pub(super) fn check(settings: &MetricsSettings) -> Result<(), RegistryError> {
     mount_timeout(&settings.filesystem)?;
     mount_points(&settings.filesystem)?;
     filesystem_types(&settings.filesystem)?;
-    tapestats(&settings.tapestats)?;
     arp(&settings.arp)?;
     ethtool(&settings.ethtool)?;
     ethtool_metrics(&settings.ethtool)?;
@@ -72,7 +69,6 @@ pub(super) fn check(settings: &MetricsSettings) -> Result<(), RegistryError> {
     sysctl::infos(&settings.sysctl)?;
     hwmon_chips(&settings.hwmon)?;
     hwmon_sensors(&settings.hwmon)?;
-    powersupplyclass(&settings.powersupplyclass)?;
     systemd_units(&settings.systemd)?;
     Folder::all(&settings.textfile.directories).map(drop)
 }
@@ -202,22 +198,6 @@ pub fn hwmon_sensors(settings: &HwmonSettings) -> Filter {
         settings.sensor_include.as_deref(),
         None,
     )
-}
-
-/// Tape drives by name.
-///
-/// # Errors
-/// As of [`NameFilter::new`].
-pub fn tapestats(settings: &IgnoredSettings) -> Filter {
-    ignored("metrics.tapestats.ignored", settings)
-}
-
-/// Power supplies by name.
-///
-/// # Errors
-/// As of [`NameFilter::new`].
-pub fn powersupplyclass(settings: &IgnoredSettings) -> Filter {
-    ignored("metrics.powersupplyclass.ignored", settings)
 }
 
 /// Mount points of `filesystem`.
@@ -359,10 +339,6 @@ fn devices(keys: [&'static str; 2], settings: &DeviceFilter, default: Option<&st
         settings.device_include.as_deref(),
         default,
     )
-}
-
-fn ignored(key: &'static str, settings: &IgnoredSettings) -> Filter {
-    NameFilter::new([key, key], settings.ignored.as_deref(), None, Some(NONE_EXCLUDED))
 }
 
 fn included(key: &'static str, pattern: Option<&str>) -> Result<Option<NameFilter>, RegistryError> {

@@ -1,7 +1,7 @@
 //! What a path is, without reading its content.
 
 use std::{
-    fs::{self, File, ReadDir},
+    fs::{self, ReadDir},
     io,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
@@ -44,11 +44,6 @@ pub fn is_present(path: &Path) -> bool {
 /// True if `path` is a directory or a link to one.
 pub fn is_directory(path: &Path) -> bool {
     path.is_dir()
-}
-
-/// True if this process can open `path` for reading.
-pub fn is_readable(path: &Path) -> bool {
-    File::open(path).is_ok()
 }
 
 /// Modification time in seconds since 1970. `None` if the path cannot be inspected.

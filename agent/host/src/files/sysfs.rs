@@ -294,21 +294,12 @@ fn entries(directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<(Strin
 
 /// Names of a directory's regular files, sorted. Empty if it cannot be listed.
 pub fn attribute_names(directory: &Path) -> Vec<String> {
-    names(directory, fs::FileType::is_file)
-}
-
-/// Names of a directory's subdirectories and links, sorted. Empty if it cannot be listed.
-pub fn directory_names(directory: &Path) -> Vec<String> {
-    names(directory, |kind| kind.is_dir() || kind.is_symlink())
-}
-
-fn names(directory: &Path, takes: impl Fn(&fs::FileType) -> bool) -> Vec<String> {
     let Ok(entries) = fs::read_dir(directory) else {
         return Vec::new();
     };
     let mut names: Vec<_> = entries
         .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| takes(&kind)))
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
         .filter_map(|entry| entry.file_name().into_string().ok())
         .take(MAX_ENTRIES)
         .collect();
@@ -397,7 +388,6 @@ mod tests {
             .refresh(|name| name.starts_with("objset-"), |_, _| ())
             .unwrap();
         assert_eq!(devices.held().len(), 100);
-        assert_eq!(directory_names(dir.path()).len(), 100);
         let mut all = Devices::new(dir.path());
         all.refresh(|_| true, |_, _| ()).unwrap();
         assert_eq!(all.held().len(), MAX_ENTRIES);
@@ -460,13 +450,12 @@ mod tests {
     }
 
     #[test]
-    fn names_are_filtered_by_file_type() {
+    fn attributes_are_regular_files() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("power")).unwrap();
         fs::write(dir.path().join("name"), "").unwrap();
         std::os::unix::fs::symlink("power", dir.path().join("device")).unwrap();
         assert_eq!(attribute_names(dir.path()), ["name"]);
-        assert_eq!(directory_names(dir.path()), ["device", "power"]);
         assert!(attribute_names(&dir.path().join("none")).is_empty());
     }
 }

@@ -1,12 +1,10 @@
 //! The part of `cpu` from `/proc/cpuinfo`, if the settings enable it.
 
-use std::path::PathBuf;
-
 use virtfleet_agent_core::procfs::cpuinfo::{CpuInfo, cpus};
 use virtfleet_agent_host::Reread;
 use virtfleet_wire::exposition::{MetricType, Page};
 
-use super::{cpufreq::exports_frequency, labels::CpuLabels};
+use super::labels::CpuLabels;
 use crate::{CollectError, Context, RegistryError, Skipped};
 use virtfleet_agent_core::settings::{NameFilter, filters};
 
@@ -15,9 +13,6 @@ const MAX_CPUINFO_BYTES: usize = 64 << 20;
 
 pub(super) struct CpuInfos {
     file: Reread,
-    sysfs: PathBuf,
-    /// Whether frequencies are exported: not if the collector `cpufreq` is on, as in node_exporter.
-    frequencies: bool,
     flags: Option<NameFilter>,
     bugs: Option<NameFilter>,
     labels: CpuLabels,
@@ -34,8 +29,6 @@ impl CpuInfos {
         }
         Ok(Some(Self {
             file: Reread::with_limit(roots.proc("cpuinfo"), MAX_CPUINFO_BYTES),
-            frequencies: context.settings.collectors.get("cpufreq") != Some(&false),
-            sysfs: roots.sys("devices/system/cpu"),
             flags,
             bugs,
             labels: CpuLabels::default(),
@@ -70,10 +63,7 @@ impl CpuInfos {
             ];
             family.sample(&labels, 1.0);
         }
-        // The page contains the family once; the driver's value has precedence.
-        if self.frequencies && !exports_frequency(&self.sysfs) {
-            write_frequencies(page, &cpus, &mut self.labels);
-        }
+        write_frequencies(page, &cpus, &mut self.labels);
         // The flags of another CPU may differ.
         let first = cpus.first().copied().filter(|_| !first_is_malformed);
         let first = first.unwrap_or_default();

@@ -4,7 +4,6 @@ mod cpu;
 mod cpu_info;
 mod cpu_sysfs;
 mod cpu_vulnerabilities;
-mod cpufreq;
 mod interrupt_groups;
 mod interrupts;
 mod labels;
@@ -28,11 +27,6 @@ pub(super) const ENTRIES: &[Entry] = &[
         "cpu_vulnerabilities",
         "CPU vulnerabilities and their mitigations",
         cpu_vulnerabilities::new,
-    ),
-    Entry::on(
-        "cpufreq",
-        "Frequencies of the CPUs and their governors",
-        cpufreq::new,
     ),
     Entry::dashboards("interrupts", "Interrupts by device and CPU", interrupts::new).with(&[
         Flag::text("name-exclude", "nameExclude"),

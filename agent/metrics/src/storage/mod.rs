@@ -8,7 +8,6 @@ mod filesystem;
 mod mdadm;
 mod mountstats;
 mod nvme;
-mod tapestats;
 mod udev;
 mod xfs;
 mod zfs;
@@ -42,8 +41,6 @@ pub(super) const ENTRIES: &[Entry] = &[
     Entry::on("mdadm", "Software RAID", mdadm::new),
     Entry::off("mountstats", "Statistics of NFS clients", mountstats::new),
     Entry::on("nvme", "NVMe controllers and their namespaces", nvme::new),
-    Entry::on("tapestats", "Statistics of tape drives", tapestats::new)
-        .with(&[Flag::text("ignored-devices", "ignored")]),
     Entry::on("xfs", "Statistics of XFS filesystems", xfs::new),
     Entry::on("zfs", "The cache, the log and the pools of ZFS", zfs::new),
 ];

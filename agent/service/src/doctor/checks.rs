@@ -67,7 +67,10 @@ fn settings(seen: &Seen) -> Vec<CheckResult> {
     if problems.is_empty() {
         let detail = match seen.settings.files.len() {
             0 => "no file; the defaults apply".to_owned(),
-            files => format!("{files} read, every setting applied"),
+            files => match seen.settings.ignored.len() {
+                0 => format!("{files} read, every setting applied"),
+                keys => format!("{files} read, every setting applied; {keys} removed keys ignored"),
+            },
         };
         return vec![CheckResult::ok("settings", detail)];
     }

@@ -32,12 +32,13 @@ pub(super) fn of_settings(problems: &[Problem]) -> Vec<Finding> {
     findings
 }
 
+/// One finding per key that earlier versions had, within the same limit.
+pub(super) fn of_ignored(ignored: &[Problem]) -> impl Iterator<Item = Finding> {
+    let ignored = ignored.iter().take(MAX_SETTINGS_FINDINGS);
+    ignored.map(|key| not_applied(key, Severity::Info, "KeyRemoved"))
+}
+
 fn of_problem(problem: &Problem) -> Finding {
-    let name = if problem.path.is_empty() {
-        problem.file.clone()
-    } else {
-        format!("{}#{}", problem.file, problem.path)
-    };
     let reason = if problem.path.is_empty() {
         "FileNotApplied"
     } else {
@@ -49,22 +50,28 @@ fn of_problem(problem: &Problem) -> Finding {
     } else {
         Severity::Warning
     };
-    let mut finding = Finding::new(
-        NOT_APPLIED,
-        severity,
-        ("Settings", &name),
-        reason,
-        problem.to_string(),
-    )
-    .with("file", &problem.file)
-    .remedy("virtfleet-agent check-config");
+    let finding = not_applied(problem, severity, reason);
+    match &problem.nearest {
+        Some(nearest) => finding.with("nearest", nearest),
+        None => finding,
+    }
+}
+
+fn not_applied(problem: &Problem, severity: Severity, reason: &str) -> Finding {
+    let name = if problem.path.is_empty() {
+        problem.file.clone()
+    } else {
+        format!("{}#{}", problem.file, problem.path)
+    };
+    let subject = ("Settings", name.as_str());
+    let finding = Finding::new(NOT_APPLIED, severity, subject, reason, problem.to_string())
+        .with("file", &problem.file)
+        .remedy("virtfleet-agent check-config");
     if problem.line > 0 {
-        finding = finding.with("line", problem.line);
+        finding.with("line", problem.line)
+    } else {
+        finding
     }
-    if let Some(nearest) = &problem.nearest {
-        finding = finding.with("nearest", nearest);
-    }
-    finding
 }
 
 /// One finding per missing field without which the guest cannot be identified reliably.

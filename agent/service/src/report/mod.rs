@@ -90,7 +90,10 @@ impl Reporter {
             enrolment: EnrolmentSource::of_settings(&settings.config.server.tls),
             way: WaySource::Stored,
             second_exporter: SecondExporter::new(&settings.config.server.listeners),
-            standing: findings::of_settings(&settings.problems),
+            standing: findings::of_settings(&settings.problems)
+                .into_iter()
+                .chain(findings::of_ignored(&settings.ignored))
+                .collect(),
             since: BTreeMap::new(),
         }
     }

@@ -153,6 +153,17 @@ fn many_problems_are_few_findings_and_a_count() {
 }
 
 #[test]
+fn keys_of_earlier_versions_are_information() {
+    let origin = virtfleet_wire::layered::Origin::Default;
+    let key = virtfleet_wire::layered::Problem::at(&origin, "metrics.rapl", "ignored");
+    let found: Vec<_> = findings::of_ignored(&[key]).collect();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].severity, virtfleet_wire::finding::Severity::Info);
+    assert_eq!(found[0].reason, "KeyRemoved");
+    assert!(found[0].subject.name.ends_with("#metrics.rapl"), "{found:?}");
+}
+
+#[test]
 fn this_machine_has_a_report() {
     let settings = settings::load(&Roots::default(), Some(Path::new("/nowhere")));
     let report =

@@ -54,6 +54,22 @@ fn check_config_reports_ok_and_the_origin_of_each_setting() {
 }
 
 #[test]
+fn keys_of_earlier_versions_are_named_and_valid() {
+    let (_dir, roots) = root(&[
+        ("/etc/virtfleet/agent.yaml", TLS),
+        (
+            "/etc/virtfleet/agent.d/10-old.yaml",
+            "metrics:\n  rapl: {zoneLabel: true}\n",
+        ),
+    ]);
+    let checked = check_config(&roots, None, true, Output::Text).unwrap();
+    assert!(checked.valid);
+    let expected =
+        "ok\n\nignored:\n  /etc/virtfleet/agent.d/10-old.yaml:4: metrics.rapl: no longer has an effect";
+    assert!(checked.text.starts_with(expected), "{}", checked.text);
+}
+
+#[test]
 fn check_config_lists_every_problem() {
     let (dir, roots) = root(&[
         (

@@ -31,6 +31,8 @@ pub struct LoadedSettings {
     pub config: AgentConfig,
     /// All problems of the files.
     pub problems: Vec<Problem>,
+    /// Keys of the files that earlier versions had. Nothing else is left out because of them.
+    pub ignored: Vec<Problem>,
     /// The file and line that set each value.
     pub origins: Origins,
     /// Files that were read and applied, lowest precedence first, by their path in the guest.
@@ -70,6 +72,7 @@ pub fn load(roots: &Roots, explicit: Option<&Path>) -> LoadedSettings {
     LoadedSettings {
         config: loaded.value,
         problems,
+        ignored: loaded.ignored,
         origins: loaded.origins,
         files: applied,
         skipped,

@@ -162,6 +162,28 @@ fn invalid_values_are_problems_and_are_ignored() {
 }
 
 #[test]
+fn removed_collectors_are_no_problem() {
+    let names = virtfleet_wire::settings::REMOVED_COLLECTORS;
+    let off: Vec<String> = names.iter().map(|name| format!("{name}: false")).collect();
+    let text = format!(
+        "metrics:\n  profile: dashboards\n  powersupplyclass: {{ignored: ^BAT}}\n  collectors: {{{}}}\n",
+        off.join(", ")
+    );
+    let (_dir, roots) = root(&[
+        ("/etc/virtfleet/agent.yaml", TLS),
+        ("/etc/virtfleet/agent.d/x.yaml", &text),
+    ]);
+    let loaded = load(&roots, None);
+    assert_eq!(problems(&loaded), [""; 0]);
+    assert_eq!(loaded.ignored.len(), 1 + names.len(), "{:?}", loaded.ignored);
+    let expected = MetricsSettings {
+        profile: virtfleet_wire::settings::MetricsProfile::Dashboards,
+        ..MetricsSettings::default()
+    };
+    assert_eq!(loaded.config.metrics, expected);
+}
+
+#[test]
 fn what_is_wrong_with_a_disk_is_named_where_it_stands() {
     let (_dir, roots) = root(&[
         ("/etc/virtfleet/agent.yaml", TLS),

@@ -24,6 +24,22 @@ fn settings_are_kept_as_written() {
     );
 }
 
+#[test]
+fn keys_of_earlier_versions_are_named_and_kept_as_written() {
+    let text = format!("{HEAD}settings: {{ metrics: {{ rapl: {{ zoneLabel: true }} }} }}\n");
+    let checked = read("d.yaml", &text).unwrap();
+    let ignored: Vec<String> = checked.ignored.iter().map(ToString::to_string).collect();
+    assert_eq!(ignored.len(), 1);
+    assert!(
+        ignored[0].starts_with("d.yaml:3: settings.metrics.rapl: "),
+        "{ignored:?}"
+    );
+    assert_eq!(
+        checked.settings,
+        serde_json::json!({"metrics": {"rapl": {"zoneLabel": true}}})
+    );
+}
+
 /// Each text has one problem, which begins so.
 fn expect<T: AsRef<str>>(cases: &[(T, &str)]) {
     for (text, expected) in cases {

@@ -42,6 +42,9 @@ pub struct Loaded<T> {
     pub value: T,
     /// All problems, in the order of the fragments and their lines. Empty: every value was applied.
     pub problems: Vec<Problem>,
+    /// Keys that earlier versions had, in the same order. They are not applied; all other values
+    /// are.
+    pub ignored: Vec<Problem>,
     /// Origins of the values in `value`.
     pub origins: Origins,
     /// Names of fragments that were skipped completely, because they are not YAML or of another
@@ -61,13 +64,14 @@ where
 {
     let schema = schemars::schema_for!(T).to_value();
     let mut problems = Vec::new();
+    let mut ignored = Vec::new();
     let mut skipped = Vec::new();
     let mut from_files: Option<Tree> = None;
     for fragment in fragments {
         match read(fragment, expect, &mut problems) {
             Ok(None) => {}
             Ok(Some(mut tree)) => {
-                schema::screen(&mut tree, &schema, &mut problems);
+                schema::screen(&mut tree, &schema, &mut problems, &mut ignored);
                 from_files = Some(match from_files {
                     Some(weaker) => weaker.merge(tree),
                     None => tree,
@@ -86,7 +90,9 @@ where
         .unwrap_or_else(|| default.clone());
     replace_invalid::<T>(&mut tree, &default, &schema, &mut problems);
     let place = |file: &str| fragments.iter().position(|fragment| fragment.file == file);
-    problems.sort_by_key(|problem| (place(&problem.file).unwrap_or(usize::MAX), problem.line));
+    for list in [&mut problems, &mut ignored] {
+        list.sort_by_key(|problem| (place(&problem.file).unwrap_or(usize::MAX), problem.line));
+    }
 
     let refused: BTreeSet<&str> = problems
         .iter()
@@ -108,6 +114,7 @@ where
     Loaded {
         value,
         problems,
+        ignored,
         origins,
         skipped,
     }

@@ -1,9 +1,10 @@
-//! Checks a file's tree against the JSON Schema of its type: unknown keys, numbers out of range.
+//! Checks a file's tree against the JSON Schema of its type: unknown and deprecated keys, numbers
+//! out of range.
 //!
 //! serde stops at the first unknown key and cannot suggest a known one; the schema contains all
 //! keys. Only the keywords that schemars writes for ordinary types are supported: `$ref`,
-//! `properties`, `additionalProperties`, `items`, `anyOf`, `oneOf`, `allOf`, `minimum`, `maximum`.
-//! serde checks the rest.
+//! `properties`, `additionalProperties`, `items`, `anyOf`, `oneOf`, `allOf`, `minimum`, `maximum`,
+//! `deprecated`. serde checks the rest.
 
 use serde_json::{Map, Value};
 
@@ -15,6 +16,9 @@ use super::{
 
 /// Maximum number of `$ref`s and alternatives that are followed for one value.
 const MAX_HOPS: usize = 16;
+
+/// Message about a deprecated key.
+const IGNORED: &str = "no longer has an effect and is ignored; remove it";
 
 /// Keywords that restrict a value. A schema without any of them allows any value.
 const RESTRICTING_KEYWORDS: [&str; 10] = [
@@ -85,6 +89,17 @@ impl<'s> Shapes<'s> {
             .flatten()
     }
 
+    /// Keys to suggest in place of an unknown one.
+    fn suggestions(&self) -> impl Iterator<Item = (&'s String, &'s Value)> {
+        self.properties().filter(|(_, schema)| !is_deprecated(schema))
+    }
+
+    /// Whether a key is known only because earlier versions had it.
+    fn has_deprecated(&self, key: &str) -> bool {
+        self.properties()
+            .any(|(name, schema)| name == key && is_deprecated(schema))
+    }
+
     /// Schemas for the value of a key. None if the key is unknown.
     fn under(&self, key: &str) -> Option<Self> {
         let mut found: Vec<&Value> = self
@@ -139,13 +154,30 @@ impl<'s> Shapes<'s> {
     }
 }
 
-/// Removes unknown keys and forbidden values from a file's tree, and reports them.
-pub(super) fn screen(tree: &mut Tree, schema: &Value, problems: &mut Vec<Problem>) {
-    walk(tree, &Shapes::new(schema, [schema]), &mut Vec::new(), problems);
+fn is_deprecated(schema: &Value) -> bool {
+    schema.get("deprecated") == Some(&Value::Bool(true))
+}
+
+/// Removes unknown keys and forbidden values from a file's tree, and reports them as `problems`;
+/// removes deprecated keys, and reports them as `ignored`.
+pub(super) fn screen(
+    tree: &mut Tree,
+    schema: &Value,
+    problems: &mut Vec<Problem>,
+    ignored: &mut Vec<Problem>,
+) {
+    let shapes = Shapes::new(schema, [schema]);
+    walk(tree, &shapes, &mut Vec::new(), problems, ignored);
 }
 
 /// Returns whether the value is kept.
-fn walk(tree: &mut Tree, shapes: &Shapes<'_>, steps: &mut Vec<Step>, problems: &mut Vec<Problem>) -> bool {
+fn walk(
+    tree: &mut Tree,
+    shapes: &Shapes<'_>,
+    steps: &mut Vec<Step>,
+    problems: &mut Vec<Problem>,
+    ignored: &mut Vec<Problem>,
+) -> bool {
     match &mut tree.value {
         TreeValue::Scalar(Value::Number(number)) if !shapes.open => {
             if let Some(message) = number.as_f64().and_then(|number| shapes.bound(number)) {
@@ -159,7 +191,7 @@ fn walk(tree: &mut Tree, shapes: &Shapes<'_>, steps: &mut Vec<Step>, problems: &
             let mut index = 0;
             items.retain_mut(|item| {
                 steps.push(Step::Item(index, item.name().map(str::to_owned)));
-                let stays = walk(item, &shapes, steps, problems);
+                let stays = walk(item, &shapes, steps, problems, ignored);
                 steps.pop();
                 index += 1;
                 stays
@@ -167,11 +199,14 @@ fn walk(tree: &mut Tree, shapes: &Shapes<'_>, steps: &mut Vec<Step>, problems: &
         }
         TreeValue::Map(map) => map.retain(|key, child| {
             steps.push(Step::Key(key.clone()));
-            let stays = if let Some(shapes) = shapes.under(key) {
-                walk(child, &shapes, steps, problems)
+            let stays = if shapes.has_deprecated(key) {
+                ignored.push(Problem::at(&child.origin, print(steps), IGNORED));
+                false
+            } else if let Some(shapes) = shapes.under(key) {
+                walk(child, &shapes, steps, problems, ignored)
             } else {
                 let mut problem = Problem::at(&child.origin, print(steps), "unknown key");
-                problem.nearest = nearest(key, shapes.properties().map(|(name, _)| name.as_str()))
+                problem.nearest = nearest(key, shapes.suggestions().map(|(name, _)| name.as_str()))
                     .map(str::to_owned)
                     .or_else(|| elsewhere(key, shapes.root));
                 problems.push(problem);
@@ -209,10 +244,10 @@ fn elsewhere(key: &str, root: &Value) -> Option<String> {
                 format!("{path}.{name}")
             }
         };
-        if let Some((name, _)) = shapes.properties().find(|(name, _)| *name == key) {
+        if let Some((name, _)) = shapes.suggestions().find(|(name, _)| *name == key) {
             return Some(join(name));
         }
-        shapes.properties().find_map(|(name, schema)| {
+        shapes.suggestions().find_map(|(name, schema)| {
             let below = Shapes::new(shapes.root, [schema]);
             find(key, &below, &join(name), depth - 1)
                 .or_else(|| find(key, &below.items(), &format!("{}[]", join(name)), depth - 1))

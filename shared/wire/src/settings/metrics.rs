@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Span;
+use super::{Span, removed::add_removed_keys};
 
 /// Metrics: collectors, devices and limits.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+#[schemars(transform = add_removed_keys)]
 pub struct MetricsSettings {
     /// Collectors that are on by default.
     pub profile: MetricsProfile,
@@ -52,12 +53,6 @@ pub struct MetricsSettings {
     pub interrupts: InterruptsSettings,
     /// The `hwmon` collector.
     pub hwmon: HwmonSettings,
-    /// The `rapl` collector.
-    pub rapl: RaplSettings,
-    /// The `powersupplyclass` collector.
-    pub powersupplyclass: IgnoredSettings,
-    /// The `tapestats` collector.
-    pub tapestats: IgnoredSettings,
     /// The `slabinfo` collector.
     pub slabinfo: SlabinfoSettings,
     /// The `sysctl` collector.
@@ -145,23 +140,6 @@ pub struct IpvsSettings {
     /// Labels of the series of servers, separated by commas. Servers with equal labels are added
     /// up. Default: all, `local_address,local_port,remote_address,remote_port,proto,local_mark`.
     pub backend_labels: Option<String>,
-}
-
-/// The `rapl` collector.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct RaplSettings {
-    /// Export all zones in one family, `node_rapl_joules_total`, with the label `rapl_zone`.
-    /// Otherwise each kind of zone has its own family.
-    pub zone_label: bool,
-}
-
-/// Devices that a collector excludes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
-pub struct IgnoredSettings {
-    /// Regular expression for the devices to exclude. Default: that of node_exporter.
-    pub ignored: Option<String>,
 }
 
 /// Fields of a file to export.

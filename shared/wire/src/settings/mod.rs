@@ -13,6 +13,7 @@ mod dns;
 mod metrics;
 mod nic;
 mod push;
+mod removed;
 
 pub use disks::{
     DiskContent, DiskEncryption, DiskFilesystem, DiskMatch, DiskOwner, DiskPlace, DiskSettings,
@@ -24,12 +25,12 @@ pub use dns::{
 };
 pub use metrics::{
     CpuSettings, DeviceFilter, EthtoolSettings, FieldsSettings, FilesystemSettings, HwmonSettings,
-    IgnoredSettings, InterruptsSettings, IpvsSettings, MetricsProfile, MetricsSettings, NetclassSettings,
-    NetdevSettings, RaplSettings, SlabinfoSettings, StatSettings, SysctlSettings, SystemdSettings,
-    TextfileSettings,
+    InterruptsSettings, IpvsSettings, MetricsProfile, MetricsSettings, NetclassSettings, NetdevSettings,
+    SlabinfoSettings, StatSettings, SysctlSettings, SystemdSettings, TextfileSettings,
 };
 pub use nic::{Multiqueue, NicSettings, RingSettings, Steering, VirtioSettings};
 pub use push::PushSettings;
+pub use removed::REMOVED_COLLECTORS;
 
 /// The settings' `apiVersion`.
 pub const CONFIG_API_VERSION: &str = "virtfleet.io/v1alpha1";

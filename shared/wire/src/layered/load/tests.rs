@@ -96,6 +96,46 @@ fn every_problem_is_named_and_its_section_alone_is_not_applied() {
 }
 
 #[test]
+fn keys_of_earlier_versions_are_ignored_and_their_section_applies() {
+    let loaded = agent(&[
+        "metrics:\n  rapl: {zoneLabel: true}\n  powersupplyclass: {ignored: \"(\"}\n  collectors: {edac: false, cpu: false}\n",
+        "metrics:\n  tapestats: ~\n  maxSeriesOf: {thermal_zone: many, cpu: 9}\n  collectors: {cpufreq: 1}\n",
+    ]);
+    assert_eq!(problems(&loaded), [""; 0]);
+    let ignored: Vec<_> = loaded.ignored.iter().map(Problem::to_string).collect();
+    let key = |place: &str| format!("{place}: no longer has an effect and is ignored; remove it");
+    assert_eq!(
+        ignored,
+        [
+            key("0.yaml:4: metrics.rapl"),
+            key("0.yaml:5: metrics.powersupplyclass"),
+            key("0.yaml:6: metrics.collectors.edac"),
+            key("1.yaml:4: metrics.tapestats"),
+            key("1.yaml:5: metrics.maxSeriesOf.thermal_zone"),
+            key("1.yaml:6: metrics.collectors.cpufreq"),
+        ]
+    );
+    let metrics = &loaded.value.metrics;
+    assert_eq!(metrics.collectors, BTreeMap::from([("cpu".to_owned(), false)]));
+    assert_eq!(metrics.max_series_of, BTreeMap::from([("cpu".to_owned(), 9)]));
+    let leaves = &loaded.origins.leaves;
+    assert!(
+        !leaves.iter().any(|leaf| leaf.path.contains("rapl")),
+        "{leaves:?}"
+    );
+
+    let wrong = agent(&["rapl: {}\nmetrics: {rpl: {}}\n"]);
+    assert_eq!(
+        problems(&wrong),
+        [
+            "0.yaml:3: rapl: unknown key",
+            "0.yaml:4: metrics.rpl: unknown key"
+        ],
+        "no other key is accepted, and none is suggested"
+    );
+}
+
+#[test]
 fn a_foreign_or_broken_fragment_is_left_out_whole() {
     let fragment = |file: &str, text: &str| Fragment {
         file: file.to_owned(),
