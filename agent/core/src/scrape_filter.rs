@@ -12,13 +12,10 @@ pub struct Filter {
 /// Invalid request; HTTP status 400.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// Both parameters are set.
     #[error("collect[] and exclude[] cannot be combined; use one of them")]
     Both,
-    /// Unknown collector.
     #[error("there is no collector {0:?}")]
     Missing(String),
-    /// The collector is disabled.
     #[error("collector {0:?} is disabled on this machine; its settings or --collector.{0} enable it")]
     Disabled(String),
 }

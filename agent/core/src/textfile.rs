@@ -22,14 +22,12 @@ pub struct TextFamily {
     helped: bool,
 }
 
-/// Sample in one file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TextSample {
     /// Suffix after the family's name: `_bucket`, `_sum`, `_count` or empty.
     pub suffix: &'static str,
     /// Names and values of the labels.
     pub labels: Vec<(String, String)>,
-    /// Value.
     pub value: f64,
     /// Identity of the series: equal for two samples of a family in the same series. Empty labels
     /// and the order of labels are ignored.
@@ -42,15 +40,12 @@ pub enum TextfileError {
     /// The last line is incomplete, as in a file that is being written.
     #[error("the last line does not end with a line feed")]
     CutOff,
-    /// A line violates the format.
     #[error("line {line}: {reason}")]
     Line {
         /// Line number from 1.
         line: usize,
-        /// Reason.
         reason: LineReason,
     },
-    /// The file has too many samples.
     #[error("more than {MAX_SAMPLES} samples")]
     TooMany,
 }
@@ -58,25 +53,20 @@ pub enum TextfileError {
 /// Reason why a line is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LineReason {
-    /// The line is malformed.
     #[error(transparent)]
     Unreadable(#[from] LineError),
     /// The metric has a time stamp, so its value would appear as one of the past.
     #[error("a time stamp; Prometheus would store the value as one of the past")]
     Timestamp,
-    /// A second `# HELP`.
     #[error("a second # HELP of the metric")]
     Help,
-    /// A second `# TYPE`, or one after the samples.
     #[error("a second # TYPE of the metric, or one after its samples")]
     Type,
-    /// A label occurs twice, or is `__name__`.
     #[error("a duplicate label, or __name__")]
     Label,
     /// A histogram or summary sample without suffix or without its bound.
     #[error("not a part of a histogram or summary")]
     Part,
-    /// The series occurs twice.
     #[error("the series occurs twice")]
     Twice,
 }

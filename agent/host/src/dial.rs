@@ -31,17 +31,10 @@ pub enum DialError {
     /// Nothing listens there, or a firewall rejects.
     #[error("{0} refused the connection")]
     Refused(SocketAddr),
-    /// Nothing answers.
     #[error("{0} does not answer")]
     Timeout(SocketAddr),
-    /// Another error of the kernel.
     #[error("cannot connect to {address}: {source}")]
-    Unreachable {
-        /// The address.
-        address: SocketAddr,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Unreachable { address: SocketAddr, source: io::Error },
 }
 
 /// Connects to the first address of `target` that accepts. The kernel closes the connection if the

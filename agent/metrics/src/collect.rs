@@ -164,9 +164,7 @@ pub struct Context {
     pub network: Arc<dyn NetworkCalls>,
     /// Queries of the queues of network interfaces.
     pub nics: Arc<dyn NicCalls>,
-    /// Clock queries.
     pub clock: Arc<dyn ClockCalls>,
-    /// Service queries.
     pub services: Arc<dyn ServiceCalls>,
     /// Probe results of the nameserver watch.
     pub dns: DnsHistory,
@@ -214,11 +212,9 @@ pub struct Flag {
     pub suffix: &'static str,
     /// Key in the collector's settings, e.g. `deviceExclude`.
     pub key: &'static str,
-    /// Type of the setting.
     pub setting_type: SettingType,
 }
 
-/// Type of a flag's setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingType {
     /// One text; the last flag has precedence.
@@ -265,7 +261,6 @@ pub struct Entry {
     pub default_on: DefaultOn,
     /// One-line description for help texts.
     pub about: &'static str,
-    /// Constructor.
     pub build: Build,
     /// Settings that are also flags.
     pub flags: &'static [Flag],

@@ -37,7 +37,6 @@ pub(super) struct Job {
     pub(super) limit: usize,
 }
 
-/// Result of a run.
 pub(super) enum RunOutcome {
     /// Its families are on the page.
     Written,
@@ -45,7 +44,6 @@ pub(super) enum RunOutcome {
     Failed(CollectError),
 }
 
-/// A finished run.
 pub(super) struct FinishedRun {
     pub(super) index: usize,
     /// `None` after a panic.
@@ -59,7 +57,6 @@ pub(super) struct FinishedRun {
 /// Result of running all jobs.
 #[derive(Default)]
 pub(super) struct Round {
-    /// The finished runs in order.
     pub(super) finished: Vec<FinishedRun>,
     /// The collectors that exceeded the deadline, and how long each was waited for. They are
     /// returned later by [`Runner::late`].

@@ -9,7 +9,6 @@ use super::{
     runner::{FinishedRun, Job, RunOutcome},
 };
 
-/// Location of a collector.
 enum Location {
     Idle(Box<dyn Collector>),
     /// In the runner's thread; after the scrape: it hangs there.

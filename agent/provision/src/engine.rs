@@ -61,12 +61,10 @@ impl<'a, P> Mode<'a, P> {
     }
 }
 
-/// What a run left.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunResult<P, S> {
     /// What is still to be done after the run.
     pub plan: P,
-    /// The state that was recorded.
     pub state: S,
     /// True if the run changed the guest.
     pub changed: bool,
@@ -78,7 +76,6 @@ pub enum RunError<E> {
     /// The guest cannot be observed, so there is no plan. The state file names the reason.
     #[error(transparent)]
     Observe(E),
-    /// The state file cannot be written.
     #[error("cannot record the result of the run")]
     State(#[source] WriteStateError),
 }
@@ -100,7 +97,6 @@ pub(crate) trait Domain {
     /// Why the guest cannot be observed.
     type Error: Error;
 
-    /// The file of the state.
     const STATE: &'static StateFile<Self::State>;
 
     /// The guest's trees.

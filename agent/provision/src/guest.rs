@@ -8,14 +8,11 @@ use virtfleet_agent_state::settings::LoadedSettings;
 
 /// Input of the steps.
 pub struct Guest<'a> {
-    /// The guest's trees.
     pub roots: &'a Roots,
-    /// The settings on disk.
     pub settings: &'a LoadedSettings,
     /// systemd. None if the root filesystem is not that of the running machine: then no service may
     /// be changed.
     pub services: Option<&'a dyn Services>,
-    /// The stage of this run.
     pub stage: Stage,
     /// When the run began, including the wait for another run. The time that one step takes reduces
     /// that of the later steps.
@@ -29,11 +26,9 @@ pub struct Guest<'a> {
 /// Result of a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Outcome of the step.
     pub outcome: RunOutcome,
     /// What was done, or why not, in one line.
     pub message: String,
-    /// Problems of the settings on disk.
     pub problems: Vec<SettingsProblem>,
 }
 

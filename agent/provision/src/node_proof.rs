@@ -58,7 +58,6 @@ enum PresentProof {
     Nothing(NothingToSign),
 }
 
-/// What happened to the file of the proof.
 #[derive(Debug, PartialEq, Eq)]
 enum ProofFile {
     Written,

@@ -54,7 +54,6 @@ pub enum ApplyError {
     /// Another run did not end in time.
     #[error("another reconcile run is in progress")]
     Lock(#[from] LockError),
-    /// The steps ran, and their results could not be recorded.
     #[error("the steps ran, but their results cannot be recorded")]
     Record(#[from] WriteStateError),
 }
@@ -62,9 +61,7 @@ pub enum ApplyError {
 /// Result of one stage's run, for output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Applied {
-    /// The stage.
     pub stage: Stage,
-    /// Record of the stage.
     #[serde(flatten)]
     pub record: StageRecord,
 }

@@ -181,7 +181,6 @@ fn word<T: DeserializeOwned>(matches: &ArgMatches, flag: &str) -> Option<T> {
 }
 
 impl Args {
-    /// From the matches of clap.
     pub fn from_matches(matches: &ArgMatches) -> Self {
         let (name, sub) = matches.subcommand().unwrap_or(("", matches));
         let root = |flag: &str| sub.get_one::<PathBuf>(flag).cloned().unwrap_or_default();

@@ -9,7 +9,6 @@ use virtfleet_wire::settings::REMOVED_COLLECTORS;
 
 /// Program names that imply `--compat`.
 const PROGRAMS: [&str; 2] = ["node_exporter", "prometheus-node-exporter"];
-/// The flag.
 const COMPAT: &str = "--compat";
 
 /// A flag of node_exporter 1.11 that the agent does not support: its name without dashes, whether a
@@ -89,7 +88,6 @@ const SWITCHES: [&str; 7] = [
 /// How an unsupported flag of node_exporter is handled.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
-    /// One line for the admin.
     line: String,
     /// True if the next argument is the flag's value.
     takes_next: bool,

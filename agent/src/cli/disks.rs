@@ -78,7 +78,6 @@ fn udev(roots: &Roots, device: &Path) -> Result<Code, Failure> {
     Ok(Code::Ok)
 }
 
-/// The verb `disks`.
 pub(super) fn disks(args: &Args, verb: &DisksVerb) -> Result<Code, Failure> {
     let (declared, unusable) = declared(args);
     let boot = BootIdentity::of(&args.roots);

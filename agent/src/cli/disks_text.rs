@@ -7,7 +7,6 @@ use virtfleet_agent_core::disks::{
 
 use super::rows::{Cell, push, rows};
 
-/// A plan as text.
 pub(super) fn text(plan: &Plan) -> String {
     let mut text = String::new();
     for disk in &plan.disks {

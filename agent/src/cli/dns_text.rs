@@ -43,7 +43,6 @@ pub(super) fn text(observed: &Observed) -> String {
     text
 }
 
-/// The state of DNS as text.
 pub(super) fn status_text(state: &DnsState) -> String {
     let mut text = String::new();
     let manage = match state.manage {

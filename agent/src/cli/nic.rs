@@ -96,7 +96,6 @@ pub(super) fn text(plan: &Plan) -> String {
     text
 }
 
-/// A table of the interfaces.
 fn interfaces(plan: &Plan) -> String {
     if plan.nics.is_empty() {
         return "  no network interface with a device behind it\n".to_owned();

@@ -3,7 +3,6 @@
 
 use anstyle::{AnsiColor, Style};
 
-/// A cell of a row.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Cell {
     text: String,

@@ -20,20 +20,16 @@ pub struct Args {
     pub log_level: Option<LogLevel>,
     /// `--log.format`, which overrides the settings.
     pub log_format: Option<LogFormat>,
-    /// Flags of collectors.
     pub collectors: CollectorFlags,
-    /// The verb.
     pub verb: Verb,
 }
 
-/// A verb with its arguments.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verb {
     /// Run the agent's server.
     Run,
     /// Print one scrape.
     Metrics,
-    /// Print the report.
     Report(Output),
     /// Check everything that an admin would check by hand.
     Doctor(Output),
@@ -77,15 +73,12 @@ impl Verb {
 /// The domains that `plan` plans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subjects {
-    /// The declared disks.
     pub disks: bool,
-    /// The guest's DNS.
     pub dns: bool,
     /// Queues of network interfaces.
     pub nic: bool,
 }
 
-/// What the verb `disks` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DisksVerb {
     /// Show the state of the declared disks.
@@ -103,16 +96,13 @@ pub enum DisksVerb {
 /// What a run provisions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
-    /// The declared disks.
     Disks,
-    /// The guest's DNS.
     Dns,
     /// Queues of network interfaces.
     Nic,
 }
 
 impl Domain {
-    /// All domains.
     pub const VALUES: [Self; 3] = [Self::Disks, Self::Dns, Self::Nic];
 
     /// The name on the command line.
@@ -128,7 +118,6 @@ impl Domain {
 /// Options of a run over one domain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplyOptions {
-    /// The domain to provision.
     pub domain: Domain,
     /// The plan that the admin has read (`--plan`): the run changes nothing if the plan has
     /// changed.

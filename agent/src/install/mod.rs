@@ -21,7 +21,6 @@ pub use apply::apply;
 pub use plan::{Plan, plan};
 pub use remove::remove;
 
-/// Options of the installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
     /// The binary is installed into its directory `bin`.
@@ -107,13 +106,11 @@ impl Outcome {
 /// Why the installation failed or is incomplete.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// The package's units are installed.
     #[error(
         "{0} belongs to the package virtfleet-agent, which owns the agent here: upgrade the package instead, or remove it \
          first (apt-get remove virtfleet-agent)"
     )]
     Packaged(String),
-    /// The user is not root.
     #[error("only root may install; type: sudo {0} install")]
     NotRoot(String),
     /// The prefix cannot be used in a unit.
@@ -124,15 +121,12 @@ pub enum InstallError {
     Io {
         /// What was being done.
         step: &'static str,
-        /// The path.
         path: PathBuf,
-        /// The kernel's error.
         source: io::Error,
     },
     /// A file cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The user cannot be created.
     #[error(
         "cannot create the user and group virtfleet; create them by hand (useradd --system --user-group virtfleet)"
     )]

@@ -19,7 +19,6 @@ pub enum CachedStateError {
     /// The file, or the boot id, cannot be read.
     #[error(transparent)]
     Read(#[from] RereadError),
-    /// The content is unusable.
     #[error("{path}: {reason}")]
     Unusable {
         /// Path of the file in the guest.

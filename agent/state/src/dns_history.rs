@@ -19,7 +19,6 @@ pub struct DnsHistory(Arc<Mutex<Vec<NameserverHistory>>>);
 /// Probe results of one nameserver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NameserverHistory {
-    /// Address of the nameserver.
     pub nameserver: IpAddr,
     /// The most recent results, at most ten, oldest first.
     pub results: Vec<DnsProbeResult>,
@@ -28,7 +27,6 @@ pub struct NameserverHistory {
     pub outcomes: BTreeMap<&'static str, u64>,
 }
 
-/// Result of one probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DnsProbeResult {
     /// Time of the answer, or of the timeout if there was none: `CLOCK_BOOTTIME` in nanoseconds.

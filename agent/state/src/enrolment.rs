@@ -30,7 +30,6 @@ const MAX_FILE_BYTES: usize = 256 * 1024;
 /// All files are for their owner alone.
 const MODE: u32 = 0o600;
 
-/// The files.
 #[derive(Debug, Clone)]
 pub struct EnrolmentFiles {
     directory: PathBuf,
@@ -38,7 +37,6 @@ pub struct EnrolmentFiles {
     shown: String,
 }
 
-/// What is stored.
 #[derive(Debug)]
 pub struct StoredEnrolment {
     /// The private key, PKCS #8 in DER.
@@ -52,34 +50,26 @@ pub struct StoredEnrolment {
 /// Why the files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EnrolmentFilesError {
-    /// The directory cannot be created.
     #[error("cannot create {path}: {source}")]
     Directory {
         /// The directory in the guest.
         path: String,
-        /// The underlying error.
         source: std::io::Error,
     },
-    /// A file cannot be read.
     #[error("cannot read {path}: {source}")]
     Read {
         /// The file in the guest.
         path: String,
-        /// The underlying error.
         source: ReadError,
     },
-    /// A file cannot be written.
     #[error("{}", with_cause(.0))]
     Write(#[from] WriteError),
-    /// A file cannot be removed.
     #[error("cannot remove {path}: {source}")]
     Remove {
         /// The file in the guest.
         path: String,
-        /// The underlying error.
         source: std::io::Error,
     },
-    /// The record cannot be encoded.
     #[error("cannot encode {RECORD}: {0}")]
     Encode(#[from] serde_json::Error),
 }

@@ -50,7 +50,6 @@ pub enum StateError {
         /// Format that this version reads.
         expected: u32,
     },
-    /// It was written in another boot.
     #[error("written in another boot")]
     OtherBoot,
 }
@@ -68,12 +67,10 @@ pub enum WriteStateError {
     /// The file cannot be replaced.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The record cannot be encoded as JSON.
     #[error("cannot encode {path}")]
     Encode {
         /// Path of the file in the guest.
         path: &'static str,
-        /// The reason.
         source: serde_json::Error,
     },
 }

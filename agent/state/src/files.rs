@@ -27,7 +27,6 @@ pub static DISKS_STATE: StateFile<DisksState> = StateFile::new(
     disks::FORMAT,
     1 << 20,
 );
-/// DNS.
 pub static DNS_STATE: StateFile<DnsState> = StateFile::new(
     "/run/virtfleet/state/dns.json",
     "a state of DNS",

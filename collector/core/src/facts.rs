@@ -53,7 +53,6 @@ pub enum InventoryEvent {
 
 /// One object of the inventory.
 #[derive(Debug, Clone, PartialEq)]
-#[expect(missing_docs, reason = "each variant is its type")]
 pub enum Fact {
     Vmi(Box<Vmi>),
     Vm(Vm),
@@ -68,7 +67,6 @@ pub enum Fact {
 
 /// Names an object of the inventory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "each variant is its type's key")]
 pub enum FactKey {
     Vmi(VmKey),
     Vm(VmKey),
@@ -235,7 +233,6 @@ pub enum Exclusion {
 
 /// `status.phase` of a VMI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[expect(missing_docs, reason = "KubeVirt's phases")]
 pub enum Phase {
     /// It has none yet.
     #[default]
@@ -322,7 +319,6 @@ pub struct Vm {
 
 /// When KubeVirt starts a VM: `spec.runStrategy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "KubeVirt's names")]
 pub enum RunStrategy {
     Always,
     RerunOnFailure,

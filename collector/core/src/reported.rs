@@ -14,7 +14,6 @@ const MAX_WORD_BYTES: usize = 128;
 
 /// `status` of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum ReportedStatus {
     True,
     False,

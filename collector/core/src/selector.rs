@@ -29,7 +29,6 @@ pub struct Requirement {
 
 /// The operator of a [`Requirement`]; `NotIn` and `DoesNotExist` hold when the key is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "Kubernetes' operators")]
 pub enum Operator {
     In,
     NotIn,

@@ -116,7 +116,6 @@ pub struct MemorySpec {
 
 /// Bus of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "values of KubeVirt's API")]
 pub enum DiskBus {
     Virtio,
     Scsi,

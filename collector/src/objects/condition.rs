@@ -29,7 +29,6 @@ pub struct Condition {
 
 /// Status of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum ConditionStatus {
     True,
     False,

@@ -38,7 +38,6 @@ pub struct SelectorRequirement {
 
 /// Operator of a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum SelectorOperator {
     In,
     NotIn,

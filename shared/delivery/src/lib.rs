@@ -12,6 +12,8 @@
 //! Nothing here reads a file or runs a command; the caller passes contents and hashes.
 //! `docs/delivery.md` describes the use, `docs/decisions/0007-delivery.md` the reasons.
 
+#![warn(missing_docs)]
+
 mod boot;
 pub mod cloud_init;
 pub mod guest;

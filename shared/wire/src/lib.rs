@@ -11,6 +11,8 @@
 //!   (for every settings file and manifest);
 //! - [`exposition`]: the writer and the parser of metrics pages.
 
+#![warn(missing_docs)]
+
 pub mod duration;
 pub mod enrolment;
 pub mod exposition;

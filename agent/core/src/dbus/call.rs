@@ -2,18 +2,13 @@
 
 use super::Writer;
 
-/// Method call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
     /// Bus name, e.g. `org.freedesktop.systemd1`.
     pub destination: &'a str,
-    /// Object path.
     pub path: &'a str,
-    /// Interface.
     pub interface: &'a str,
-    /// Method.
     pub member: &'a str,
-    /// String arguments.
     pub texts: &'a [&'a str],
     /// Last argument, an array of strings, if the method has one.
     pub list: Option<&'a [&'a str]>,

@@ -8,25 +8,18 @@ pub const MAX_MESSAGE_BYTES: usize = 8 << 20;
 /// Number of bytes from which the length of a message is known.
 pub const FIXED_BYTES: usize = 16;
 
-/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Method call.
     Call,
-    /// Reply.
     Return,
-    /// Error reply.
     Error,
     /// Signal, or a kind of a later version.
     Other,
 }
 
-/// Header of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header<'bytes> {
-    /// Kind.
     pub kind: Kind,
-    /// Serial number.
     pub serial: u32,
     /// Serial number of the call that it answers; 0 if it answers none.
     pub answers: u32,

@@ -21,19 +21,15 @@ pub use writer::Writer;
 /// Malformed D-Bus message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The message ends within a value.
     #[error("it ends within a value")]
     Short,
-    /// The message is larger than the accepted maximum.
     #[error("it is larger than {MAX_MESSAGE_BYTES} bytes")]
     TooLarge,
-    /// The first bytes are not those of a message.
     #[error("it does not begin with a valid message header")]
     NoMessage,
     /// A string is not UTF-8 or has a wrong length.
     #[error("it contains an invalid string")]
     BadText,
-    /// A value has an unexpected type.
     #[error("it contains a value of an unexpected type")]
     OtherType,
 }

@@ -11,7 +11,6 @@ pub struct Unit<'bytes> {
     pub load: &'bytes str,
     /// `active`, `inactive`, `failed`, …
     pub active: &'bytes str,
-    /// Object path.
     pub path: &'bytes str,
 }
 

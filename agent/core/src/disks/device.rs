@@ -19,7 +19,6 @@ pub const MIN_DISK_BYTES: u64 = 64 << 20;
 pub struct DeviceId {
     /// Kernel name, e.g. `vdb`. It can change at each boot.
     pub name: String,
-    /// Device number.
     pub number: DevNumber,
     /// `BLKGETDISKSEQ`, unique within a boot. `None` below Linux 5.15.
     pub diskseq: Option<u64>,
@@ -75,7 +74,6 @@ pub enum Bus {
     Other,
 }
 
-/// Use of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "at")]
 pub enum Use {
@@ -110,7 +108,6 @@ pub enum Carried {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// Identity.
     pub id: DeviceId,
     /// How it is attached.
     pub bus: Bus,
@@ -126,7 +123,6 @@ pub struct Device {
     pub read_only: bool,
     /// Whether it or a device above it has the root filesystem, `/boot`, `/usr` or `/var`.
     pub carries_system: bool,
-    /// Current uses.
     pub uses: Vec<Use>,
     /// UUID on the device. It identifies a disk that was declared by size and order.
     #[serde(default)]

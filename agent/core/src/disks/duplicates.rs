@@ -22,7 +22,6 @@ const MAX_LISTED: usize = 16;
 pub enum TagKind {
     /// UUID of a filesystem, swap area, LUKS header or LVM volume.
     Uuid,
-    /// Label of a filesystem.
     Label,
     /// UUID of a partition (GPT), or disk number with partition number (MBR).
     PartUuid,
@@ -60,7 +59,6 @@ impl TagKind {
 /// An identifier, e.g. `LABEL=cloudimg-rootfs`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag {
-    /// Kind.
     pub kind: TagKind,
     /// Value; UUIDs in lower case.
     pub value: String,
@@ -90,7 +88,6 @@ pub struct Identified {
     pub name: String,
     /// Kernel name of the whole disk, e.g. `vda`.
     pub disk: String,
-    /// Identifiers.
     pub tags: Vec<Tag>,
 }
 
@@ -158,9 +155,7 @@ fn decode(text: &str) -> String {
 /// Reference to a device by identifier, and its location, e.g. `root= of /proc/cmdline`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
-    /// Identifier.
     pub tag: Tag,
-    /// Location of the reference.
     pub place: String,
 }
 

@@ -44,7 +44,6 @@ pub struct Entry {
     pub name: String,
     /// Key by which the device was matched.
     pub key: Key,
-    /// Progress.
     pub progress: Progress,
     /// Device when the intent was written.
     pub device: DeviceId,
@@ -52,7 +51,6 @@ pub struct Entry {
     pub boot_id: String,
     /// Filesystem to make, e.g. `xfs`.
     pub filesystem: String,
-    /// The filesystem's UUID.
     pub uuid: String,
     /// UUID of the LUKS header, if the disk is encrypted.
     pub luks_uuid: Option<String>,
@@ -92,9 +90,7 @@ impl Entry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BindRecord {
-    /// Name of the directory.
     pub directory: String,
-    /// Path of the place.
     pub path: String,
     /// The directory was mounted at the place, or is about to be, so it may have user data.
     pub used: bool,
@@ -107,7 +103,6 @@ pub struct BindRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "because")]
 pub enum Evidence {
-    /// The disk was blank.
     Blank(Blankness),
     /// The disk had the declared filesystem already and was not formatted.
     Found,
@@ -187,7 +182,6 @@ pub struct Approval {
 pub struct FoundByte {
     /// Name of the disk in the settings.
     pub name: String,
-    /// Serial of the device.
     pub serial: Option<String>,
     /// Size of the device in bytes.
     pub size: u64,
@@ -216,7 +210,6 @@ impl FoundByte {
 pub struct AuditRecord {
     /// Time, nanoseconds since 1970.
     pub at_ns: u64,
-    /// Boot.
     pub boot_id: String,
     /// Name of the disk in the settings.
     pub name: String,
@@ -224,7 +217,6 @@ pub struct AuditRecord {
     pub moment: String,
     /// The step, e.g. `format`.
     pub step: String,
-    /// Device.
     pub device: DeviceId,
     /// Why the step was allowed.
     pub evidence: Option<Evidence>,
@@ -238,7 +230,6 @@ pub struct AuditRecord {
     pub error: Option<String>,
 }
 
-/// Content of the journal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Journal {
     /// Entries of all declared disks that the agent ever changed.

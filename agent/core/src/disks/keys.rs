@@ -23,9 +23,7 @@ pub fn mapping(name: &str) -> String {
 pub struct Shut<'a> {
     /// Name of the disk in the settings.
     pub name: &'a str,
-    /// The disk.
     pub device: &'a DeviceId,
-    /// The header's UUID.
     pub luks_uuid: &'a str,
     /// Declared keys.
     pub encryption: &'a Encryption,

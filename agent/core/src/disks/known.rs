@@ -61,7 +61,6 @@ pub struct KnownDisks {
 pub struct Boot<'a> {
     /// SMBIOS UUID of the VM.
     pub vm_uuid: &'a str,
-    /// The current boot.
     pub boot_id: &'a str,
     /// Whether a kubelet has run in this VM in any boot. This and `kubelet_runs` must be determined
     /// after the disks were listed: then no disk of the list can be a volume that a first kubelet

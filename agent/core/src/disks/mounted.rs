@@ -7,13 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mounted {
-    /// Mount point.
     pub mount_point: String,
     /// Device number; for btrfs, whose mounts have other numbers, that of the source device.
     pub number: DevNumber,
     /// Path within the filesystem; `/` except for bind mounts and subvolumes.
     pub root: String,
-    /// Filesystem type.
     pub filesystem: String,
     /// Mount options and superblock options.
     pub options: Vec<String>,

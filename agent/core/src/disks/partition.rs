@@ -32,7 +32,6 @@ const READ_ONLY: u64 = 1 << 60;
 pub struct Partition {
     /// Kernel name of its disk, e.g. `vda`.
     pub disk: String,
-    /// Device number of the disk.
     pub disk_number: DevNumber,
     /// Partition number, from 1.
     pub index: u32,
@@ -88,7 +87,6 @@ impl Partition {
     }
 }
 
-/// Declared use of the disk.
 fn use_of(disk: &Wanted) -> &'static str {
     match (&disk.encryption, disk.filesystem) {
         (Some(_), _) => "a LUKS container",

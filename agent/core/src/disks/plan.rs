@@ -22,7 +22,6 @@ pub struct FormatIntent {
     pub name: String,
     /// Key by which the device was matched.
     pub key: Key,
-    /// Device to format.
     pub device: DeviceId,
     /// Evidence that it may be formatted.
     pub evidence: Evidence,
@@ -38,7 +37,6 @@ pub struct FormatIntent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "on")]
 pub enum Place {
-    /// The disk itself.
     Disk(DeviceId),
     /// An open LUKS container: its name in `/dev/mapper`.
     Mapping {
@@ -71,7 +69,6 @@ pub enum DiskStep {
         device: DeviceId,
         /// Name in `/dev/mapper`.
         mapping: String,
-        /// UUID of the header.
         luks_uuid: String,
         /// Keys of the container.
         encryption: Encryption,
@@ -87,49 +84,30 @@ pub enum DiskStep {
     Seed {
         /// Target of the copy.
         place: Place,
-        /// Filesystem type.
         filesystem: String,
         /// Later mount point.
         mount_point: String,
     },
     /// Write a file below `/etc`: a mount unit, a drop-in, a line of fstab or crypttab.
-    WriteFile {
-        /// Path of the file.
-        path: String,
-        /// Content of the file.
-        text: String,
-    },
+    WriteFile { path: String, text: String },
     /// Remove a file of the agent that is no longer needed.
-    RemoveFile {
-        /// Path of the file.
-        path: String,
-    },
+    RemoveFile { path: String },
     /// Create the directory of the mount point.
-    MakeMountPoint {
-        /// Path of the directory.
-        path: String,
-    },
+    MakeMountPoint { path: String },
     /// Mount the filesystem by UUID.
     Mount {
         /// Device with the filesystem.
         place: Place,
-        /// UUID of the filesystem.
         uuid: String,
-        /// Filesystem type.
         filesystem: String,
-        /// Mount point.
         mount_point: String,
-        /// Mount options.
         options: Vec<String>,
     },
     /// Create a directory at the top of the mounted filesystem for one of its places, like the
     /// directory at the place. An existing directory with files is not changed.
     MakeDirectory {
-        /// Mount point of the filesystem.
         mount_point: String,
-        /// Name of the directory.
         directory: String,
-        /// Path of the place.
         path: String,
         /// Whether to copy the files at the place, and verify the copy.
         copy: bool,
@@ -140,26 +118,17 @@ pub enum DiskStep {
     Bind {
         /// Device with the filesystem.
         place: Place,
-        /// Mount point of the filesystem.
         mount_point: String,
-        /// Name of the directory.
         directory: String,
-        /// Path of the place.
         path: String,
     },
     /// Record in the journal a bind mount that the agent did not make.
     #[serde(rename = "rememberBind")]
-    RecordBind {
-        /// Name of the directory.
-        directory: String,
-        /// Path of the place.
-        path: String,
-    },
+    RecordBind { directory: String, path: String },
     /// Activate swap by UUID.
     SwapOn {
         /// Device with the swap area.
         place: Place,
-        /// UUID of the swap area.
         uuid: String,
         /// Options, e.g. `discard`, `pri=10`.
         options: Vec<String>,
@@ -169,16 +138,13 @@ pub enum DiskStep {
     RecordUse {
         /// Device with the filesystem.
         place: Place,
-        /// UUID of the filesystem.
         uuid: String,
-        /// Filesystem type.
         filesystem: String,
     },
     /// Change mount options of a mounted filesystem that can be changed while it is in use.
     Remount {
         /// Device with the filesystem.
         place: Place,
-        /// Mount point.
         mount_point: String,
         /// All mount flags after the change, and the changed options of the filesystem.
         options: Vec<String>,
@@ -194,9 +160,7 @@ pub enum DiskStep {
     Grow {
         /// Device with the filesystem.
         place: Place,
-        /// Filesystem type.
         filesystem: String,
-        /// Mount point.
         mount_point: String,
         /// Current size in bytes.
         from: u64,
@@ -204,12 +168,7 @@ pub enum DiskStep {
         to: u64,
     },
     /// Set owner and mode of the root directory of the mounted filesystem.
-    Own {
-        /// Mount point.
-        mount_point: String,
-        /// Owner and mode.
-        owner: Owner,
-    },
+    Own { mount_point: String, owner: Owner },
 }
 
 impl DiskStep {
@@ -253,7 +212,6 @@ impl DiskStep {
     }
 }
 
-/// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RefusalKind {
@@ -289,13 +247,11 @@ pub enum RefusalKind {
     MaybeShared,
     /// Two devices have the same filesystem UUID.
     DuplicateUuid,
-    /// The filesystem has several devices.
     SeveralDevices,
     /// Files are below the mount point, or another filesystem is mounted at or above it.
     MountPointTaken,
     /// The journal is unreadable, read-only, or on the disk itself.
     NoJournal,
-    /// A tool is missing.
     NoTool,
     /// The key is missing or does not open the container.
     NoKey,
@@ -314,17 +270,14 @@ impl RefusalKind {
     }
 }
 
-/// Refusal with its evidence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// Reason.
     pub kind: RefusalKind,
     /// Device, if one matched.
     pub device: Option<DeviceId>,
     /// One sentence with what was found and where.
     pub message: String,
-    /// What to do next.
     pub remedy: String,
     /// Evidence by name.
     pub facts: Vec<(String, String)>,
@@ -333,11 +286,9 @@ pub struct Refusal {
     pub evidence: String,
 }
 
-/// Plan for one declared disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiskPlan {
-    /// Name in the settings.
     pub name: String,
     /// Key by which the device was matched; `None` without a match.
     pub key: Option<Key>,

@@ -22,7 +22,6 @@ pub enum Probe {
     /// Proven blank: every region was read without an error and is zero, and no tool recognises
     /// anything.
     Blank(Blankness),
-    /// The device has content.
     HasData(Content),
     /// The content cannot be determined. It always leads to a refusal.
     Unknown(Doubt),
@@ -32,7 +31,6 @@ pub enum Probe {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Blankness {
-    /// Kind of the proof.
     pub proof: ProofKind,
     /// Number of regions that every proof of this kind reads.
     pub regions: usize,
@@ -77,7 +75,6 @@ impl Blankness {
     }
 }
 
-/// Content of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Content {
@@ -94,9 +91,7 @@ pub struct Content {
     /// Signatures in the data of that filesystem's files, e.g. `iso9660 at byte 32769`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inside: Vec<String>,
-    /// UUID of the filesystem.
     pub uuid: Option<String>,
-    /// Label of the filesystem.
     pub label: Option<String>,
     /// Offset of the first non-zero byte that was read.
     pub first_byte: Option<u64>,

@@ -18,7 +18,6 @@ use super::{
 pub struct Seen {
     /// SMBIOS UUID of the VM; empty if there is none, and then nothing is formatted.
     pub vm_uuid: String,
-    /// Current boot.
     pub boot_id: String,
     /// All whole disks.
     pub devices: Vec<Device>,
@@ -31,7 +30,6 @@ pub struct Seen {
     pub clones: BTreeMap<String, CloneState>,
     /// Open LUKS containers of the agent, by name in `/dev/mapper`.
     pub mappings: BTreeMap<String, Mapping>,
-    /// Mounts in the guest.
     pub mounts: Vec<Mounted>,
     /// Devices of each mounted btrfs, by its UUID. They need not be in `devices`.
     pub btrfs: BTreeMap<String, BTreeSet<DevNumber>>,
@@ -65,9 +63,7 @@ pub struct Seen {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mapping {
-    /// Device number.
     pub number: DevNumber,
-    /// UUID of the header.
     pub luks_uuid: String,
     /// Size in bytes.
     pub size: u64,
@@ -77,7 +73,6 @@ pub struct Mapping {
     pub probe: Probe,
 }
 
-/// A declared mount point.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MountPoint {

@@ -13,21 +13,18 @@ pub const FORMAT: u32 = 1;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskStatus {
-    /// As requested.
     Ready,
     /// Steps are pending; the next run applies them.
     #[default]
     Pending,
     /// The agent does nothing; the refusals say why.
     Refused,
-    /// A step failed.
     Failed,
     /// No disk matches.
     Missing,
 }
 
 impl DiskStatus {
-    /// All states.
     pub const ALL: [Self; 5] = [
         Self::Ready,
         Self::Pending,
@@ -56,17 +53,13 @@ pub struct PlaceState {
     pub path: String,
     /// Directory at the top of the filesystem.
     pub directory: String,
-    /// Whether it is mounted.
     pub mounted: bool,
 }
 
-/// State of one declared disk.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DiskState {
-    /// Name in the settings.
     pub name: String,
-    /// State.
     pub standing: DiskStatus,
     /// Key by which the device was matched, as text; empty without a match.
     pub key: String,
@@ -98,7 +91,6 @@ pub struct DiskState {
     pub opened_by_recovery: bool,
     /// Reasons why nothing, or not everything, is done.
     pub refusals: Vec<Refusal>,
-    /// Notes for the admin.
     pub notes: Vec<String>,
     /// Description of the proof before it was formatted here; empty if it was not.
     pub proof: String,
@@ -118,7 +110,6 @@ pub struct DiskState {
 pub struct DisksState {
     /// [`FORMAT`].
     pub v: u32,
-    /// Boot.
     pub boot_id: String,
     /// Time of writing, `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
@@ -126,7 +117,6 @@ pub struct DisksState {
     pub disks: Vec<DiskState>,
     /// Error that prevented the whole run, e.g. that devices cannot be listed.
     pub error: Option<String>,
-    /// Findings.
     pub findings: Vec<Finding>,
 }
 

@@ -40,7 +40,6 @@ const FSTAB_MARK: &str = "# virtfleet disk ";
 /// Source and options of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placing<'a> {
-    /// The disk.
     pub wanted: &'a Wanted,
     /// UUID of the filesystem.
     pub uuid: &'a str,
@@ -57,7 +56,6 @@ impl Placing<'_> {
         }
     }
 
-    /// Name of the unit.
     pub fn unit(&self) -> String {
         match &self.wanted.mount_point {
             Some(path) => format!("{}.mount", escape_path(path)),

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Usage of a resource.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Usage {

@@ -15,7 +15,6 @@ pub use super::check::check;
 pub enum Key {
     /// The serial as the guest sees it.
     Serial(String),
-    /// Name of the volume.
     Volume(String),
     /// Name in `/dev/disk/by-path`.
     Path(String),
@@ -54,7 +53,6 @@ impl fmt::Display for Key {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "from", content = "path")]
 pub enum KeySource {
-    /// A file.
     File(String),
     /// The guest's TPM 2.0.
     Tpm2,
@@ -75,7 +73,6 @@ pub struct Encryption {
 #[serde(rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Wanted {
-    /// Name in the settings.
     pub name: String,
     /// Required serial, see [`virtfleet_wire::settings::DiskMatch::serial`].
     pub serial: Option<String>,
@@ -125,7 +122,6 @@ pub struct Wanted {
     pub approve_above: u64,
     /// Whether the admin guarantees that it is new.
     pub new: bool,
-    /// Label of the filesystem.
     pub label: Option<String>,
     /// Reserved blocks of ext4 in percent.
     pub reserved_percent: Option<u8>,

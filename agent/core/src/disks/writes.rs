@@ -40,7 +40,6 @@ impl WriteCounters {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WriteMark {
-    /// Boot.
     pub boot_id: String,
     /// Sequence number of the device. `None` below Linux 5.15.
     pub diskseq: Option<u64>,

@@ -10,7 +10,6 @@ use super::ours;
 /// File in which systemd-resolved lists its upstream nameservers.
 pub const UPSTREAMS: &str = "/run/systemd/resolve/resolv.conf";
 
-/// Advice for the admin.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "advice")]
 pub enum Advice {
@@ -35,20 +34,14 @@ pub enum Advice {
         config: String,
     },
     /// dhcpcd writes `/etc/resolv.conf` at each lease renewal.
-    Dhcpcd {
-        /// Name of the link.
-        link: String,
-    },
+    Dhcpcd { link: String },
     /// Resolver options that only `resolv.conf` supports.
     OptionsNotHonoured {
         /// Options as `name` or `name:value`.
         options: Vec<String>,
     },
     /// The resolver sends no DNS queries for names of the cluster, because they end in `.local`.
-    LocalDomain {
-        /// Domain of the cluster.
-        domain: String,
-    },
+    LocalDomain { domain: String },
     /// No requested nameserver may be used; the last verified ones are used.
     LastGood {
         /// Last verified nameservers.
@@ -66,19 +59,14 @@ pub enum Advice {
     /// A link with split DNS, which the agent leaves unchanged.
     #[serde(rename_all = "camelCase")]
     SplitLink {
-        /// Name of the link.
         link: String,
         /// Route-only domains of the link, without `~`.
         domains: Vec<String>,
-        /// Nameservers of the link.
         nameservers: Vec<IpAddr>,
     },
     /// systemd-resolved keeps the nameservers that NetworkManager set on these links until their
     /// next activation, because `resolvectl` to remove them is missing.
-    NetworkManagerLinks {
-        /// Names of the links.
-        links: Vec<String>,
-    },
+    NetworkManagerLinks { links: Vec<String> },
     /// `/etc/resolv.conf` is the agent's, and the original file is unknown.
     OriginalLost,
 }

@@ -46,7 +46,6 @@ impl std::fmt::Display for Range {
 pub struct Asked {
     /// Which changes are allowed.
     pub manage: DnsManage,
-    /// DNS policy.
     pub policy: DnsPolicy,
     /// Whether the policy applies to something in the host network, for which kubelet turns
     /// `ClusterFirst` into `Default`. Always false for the guest of a VM.

@@ -15,7 +15,6 @@ use super::{
 pub struct Choice(ResolvConf);
 
 impl Choice {
-    /// The configuration.
     pub fn conf(&self) -> &ResolvConf {
         &self.0
     }

@@ -47,13 +47,10 @@ impl CollisionKind {
     }
 }
 
-/// Collision of a nameserver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Collision {
-    /// Nameserver.
     pub nameserver: IpAddr,
-    /// Kind.
     pub kind: CollisionKind,
     /// Whether the address is on an interface now. Otherwise the collision is predicted.
     pub now: bool,

@@ -39,15 +39,9 @@ pub mod limits {
 #[serde(rename_all = "camelCase", tag = "trimmed")]
 pub enum Trimmed {
     /// Nameservers after the third.
-    Nameservers {
-        /// The nameservers.
-        values: Vec<String>,
-    },
+    Nameservers { values: Vec<String> },
     /// Search domains after the 32nd, or beyond 2,048 characters.
-    Searches {
-        /// The search domains.
-        values: Vec<String>,
-    },
+    Searches { values: Vec<String> },
     /// A search domain of more than 253 characters.
     LongSearch {
         /// Its first 64 characters.
@@ -69,7 +63,6 @@ pub enum Warning {
     BeyondOption119,
 }
 
-/// Result of the merge.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Merged {
@@ -77,7 +70,6 @@ pub struct Merged {
     pub conf: ResolvConf,
     /// Values that were left out.
     pub trimmed: Vec<Trimmed>,
-    /// Warnings.
     pub warnings: Vec<Warning>,
 }
 

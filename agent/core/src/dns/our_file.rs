@@ -6,14 +6,10 @@ use super::{ours, seen::Seen};
 pub(super) const HEADER_TEXT: &str =
     "from the settings `dns`. Changes are undone; `dns.manage: off` takes it away.";
 
-/// File of the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OurFile {
-    /// Path.
     pub path: String,
-    /// Content.
     pub text: String,
-    /// Mode.
     pub mode: u32,
 }
 

@@ -29,7 +29,6 @@ use super::{
     seen::{Owner, Seen},
 };
 
-/// DNS plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
@@ -58,7 +57,6 @@ pub struct Plan {
     pub trimmed: Vec<Trimmed>,
     /// Warnings about the settings.
     pub warnings: Vec<Warning>,
-    /// Advice for the admin.
     pub advice: Vec<Advice>,
     /// The advice, one sentence each.
     pub notes: Vec<String>,

@@ -25,7 +25,6 @@ pub struct Rendered {
     pub files: Vec<OurFile>,
     /// Content of `/etc/resolv.conf`, if the agent replaces it.
     pub resolv_conf: Option<String>,
-    /// Advice for the admin.
     pub advice: Vec<Advice>,
 }
 

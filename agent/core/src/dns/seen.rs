@@ -15,7 +15,6 @@ use super::resolv::ResolvConf;
 pub enum Owner {
     /// systemd-resolved, by its stub or by its list of nameservers.
     Resolved,
-    /// NetworkManager.
     NetworkManager,
     /// resolvconf(8) of Debian, or openresolv.
     Resolvconf,
@@ -52,7 +51,6 @@ impl Owner {
 pub enum Manager {
     /// systemd-networkd, including files that netplan generated.
     Networkd,
-    /// NetworkManager.
     NetworkManager,
     /// Another program (ifupdown, dhcpcd), or none.
     #[default]
@@ -63,7 +61,6 @@ pub enum Manager {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Source {
-    /// A DHCP lease.
     #[default]
     Dhcp,
     /// A router advertisement (RDNSS, RFC 8106).
@@ -78,11 +75,9 @@ pub enum Source {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Given {
-    /// Origin.
     pub source: Source,
     /// File with the values.
     pub path: String,
-    /// Values.
     pub conf: ResolvConf,
     /// MTU from the same source (DHCP option 26).
     pub mtu: Option<u32>,
@@ -99,7 +94,6 @@ pub struct Given {
 pub struct Link {
     /// Kernel name, e.g. `enp1s0`.
     pub name: String,
-    /// Interface index.
     pub index: u32,
     /// Program that configures it.
     pub manager: Manager,
@@ -116,11 +110,9 @@ pub struct Link {
     pub routes: Vec<String>,
 }
 
-/// Local address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Local {
-    /// Address.
     pub address: IpAddr,
     /// Interface with the address, e.g. `nodelocaldns`, `kube-ipvs0`.
     pub interface: String,
@@ -167,9 +159,7 @@ pub struct Obstacle {
 pub struct Kubelet {
     /// File with the configuration, or `kubelet's command line`.
     pub path: String,
-    /// `clusterDNS`.
     pub cluster_dns: Vec<IpAddr>,
-    /// `clusterDomain`.
     pub cluster_domain: Option<String>,
     /// `resolvConf`; `None` if it is not set (then `/etc/resolv.conf`).
     pub resolv_conf: Option<String>,
@@ -193,7 +183,6 @@ pub struct Kubelet {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Seen {
-    /// Boot.
     pub boot_id: String,
     /// Owner of `/etc/resolv.conf`.
     pub owner: Owner,

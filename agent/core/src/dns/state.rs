@@ -41,7 +41,6 @@ pub enum DnsStatus {
 }
 
 impl DnsStatus {
-    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Verified,
         Self::Differs,
@@ -72,7 +71,6 @@ impl DnsStatus {
 pub struct DnsState {
     /// [`FORMAT`].
     pub v: u32,
-    /// Boot.
     pub boot_id: String,
     /// Time of writing, `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
@@ -80,7 +78,6 @@ pub struct DnsState {
     pub at_ns: u64,
     /// Which changes are allowed.
     pub manage: DnsManage,
-    /// State.
     pub standing: DnsStatus,
     /// Owner of `/etc/resolv.conf`.
     pub owner: Owner,
@@ -128,7 +125,6 @@ pub struct DnsState {
     pub kubelet_told_at_boottime_ns: u64,
     /// Path of kubelet's drop-in, if kubelet has not been restarted since it was changed.
     pub kubelet_waits_for: Option<String>,
-    /// Findings.
     pub findings: Vec<Finding>,
 }
 

@@ -17,6 +17,5 @@ pub struct NodeProofRecord {
     pub boot_id: String,
     /// SHA-256 of the agent's key for which it was signed, as 64 hexadecimal digits.
     pub key_sha256: String,
-    /// The proof.
     pub proof: NodeProof,
 }

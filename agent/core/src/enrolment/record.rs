@@ -7,7 +7,6 @@ pub const FORMAT: u32 = 1;
 /// Maximum length of a reason that is kept, in characters.
 const MAX_REASON_CHARS: usize = 300;
 
-/// The record.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct KeyRecord {
@@ -30,13 +29,11 @@ pub struct KeyRecord {
     pub refusal: Option<LastRefusal>,
 }
 
-/// A key that was replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DiscardedKey {
     /// When, in seconds since 1970.
     pub at: u64,
-    /// Why it was discarded.
     pub why: DiscardReason,
     /// What it was bound to: a UUID or an identity. Empty if that is unknown.
     pub before: String,
@@ -81,7 +78,6 @@ impl LastRefusal {
 }
 
 impl KeyRecord {
-    /// The record of a new key.
     pub fn of_new_key(smbios_uuid: Option<String>, now: u64, discarded: Option<DiscardedKey>) -> Self {
         Self {
             v: FORMAT,

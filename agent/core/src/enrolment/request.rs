@@ -4,7 +4,6 @@ use virtfleet_wire::enrolment::EnrolmentRequest;
 
 use super::record::{DiscardReason, DiscardedKey};
 
-/// What the agent does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RequestDecision {
     /// Sign a CSR with the key.

@@ -5,12 +5,10 @@ use super::{
     record::{DiscardedKey, KeyRecord, LastRefusal},
 };
 
-/// State of the enrolment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrolmentStatus {
     /// File with the authorities of clients: whose collector may enrol this agent.
     pub client_ca: String,
-    /// Whether there is a certificate.
     pub state: CertificateState,
     /// Why the key is not stored. None if it is.
     pub not_stored: Option<UnstoredKey>,
@@ -33,7 +31,6 @@ pub enum UnstoredKey {
 }
 
 impl UnstoredKey {
-    /// The reason as a sentence.
     pub fn reason(&self) -> &str {
         match self {
             Self::InMemory(reason) | Self::Refused(reason) | Self::NoSpace(reason) => reason,
@@ -41,7 +38,6 @@ impl UnstoredKey {
     }
 }
 
-/// Whether there is a certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CertificateState {
     /// The agent has none and answers only requests for enrolment.
@@ -53,7 +49,6 @@ pub enum CertificateState {
     Enrolled {
         /// Its identity, `spiffe://<trust-domain>/vmi/<namespace>/<name>/<uid>`.
         identity: String,
-        /// Its dates.
         dates: CertificateDates,
     },
 }

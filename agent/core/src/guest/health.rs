@@ -16,7 +16,6 @@ pub struct GuestHealth {
     pub boot_id: String,
     /// Time of writing, nanoseconds since 1970.
     pub at_ns: u64,
-    /// Kubelet's certificates.
     #[serde(default)]
     pub certificates: Vec<Certificate>,
 }
@@ -25,7 +24,6 @@ pub struct GuestHealth {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Certificate {
-    /// Path of the file.
     pub path: String,
     /// Start of validity, seconds since 1970.
     pub not_before: i64,

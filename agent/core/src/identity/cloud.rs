@@ -17,7 +17,6 @@ pub struct Seed {
     pub instance_id: Option<String>,
     /// Requested host name.
     pub local_hostname: Option<String>,
-    /// Name of the instance type.
     pub instance_type: Option<String>,
     /// Firmware UUID (ConfigDrive).
     pub uuid: Option<String>,

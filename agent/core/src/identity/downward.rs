@@ -4,14 +4,12 @@
 //! busy flag, sum of the body's bytes, length of the body), then XML, in a file of 256 KiB. Over
 //! virtio-serial it is only the XML.
 
-/// Size of the disk in bytes.
 pub const DISK_BYTES: usize = 256 * 1024;
 const HEADER: usize = 16;
 
 /// Reason why a disk has no metrics.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoMetrics {
-    /// The disk does not begin with the signature.
     #[error("not a downwardMetrics disk")]
     Foreign,
     /// The host is writing; retry later.

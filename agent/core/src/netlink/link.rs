@@ -26,9 +26,7 @@ pub const COUNTERS_REQUEST: [u8; HEAD] = [0; HEAD];
 /// compressed, received and transmitted; received without a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkCounters {
-    /// Name of the device.
     pub name: String,
-    /// Counters.
     pub values: [u64; LinkCounters::COUNT],
 }
 
@@ -72,9 +70,7 @@ const VOLATILE: u32 = 1 << 6 | 1 << 16 | IFF_DORMANT;
 /// Network device. Values that the kernel does not report are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Interface index.
     pub index: u32,
-    /// Name.
     pub name: String,
     /// Hardware type, `ARPHRD_*`.
     pub hardware: u16,
@@ -86,7 +82,6 @@ pub struct Link {
     pub dormant: bool,
     /// Hardware address as `aa:bb:…`.
     pub address: String,
-    /// Broadcast address.
     pub broadcast: String,
     /// Operational state, as in `operstate`.
     pub operstate: &'static str,
@@ -100,13 +95,10 @@ pub struct Link {
     pub mtu: Option<u32>,
     /// Length of the transmit queue in packets.
     pub queue_length: Option<u32>,
-    /// Group.
     pub group: Option<u32>,
     /// Link mode, `IF_LINK_MODE_*`.
     pub link_mode: Option<u32>,
-    /// Whether it has a carrier.
     pub carrier: Option<u32>,
-    /// Number of carrier changes.
     pub carrier_changes: Option<u32>,
     /// Number of times that the carrier appeared.
     pub carrier_ups: Option<u32>,

@@ -28,18 +28,15 @@ const DONE: u16 = 3;
 /// Mask without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// Message of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message<'bytes> {
     /// Sequence number of the request.
     pub sequence: u32,
     /// Whether the dump was interrupted and must be repeated.
     pub interrupted: bool,
-    /// Content.
     pub content: Content<'bytes>,
 }
 
-/// Content of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content<'bytes> {
     /// Entry of the dump: its fixed header and its attributes.

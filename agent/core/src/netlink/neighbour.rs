@@ -10,7 +10,6 @@ const NO_ARP: u16 = 0x40;
 /// Request for the IPv4 table: `struct ndmsg` with `AF_INET`.
 pub const REQUEST: [u8; 12] = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Neighbour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
     /// Index of the interface.

@@ -8,7 +8,6 @@
 use super::{attributes, generic, number, put};
 use crate::virtio::{Counters, Direction};
 
-/// Name of the family.
 pub const FAMILY: &str = "netdev";
 /// `NETDEV_CMD_QSTATS_GET`.
 const QSTATS_GET: u8 = 12;
@@ -34,7 +33,6 @@ const TX_WAKE: u16 = 34;
 pub struct Queue {
     /// Interface index.
     pub device: u32,
-    /// Direction.
     pub direction: Direction,
     /// Queue number, from 0.
     pub index: u32,

@@ -24,13 +24,11 @@ pub struct Qdisc {
     pub bytes: u64,
     /// Packets sent.
     pub packets: u32,
-    /// Packets dropped.
     pub drops: u32,
     /// Packets that the device did not accept and that were queued again.
     pub requeues: u32,
     /// Packets above a limit.
     pub overlimits: u32,
-    /// Queued packets.
     pub queued: u32,
     /// Queued bytes.
     pub backlog: u32,

@@ -15,7 +15,6 @@ const NEXT_HOP: usize = 8;
 /// `RTN_UNICAST`.
 const UNICAST: u8 = 1;
 
-/// Route.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Route {
     /// Whether it is a unicast route: not local, broadcast, multicast or a rejecting one.
@@ -34,12 +33,10 @@ pub struct Route {
     pub hops: Vec<Hop>,
 }
 
-/// Next hop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Hop {
     /// Index of the interface; 0 for none.
     pub device: u32,
-    /// Gateway.
     pub gateway: Option<IpAddr>,
     /// Weight, if it is one of several.
     pub weight: Option<u16>,

@@ -68,7 +68,6 @@ impl Pattern {
     pub fn matches(&self, name: &str) -> bool {
         self.0.is_match(name)
     }
-    /// Text of the expression.
     pub fn text(&self) -> &str {
         self.0.as_str()
     }

@@ -16,7 +16,6 @@ pub const FORMAT: u32 = 1;
 pub struct NicState {
     /// [`FORMAT`].
     pub v: u32,
-    /// Boot in which it was written.
     pub boot_id: String,
     /// Time of writing, `CLOCK_BOOTTIME` in nanoseconds.
     pub at_boottime_ns: u64,
@@ -82,7 +81,6 @@ pub struct NicStatus {
     pub mac: String,
     /// Interface index; tells a device that was unplugged and plugged in again apart. 0 if unknown.
     pub index: u32,
-    /// State.
     pub standing: QueueStatus,
     /// Reason of the state, one sentence.
     pub because: String,
@@ -193,7 +191,6 @@ pub struct Pending {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Still {
-    /// Description.
     pub why: String,
     /// Whether the number of queues may not be the cause.
     pub unclear: bool,
@@ -213,9 +210,7 @@ pub struct Baseline {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Measured {
-    /// Rates before the change.
     pub before: Rates,
-    /// Rates after the change.
     pub after: Rates,
 }
 
@@ -254,7 +249,6 @@ pub enum QueueStatus {
 }
 
 impl QueueStatus {
-    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Spread,
         Self::Differs,

@@ -14,9 +14,7 @@ pub use triggers::{MAX_TRIGGERS, trigger_names};
 /// Definition of a step: its name, its stages and its dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepPlan {
-    /// Name of the step.
     pub name: &'static str,
-    /// Stages in which the step runs.
     pub stages: &'static [Stage],
     /// Steps that must not have failed before this one. Steps of other stages are ignored.
     pub needs: &'static [&'static str],

@@ -40,7 +40,6 @@ impl RunOutcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SettingsProblem {
-    /// Path of the file.
     pub file: String,
     /// Line number from 1; 0 if the problem concerns the whole file or a default.
     pub line: usize,
@@ -50,13 +49,10 @@ pub struct SettingsProblem {
     pub message: String,
 }
 
-/// Result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StepRecord {
-    /// Name of the step.
     pub name: String,
-    /// Result of the step.
     pub outcome: RunOutcome,
     /// What the step did, or why it did nothing; one line.
     pub message: String,
@@ -83,7 +79,6 @@ pub struct StageRecord {
     pub duration_ms: u64,
     /// Triggers of the run: names in `/run/virtfleet/ask`, sorted.
     pub triggers: Vec<String>,
-    /// Version of the agent.
     pub version: String,
     /// Steps, in the order in which they ran.
     pub steps: Vec<StepRecord>,

@@ -19,7 +19,6 @@ pub fn served_digest(status: &str) -> Option<&str> {
     sane.then_some(digest)
 }
 
-/// State of the agent's service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AgentState {
     /// Not running, and not expected to run: stopped, never started, or not installed.
@@ -40,7 +39,6 @@ pub struct SettingsSeen {
     pub on_disk: String,
     /// Number of problems in the settings on disk.
     pub problems: usize,
-    /// The agent's service.
     pub agent: AgentState,
     /// Digest for which the agent was last restarted in this boot.
     pub restarted_for: Option<String>,
@@ -53,7 +51,6 @@ pub enum SettingsPlan {
     Applied,
     /// Nothing to do: the agent does not run, or reads the settings at its next start.
     AtItsStart,
-    /// Restart the agent.
     Restart,
     /// Start the agent, which had ended with exit code 78.
     Start,

@@ -56,7 +56,6 @@ impl Sample {
     }
 }
 
-/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The VM was stopped, and its clocks with it.
@@ -90,7 +89,6 @@ impl Kind {
 /// Event between two samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// Kind of the event.
     pub kind: Kind,
     /// Length in nanoseconds. For a step: its size, negative if the clock was set back.
     pub length_ns: i64,

@@ -2,7 +2,6 @@
 
 use super::{ParseError, counter, words};
 
-/// Free list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FreeBlocks<'text> {
     /// Number of the NUMA node.
@@ -11,7 +10,6 @@ pub struct FreeBlocks<'text> {
     pub zone: &'text str,
     /// Size: each block has 2^`order` pages.
     pub order: usize,
-    /// Number of free blocks.
     pub blocks: u64,
 }
 

@@ -3,12 +3,9 @@
 
 use super::{ParseError, counter, words};
 
-/// Controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Controller<'text> {
-    /// Name.
     pub name: &'text str,
-    /// Number of cgroups.
     pub cgroups: u64,
     /// Whether it is enabled: 1 or 0.
     pub enabled: u64,

@@ -6,7 +6,6 @@ use super::ParseError;
 /// CPU. Missing fields are empty.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct CpuInfo<'text> {
-    /// Number.
     pub processor: u32,
     /// Vendor, or ARM's implementer.
     pub vendor: &'text str,
@@ -14,17 +13,13 @@ pub struct CpuInfo<'text> {
     pub family: &'text str,
     /// Model, or ARM's part.
     pub model: &'text str,
-    /// Name of the model.
     pub model_name: &'text str,
-    /// Microcode revision.
     pub microcode: &'text str,
     /// Stepping, or ARM's variant.
     pub stepping: &'text str,
     /// Cache size with unit.
     pub cache_size: &'text str,
-    /// Package.
     pub package: &'text str,
-    /// Core.
     pub core: &'text str,
     /// CPU features, separated by spaces.
     pub flags: &'text str,

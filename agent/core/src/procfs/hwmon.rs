@@ -4,7 +4,6 @@
 /// Parsed attribute name: `temp1_crit_alarm` has kind `temp`, number 1, property `crit_alarm`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttributeName<'name> {
-    /// Kind of the sensor.
     pub kind: &'name str,
     /// Number among the chip's sensors of this kind; 0 if the name has none.
     pub number: u64,
@@ -65,11 +64,8 @@ pub fn attribute(name: &str) -> Option<AttributeName<'_>> {
 /// Metric family of sensor values, and their scale.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SensorFamily {
-    /// Name.
     pub name: String,
-    /// HELP text.
     pub help: String,
-    /// Whether it is a counter.
     pub is_counter: bool,
     /// Divisor that converts the attribute's value to the unit of the family.
     pub divisor: f64,

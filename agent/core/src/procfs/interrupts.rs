@@ -20,7 +20,6 @@ pub struct Table<'text> {
     rows: &'text str,
 }
 
-/// Interrupt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interrupt<'text> {
     /// Number, or short name such as `LOC`.

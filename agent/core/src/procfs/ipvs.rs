@@ -39,13 +39,9 @@ pub struct Service<'text> {
 /// Real server of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backend<'text> {
-    /// Service.
     pub service: Service<'text>,
-    /// Address of the server.
     pub address: IpAddr,
-    /// Port of the server.
     pub port: u16,
-    /// Weight.
     pub weight: u64,
     /// Number of active connections.
     pub active: u64,

@@ -2,10 +2,8 @@
 
 use super::{ParseError, words};
 
-/// Activity of an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity<'text> {
-    /// Active.
     Active,
     /// Assembled, but not active.
     Inactive,
@@ -19,12 +17,10 @@ pub enum Activity<'text> {
     Other(&'text str),
 }
 
-/// Array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Array<'text> {
     /// Name, e.g. `md127`.
     pub name: &'text str,
-    /// Activity.
     pub activity: Activity<'text>,
     /// Number of required disks.
     pub required: u64,

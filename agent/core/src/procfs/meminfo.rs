@@ -2,7 +2,6 @@
 
 use super::{ParseError, counter, words};
 
-/// Line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field<'text> {
     /// Name, e.g. `MemTotal` or `Active(anon)`.

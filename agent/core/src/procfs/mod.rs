@@ -47,7 +47,6 @@ pub mod zoneinfo;
 pub struct ParseError {
     /// Line number from 1.
     pub line: usize,
-    /// Expected text.
     pub expected: &'static str,
     /// Found text, at most 40 characters.
     pub found: String,

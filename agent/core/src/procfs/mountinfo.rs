@@ -7,7 +7,6 @@ use std::borrow::Cow;
 
 use super::ParseError;
 
-/// Mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount<'text> {
     /// Mount id, unique while the mount exists.
@@ -20,7 +19,6 @@ pub struct Mount<'text> {
     pub root: Cow<'text, [u8]>,
     /// Mount point, with the kernel's octal escapes decoded.
     pub mount_point: Cow<'text, [u8]>,
-    /// Filesystem type.
     pub fs_type: &'text [u8],
     /// Source, as printed by the kernel.
     pub source: &'text [u8],

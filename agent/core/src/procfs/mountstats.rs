@@ -5,7 +5,6 @@ use std::str::SplitAsciiWhitespace;
 
 use super::{ParseError, counter, words};
 
-/// NFS mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NfsMount<'text> {
     /// Index among all mounts, from 0; the same as in mountinfo.
@@ -20,7 +19,6 @@ pub struct NfsMount<'text> {
     pub events: Vec<u64>,
     /// Counters of bytes and pages in the kernel's order; empty if the line is missing.
     pub bytes: Vec<u64>,
-    /// Connections.
     pub transports: Vec<Transport<'text>>,
     /// Operations with their counters.
     pub operations: Vec<(&'text str, [u64; NfsMount::OPERATION])>,
@@ -36,7 +34,6 @@ impl NfsMount<'_> {
     pub const BYTES: usize = 8;
 }
 
-/// Connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transport<'text> {
     /// `tcp`, `udp` or `rdma`.
@@ -48,7 +45,6 @@ pub struct Transport<'text> {
 }
 
 impl Transport<'_> {
-    /// Number of values.
     pub const VALUES: usize = 13;
 }
 

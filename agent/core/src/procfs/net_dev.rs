@@ -2,10 +2,8 @@
 
 use super::{ParseError, counter, words};
 
-/// Network device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NetDevice<'text> {
-    /// Name.
     pub name: &'text str,
     /// Received: bytes, packets, errs, drop, fifo, frame, compressed, multicast; transmitted:
     /// bytes, packets, errs, drop, fifo, colls, carrier, compressed. The kernel adds missed to

@@ -10,7 +10,6 @@ pub const CLIENT_RPC: usize = 3;
 /// Number of counters on the line `rpc` of a server.
 pub const SERVER_RPC: usize = 5;
 
-/// Line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Line<'text> {
     /// Name, e.g. `net`, `rpc`, `proc3`.

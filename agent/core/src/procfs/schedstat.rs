@@ -2,10 +2,8 @@
 
 use super::{ParseError, counter, words};
 
-/// CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuSchedule {
-    /// Number.
     pub cpu: u32,
     /// Run time of tasks in nanoseconds.
     pub running_ns: u64,

@@ -2,10 +2,8 @@
 
 use super::{ParseError, counter, words};
 
-/// Slab cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slab<'text> {
-    /// Name.
     pub name: &'text str,
     /// Active objects, all objects, object size in bytes, objects per slab, pages per slab.
     pub values: [u64; Slab::COLUMNS],

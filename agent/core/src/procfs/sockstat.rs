@@ -2,7 +2,6 @@
 
 use super::{ParseError, words};
 
-/// Line of a protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SocketProtocol<'text> {
     line: usize,
@@ -11,7 +10,6 @@ pub struct SocketProtocol<'text> {
     rest: &'text str,
 }
 
-/// Parses the lines.
 pub fn protocols(text: &str) -> impl Iterator<Item = Result<SocketProtocol<'_>, ParseError>> {
     text.lines().enumerate().map(|(line, whole)| {
         let (name, rest) = whole

@@ -7,7 +7,6 @@ use super::{ParseError, hex, words};
 pub struct Softnet {
     /// CPU; on kernels before 5.10 the line number, from 0.
     pub cpu: u64,
-    /// Processed packets.
     pub processed: u64,
     /// Packets dropped because the backlog was full.
     pub dropped: u64,

@@ -15,7 +15,6 @@ pub struct CpuTimes {
     pub nice: u64,
     /// In kernel mode.
     pub system: u64,
-    /// Idle.
     pub idle: u64,
     /// Idle while a request to a disk was outstanding.
     pub iowait: u64,

@@ -2,7 +2,6 @@
 
 use super::{ParseError, counter, words};
 
-/// Swap area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swap<'text> {
     /// File, with spaces escaped by the kernel (`\040`).

@@ -5,7 +5,6 @@
 
 use super::ParseError;
 
-/// State of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskStat {
     /// State: `R`, `S`, `D`, `Z`, `T`, `t`, `X`, `I`, …

@@ -2,7 +2,6 @@
 
 use super::{ParseError, words};
 
-/// Group of counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Group<'text> {
     /// Name, e.g. `extent_alloc`.

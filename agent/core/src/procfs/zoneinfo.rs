@@ -2,12 +2,10 @@
 
 use super::{ParseError, buddyinfo::zone, words};
 
-/// Line of a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZoneLine<'text> {
     /// Number of the NUMA node.
     pub node: &'text str,
-    /// Zone.
     pub zone: &'text str,
     /// Field, e.g. `min`, `nr_dirtied` or `protection:`.
     pub field: &'text str,

@@ -13,7 +13,6 @@ const MAX_MESSAGE_CHARS: usize = 300;
 pub struct WayRecord {
     /// [`FORMAT`].
     pub v: u32,
-    /// The kernel's boot ID.
     pub boot_id: String,
     /// When the agent started.
     pub started_at: u64,
@@ -45,7 +44,6 @@ pub struct WayRecord {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LastPull {
-    /// When.
     pub at: u64,
     /// Address of the collector, or of the relay.
     pub peer: String,
@@ -59,13 +57,9 @@ pub enum PushState {
     /// waits for one.
     #[default]
     Idle,
-    /// The agent connects.
     Connecting,
-    /// It is connected.
     Connected {
-        /// Since when.
         since: u64,
-        /// The address to which it is connected.
         peer: String,
     },
     /// The last connection failed or has ended.
@@ -79,9 +73,7 @@ pub enum PushState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PushFailure {
-    /// When.
     pub at: u64,
-    /// Kind of the failure.
     pub reason: PushFailureReason,
     /// Why, as a sentence.
     pub message: String,
@@ -119,7 +111,6 @@ pub enum PushFailureReason {
 }
 
 impl PushFailureReason {
-    /// All kinds.
     pub const ALL: [Self; 7] = [
         Self::Resolve,
         Self::Refused,

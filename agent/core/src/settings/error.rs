@@ -5,17 +5,14 @@ use std::error::Error;
 /// Invalid settings of collectors.
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    /// Unknown collector.
     #[error("{place}: there is no collector {name:?}{}", did_you_mean(*.nearest))]
     Unknown {
         /// Where it is named: `metrics.collectors` or the command line.
         place: &'static str,
-        /// The name.
         name: String,
         /// Similar known name, if there is one.
         nearest: Option<&'static str>,
     },
-    /// Exclude and include patterns are both set.
     #[error("{exclude} and {include} are both set; keep one of them")]
     Both {
         /// Key of the exclude pattern.
@@ -23,24 +20,14 @@ pub enum RegistryError {
         /// Key of the include pattern.
         include: &'static str,
     },
-    /// Invalid pattern.
     #[error("{key}: {pattern:?} is not a regular expression")]
     Pattern {
-        /// Key of the setting.
         key: &'static str,
-        /// The pattern.
         pattern: String,
-        /// Reason.
         source: regex_lite::Error,
     },
-    /// Invalid value.
     #[error("{key}: {reason}")]
-    Value {
-        /// Key of the setting.
-        key: &'static str,
-        /// Reason.
-        reason: &'static str,
-    },
+    Value { key: &'static str, reason: &'static str },
 }
 
 impl RegistryError {

@@ -20,7 +20,6 @@ const MOUNTS_EXCLUDED: &str =
 /// node_exporter's default.
 const TYPES_EXCLUDED: &str = "^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|\
      mqueue|nsfs|overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|erofs|sysfs|tracefs)$";
-/// Default timeout for mounts.
 const DEFAULT_MOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 /// node_exporter's default.
 const NETSTAT_FIELDS: &str = "^(.*_(InErrors|InErrs)|Ip_Forwarding|Ip(6|Ext)_(InOctets|OutOctets)|Icmp6?_(InMsgs|OutMsgs)\

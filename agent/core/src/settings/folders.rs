@@ -5,7 +5,6 @@ use regex_lite::Regex;
 
 use super::RegistryError;
 
-/// Key of the setting.
 pub const KEY: &str = "metrics.textfile.directories";
 
 /// Folder, or many folders by a pattern.
@@ -20,9 +19,7 @@ pub struct Folder {
 /// Path component.
 #[derive(Debug)]
 pub enum Part {
-    /// A name.
     Name(String),
-    /// A pattern of names.
     Pattern(Regex),
 }
 

@@ -9,7 +9,6 @@ use super::RegistryError;
 const INCLUDE: &str = "metrics.sysctl.include";
 const INCLUDE_INFO: &str = "metrics.sysctl.includeInfo";
 
-/// Exported sysctl.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     /// Name in the settings, e.g. `kernel.pid_max`.

@@ -41,23 +41,19 @@ pub mod status {
     }
 }
 
-/// Virtio device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Device {
     /// Name, e.g. `virtio2`.
     pub name: String,
-    /// Type.
     pub kind: Kind,
     /// Bound driver, e.g. `virtio_net`.
     pub driver: Option<String>,
-    /// Bus.
     pub bus: Bus,
     /// Address on the bus, e.g. `0000:00:03.0`.
     pub address: String,
     /// Status byte (specification, 2.1); `None` if unreadable.
     pub status: Option<u32>,
-    /// Negotiated features.
     pub negotiated: Features,
     /// Features offered by the device, from debugfs: only for root, and only with
     /// `CONFIG_VIRTIO_DEBUG`.
@@ -66,7 +62,6 @@ pub struct Device {
     pub queues: Vec<Queue>,
     /// Assignment of interrupts to queues.
     pub sharing: Sharing,
-    /// Interrupts.
     pub vectors: Vec<Vector>,
     /// Guest devices: interfaces (`eth0`), disks (`vda`), ports (`vport1p1`), hardware random
     /// sources.
@@ -93,11 +88,9 @@ impl Device {
     }
 }
 
-/// Bus of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bus {
-    /// PCI.
     Pci,
     /// Memory-mapped.
     Mmio,
@@ -108,11 +101,9 @@ pub enum Bus {
     Other,
 }
 
-/// Queue of a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Queue {
-    /// Role.
     pub role: Role,
     /// Number among the queues of its role, from 0.
     pub index: u32,
@@ -120,7 +111,6 @@ pub struct Queue {
     pub irq: Option<u32>,
 }
 
-/// Role of a queue.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
@@ -136,7 +126,6 @@ pub enum Role {
     Event,
     /// Another role: the driver's name without its number, e.g. `inflate`.
     Other(String),
-    /// Unknown.
     #[default]
     Unknown,
 }
@@ -162,7 +151,6 @@ pub enum Sharing {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Vector {
-    /// Its number.
     pub irq: u32,
     /// Its handler, e.g. `virtio2-input.0`.
     pub name: String,

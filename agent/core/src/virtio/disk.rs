@@ -2,13 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Disk of the VM.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Disk {
     /// Name, e.g. `vda`.
     pub name: String,
-    /// Kind.
     pub kind: DiskKind,
     /// Driver, e.g. `virtio_blk`, `ahci`, `nvme`.
     pub driver: String,
@@ -16,35 +14,27 @@ pub struct Disk {
     pub device: Option<String>,
     /// Address of the device, e.g. `0000:00:02.0`.
     pub address: String,
-    /// Size in bytes.
     pub bytes: u64,
-    /// Serial.
     pub serial: Option<String>,
     /// Hardware queues in order.
     pub queues: Vec<DiskQueue>,
     /// Scheduler's limit of requests per queue (`queue/nr_requests`).
     pub requests: Option<u32>,
-    /// Current scheduler.
     pub scheduler: Option<String>,
-    /// Available schedulers.
     pub schedulers: Vec<String>,
-    /// Mode of the write cache.
     pub write_cache: Option<WriteCache>,
     /// Maximum size of a discard in bytes; 0 without discard.
     pub discard: Option<u64>,
-    /// Whether it is read-only.
     pub read_only: bool,
     /// Reads and writes in flight.
     pub in_flight: Option<(u64, u64)>,
 }
 
-/// Kind of a disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiskKind {
     /// virtio-blk.
     VirtioBlk,
-    /// A disk on a virtio-scsi controller.
     VirtioScsi,
     /// NVMe, passed through or emulated.
     Nvme,

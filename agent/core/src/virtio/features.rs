@@ -25,7 +25,6 @@ pub struct Features(pub u128);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected {expected}, found {found:?}")]
 pub struct FeaturesError {
-    /// Expected text.
     pub expected: &'static str,
     /// Found text, at most 40 characters.
     pub found: String,
@@ -96,13 +95,11 @@ impl Features {
         bit < u128::BITS && self.0 >> bit & 1 == 1
     }
 
-    /// Adds bit `bit`.
     #[must_use]
     pub fn with(self, bit: u32) -> Self {
         Self(self.0 | 1_u128.checked_shl(bit).unwrap_or(0))
     }
 
-    /// Removes bit `bit`.
     #[must_use]
     pub fn without(self, bit: u32) -> Self {
         Self(self.0 & !1_u128.checked_shl(bit).unwrap_or(0))

@@ -26,11 +26,8 @@ pub const MAX_QUEUES: u32 = 4096;
 /// Events that a handler serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Serves {
-    /// Configuration changes.
     Configuration,
-    /// All queues.
     Queues,
-    /// Everything.
     Everything,
     /// A queue; without a number if the driver sets none.
     Queue(Role, Option<u32>),

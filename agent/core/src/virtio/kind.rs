@@ -11,29 +11,22 @@ pub struct Kind(pub u32);
 impl Kind {
     /// A network interface.
     pub const NET: Self = Self(1);
-    /// A disk.
     pub const BLOCK: Self = Self(2);
     /// A console with its ports, including that of the guest agent.
     pub const CONSOLE: Self = Self(3);
     /// A source of randomness.
     pub const RNG: Self = Self(4);
-    /// A memory balloon.
     pub const BALLOON: Self = Self(5);
-    /// A SCSI controller.
     pub const SCSI: Self = Self(8);
-    /// Graphics.
     pub const GPU: Self = Self(16);
     /// Keyboard, mouse, tablet.
     pub const INPUT: Self = Self(18);
     /// Sockets between guest and host.
     pub const VSOCK: Self = Self(19);
-    /// A crypto accelerator.
     pub const CRYPTO: Self = Self(20);
-    /// An IOMMU.
     pub const IOMMU: Self = Self(23);
     /// Hot-pluggable memory.
     pub const MEM: Self = Self(24);
-    /// A sound card.
     pub const SOUND: Self = Self(25);
     /// A shared folder.
     pub const FS: Self = Self(26);

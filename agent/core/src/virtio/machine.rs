@@ -46,7 +46,6 @@ pub struct Cpus {
     pub random: Option<bool>,
 }
 
-/// MSI vectors.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Vectors {
@@ -85,7 +84,6 @@ impl Vectors {
 }
 
 impl Machine {
-    /// Virtio device by name.
     pub fn device(&self, name: &str) -> Option<&Device> {
         self.devices.iter().find(|device| device.name == name)
     }
@@ -97,7 +95,6 @@ impl Machine {
 pub struct Unread {
     /// Path or name.
     pub what: String,
-    /// Reason.
     pub because: String,
 }
 

@@ -8,11 +8,8 @@ use serde::{Deserialize, Serialize};
 pub struct Nic {
     /// Name, e.g. `eth0`.
     pub name: String,
-    /// Interface index.
     pub index: u32,
-    /// MAC address.
     pub mac: String,
-    /// Kind.
     pub kind: NicKind,
     /// Driver, e.g. `virtio_net`, `e1000e`, `mlx5_core`.
     pub driver: String,
@@ -28,23 +25,18 @@ pub struct Nic {
     pub operstate: String,
     /// MTU in bytes.
     pub mtu: u32,
-    /// MTU from DHCP.
     pub dhcp_mtu: Option<u32>,
     /// Current and maximum number of queue pairs; `None` if the driver does not report them.
     pub channels: Option<Channels>,
-    /// Ring sizes.
     pub rings: Option<Rings>,
-    /// Interrupt coalescing.
     pub coalescing: Option<Coalescing>,
     /// Queues in use: receive queues first, in order.
     pub queues: Vec<NicQueue>,
 }
 
-/// Kind of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NicKind {
-    /// A virtio device.
     Virtio,
     /// A passed-through function of real hardware (SR-IOV).
     Function,
@@ -59,7 +51,6 @@ pub enum NicKind {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Channels {
-    /// Current number.
     pub current: u32,
     /// Maximum number.
     pub possible: u32,
@@ -95,7 +86,6 @@ pub struct Coalescing {
     pub rx_adaptive: bool,
 }
 
-/// Queue of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicQueue {
@@ -110,7 +100,6 @@ pub struct NicQueue {
     pub counters: Counters,
 }
 
-/// Direction of packets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -125,11 +114,8 @@ pub enum Direction {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counters {
-    /// Packets.
     pub packets: Option<u64>,
-    /// Bytes.
     pub bytes: Option<u64>,
-    /// Dropped packets.
     pub drops: Option<u64>,
     /// Number of notifications to the hypervisor.
     pub kicks: Option<u64>,

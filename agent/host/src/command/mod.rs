@@ -78,7 +78,6 @@ impl Tool {
         self.args.extend(args.into_iter().map(Into::into));
         self
     }
-    /// Sets the deadline.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;
@@ -99,7 +98,6 @@ impl fmt::Display for Tool {
 /// Result of a command that exited by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandOutput {
-    /// Its exit code.
     pub code: i32,
     /// The first MiB of its standard output. Bytes that are not UTF-8 are replaced.
     pub stdout: String,
@@ -117,23 +115,17 @@ impl CommandOutput {
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The program does not exist.
     #[error("`{0}`: there is no such program; install the package that has it (looked in {SEARCH_PATH})")]
     Missing(Tool),
     /// The program exists but cannot be started or waited for.
     #[error("`{tool}`: cannot {step}")]
     System {
-        /// The command.
         tool: Tool,
-        /// The failed step.
         step: &'static str,
-        /// The kernel's error.
         source: io::Error,
     },
-    /// The deadline passed and the command was killed.
     #[error("`{tool}`: killed, because it took longer than {} s{}", tool.deadline.as_secs_f32(), last_lines(stderr))]
     Late {
-        /// The command.
         tool: Tool,
         /// Its standard error until then.
         stderr: String,
@@ -146,9 +138,7 @@ pub enum CommandError {
     /// A signal that was not sent by this runner ended it.
     #[error("`{tool}`: ended by signal {signal}{}", last_lines(stderr))]
     Signalled {
-        /// The command.
         tool: Tool,
-        /// The signal's number.
         signal: i32,
         /// Its standard error until then.
         stderr: String,
@@ -156,7 +146,6 @@ pub enum CommandError {
     /// The exit code is not 0 ([`Commands::check`] only).
     #[error("`{tool}`: exit code {}{}", done.code, last_lines(if done.stderr.trim().is_empty() { &done.stdout } else { &done.stderr }))]
     Failed {
-        /// The command.
         tool: Tool,
         /// Exit code and output.
         done: CommandOutput,

@@ -13,21 +13,17 @@ use nix::{
 /// devices were replaced has gaps.
 const MAX_DEVICE_ID: u64 = 4096;
 
-/// A btrfs filesystem.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BtrfsFilesystem {
-    /// Its UUID.
     pub uuid: String,
     /// Its devices in the order of their ids.
     pub devices: Vec<BtrfsDevice>,
 }
 
-/// A device of a filesystem.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BtrfsDevice {
     /// Name of its node without the directory, e.g. `vdb`.
     pub name: String,
-    /// Its UUID.
     pub uuid: String,
     /// Bytes allocated to chunks.
     pub used: u64,

@@ -23,7 +23,6 @@ pub enum ClaimError {
     Unknown {
         /// The kernel's name of the intended device.
         name: String,
-        /// What is unknown.
         doubt: Doubt,
     },
     /// The disk is not as planned, e.g. it contains data.
@@ -31,7 +30,6 @@ pub enum ClaimError {
     NotAsPlanned {
         /// The kernel's name of the intended device.
         name: String,
-        /// The difference from the plan.
         reason: String,
         /// The content, if it is the reason.
         content: Option<Box<Content>>,

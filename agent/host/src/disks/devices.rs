@@ -33,14 +33,8 @@ const UDEV_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why the list of disks is unknown. Nothing may be formatted then.
 #[derive(Debug, thiserror::Error)]
 pub enum DevicesError {
-    /// The list of disks cannot be read.
     #[error("cannot list the disks in {}: {reason}; is sysfs mounted?", path.display())]
-    List {
-        /// The directory.
-        path: PathBuf,
-        /// The read error.
-        reason: ReadError,
-    },
+    List { path: PathBuf, reason: ReadError },
     /// Mounts or swap areas cannot be read.
     #[error("cannot find out which disks are in use: {0}")]
     Uses(#[from] MountsError),

@@ -24,14 +24,12 @@ fn at(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryErr
     move |source| DirectoryError { step, path, source }
 }
 
-/// State of such a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryState {
     /// Nothing at this path.
     Absent,
     /// A directory without entries.
     Empty,
-    /// A directory with entries.
     Filled,
 }
 

@@ -29,35 +29,22 @@ use crate::CommandError;
 /// Why there is no filesystem, or none that can be trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// The agent does not create filesystems of this kind.
     #[error("{name}: cannot create a filesystem of kind {kind:?}")]
     Kind {
         /// The declared disk.
         name: String,
-        /// The kind.
         kind: String,
     },
-    /// The intent is for a different device than the claimed one.
     #[error("{name}: the intent is for a different device than the claimed one")]
-    OtherDisk {
-        /// The declared disk.
-        name: String,
-    },
+    OtherDisk { name: String },
     /// The device changed right before the tool was started. Nothing was written.
     #[error("{} was not formatted: {reason}", path.display())]
-    Changed {
-        /// The device.
-        path: PathBuf,
-        /// The change.
-        reason: String,
-    },
+    Changed { path: PathBuf, reason: String },
     /// The tool failed. Its writes are on the disk; the journal's intent records that they are the
     /// agent's.
     #[error("{} may be half formatted: {source}", path.display())]
     Tool {
-        /// The device.
         path: PathBuf,
-        /// The tool's error.
         source: Box<CommandError>,
         /// The write counters show that nothing was written to the device since it was proven
         /// blank.
@@ -65,12 +52,7 @@ pub enum FormatError {
     },
     /// The tool succeeded, but the result is not the intended one.
     #[error("{} was formatted, but not as intended: {reason}", path.display())]
-    Verify {
-        /// The device.
-        path: PathBuf,
-        /// The difference.
-        reason: String,
-    },
+    Verify { path: PathBuf, reason: String },
 }
 
 impl Disks<'_> {

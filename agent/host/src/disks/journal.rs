@@ -67,11 +67,9 @@ pub enum JournalError {
     /// Access to a file or the directory failed.
     #[error("cannot {step} {}", path.display())]
     Io {
-        /// The failed step.
         step: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The kernel's error.
         source: io::Error,
     },
     /// The journal would be lost with another disk or a reboot.
@@ -81,20 +79,12 @@ pub enum JournalError {
         .0.display()
     )]
     Elsewhere(PathBuf),
-    /// Users other than root can write it.
     #[error("{} can be written by users other than root; check its content, then chown root:root and chmod 0700 it", .0.display())]
     Loose(PathBuf),
-    /// The value cannot be encoded as JSON.
     #[error("cannot encode the journal's entry of {name}")]
-    Encode {
-        /// The disk.
-        name: String,
-        /// The encoding error.
-        source: serde_json::Error,
-    },
+    Encode { name: String, source: serde_json::Error },
 }
 
-/// The open journal.
 #[derive(Debug)]
 pub struct JournalStore {
     folder: OwnedFd,

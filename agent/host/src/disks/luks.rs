@@ -10,14 +10,12 @@ use super::{
 };
 use crate::list;
 
-/// An open container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenContainer {
     /// Its name in `/dev/mapper`.
     pub mapping: String,
     /// The kernel's name, e.g. `dm-0`.
     pub name: String,
-    /// Device number.
     pub number: DevNumber,
     /// The LUKS header's UUID, in lower case with hyphens.
     pub luks_uuid: String,
@@ -52,7 +50,6 @@ impl Disks<'_> {
             .collect()
     }
 
-    /// Path of a mapping's node.
     pub fn mapping_node(&self, mapping: &str) -> PathBuf {
         let path = self.roots.root("/dev/mapper").join(mapping);
         fs::canonicalize(&path).unwrap_or(path)

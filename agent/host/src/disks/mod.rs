@@ -78,7 +78,6 @@ pub enum Kinds {
     LoopRoot(u32),
 }
 
-/// The disks of this machine.
 #[derive(Clone, Copy)]
 pub struct Disks<'a> {
     /// Roots of procfs, sysfs, udev's data and `/dev`.

@@ -36,19 +36,16 @@ const STALL_TIMEOUT: Duration = Duration::from_millis(50);
 /// Stack size of a worker in bytes; it only makes a system call.
 const STACK_BYTES: usize = 128 << 10;
 
-/// A mount to probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountTarget {
     /// Mount id from mountinfo. It distinguishes a mount from an earlier one at the same place.
     pub mount_id: u32,
-    /// Path to probe.
     pub path: Arc<Path>,
 }
 
 /// Result of probing a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatfsOutcome {
-    /// Space of the filesystem.
     Space(FsSpace),
     /// The error of statfs(2).
     Failed(Errno),

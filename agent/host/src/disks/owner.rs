@@ -15,22 +15,10 @@ use crate::{Roots, files::atomic_file::make_directories, read_text};
 /// Why an owner could not be set.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnError {
-    /// The file has no such name.
     #[error("{file} has no {name:?}; create it, or use a number")]
-    Unknown {
-        /// The file that was searched.
-        file: &'static str,
-        /// The name.
-        name: String,
-    },
-    /// The directory cannot be created or changed.
+    Unknown { file: &'static str, name: String },
     #[error("cannot create {}, or set its owner or mode", path.display())]
-    Io {
-        /// The directory.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Io { path: PathBuf, source: io::Error },
 }
 
 /// Sets owner and mode of a directory. Returns false if they were already set.

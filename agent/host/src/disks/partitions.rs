@@ -43,7 +43,6 @@ impl Disks<'_> {
             .collect()
     }
 
-    /// One partition of a disk.
     pub(super) fn partition(
         &self,
         disk: &Device,

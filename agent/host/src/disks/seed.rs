@@ -33,17 +33,13 @@ pub enum SeedError {
     /// A file in one of the trees cannot be accessed.
     #[error("cannot {step} {}", path.display())]
     Io {
-        /// The failed step.
         step: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The kernel's error.
         source: io::Error,
     },
     /// The copy differs; another process may have changed the original meanwhile.
     #[error("{}: the copy differs in its {what}; stop the programs that write there and try again", path.display())]
     Differs {
-        /// The original.
         path: PathBuf,
         /// The attribute that differs, e.g. `mode`.
         what: String,

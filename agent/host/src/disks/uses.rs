@@ -29,9 +29,7 @@ const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub struct MountsError {
-    /// The file.
     pub path: PathBuf,
-    /// The error.
     pub reason: String,
 }
 
@@ -212,7 +210,6 @@ fn btrfs_of(roots: &Roots, names: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// The uses of one disk.
 pub(super) fn of(roots: &Roots, name: &str, number: DevNumber, all: &Users) -> Vec<Use> {
     let mut uses = Vec::new();
     let folder = block(roots, name);

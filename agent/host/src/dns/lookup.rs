@@ -43,24 +43,16 @@ const MAX_UNRELATED_MESSAGES: usize = 16;
 /// Why a name has no address. Displays as a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum LookupError {
-    /// No nameserver is configured.
     #[error("{name} cannot be resolved: {RESOLV_CONF} names no nameserver")]
-    NoNameserver {
-        /// The name.
-        name: String,
-    },
-    /// The nameservers have no address for it.
+    NoNameserver { name: String },
     #[error("{name} has no address, says nameserver {nameserver}")]
     NoAddress {
-        /// The name.
         name: String,
         /// The nameserver that answered.
         nameserver: IpAddr,
     },
-    /// No nameserver answers.
     #[error("{name} cannot be resolved: nameserver {nameserver}: {reason}")]
     NoAnswer {
-        /// The name.
         name: String,
         /// The nameserver that was asked last.
         nameserver: IpAddr,

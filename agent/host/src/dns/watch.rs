@@ -54,14 +54,11 @@ const QUIET_PERIOD: Duration = Duration::from_millis(50);
 /// …and the maximum time to wait for that.
 const MAX_QUIET_WAIT: Duration = Duration::from_millis(200);
 
-/// A change.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DnsChange {
     /// An address of this guest appeared or disappeared.
     Address {
-        /// The address.
         address: IpAddr,
-        /// The interface of the address.
         interface: String,
         /// True if the address disappeared.
         gone: bool,
@@ -84,12 +81,7 @@ pub enum DnsWatchError {
     /// The kernel refuses. In a service the cause may be `RestrictAddressFamilies=` without
     /// `AF_NETLINK`, or `fs.inotify.max_user_instances`.
     #[error("cannot {step}")]
-    System {
-        /// The failed step.
-        step: &'static str,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    System { step: &'static str, source: io::Error },
     /// The addresses cannot be read.
     #[error(transparent)]
     Addresses(#[from] AddressesError),

@@ -10,7 +10,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The failed step and its path.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {step} {}", path.display())]
 pub struct WriteError {
@@ -20,7 +19,6 @@ pub struct WriteError {
 }
 
 impl WriteError {
-    /// Kind of the step's error.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }

@@ -15,10 +15,8 @@ use nix::libc;
 /// Why a file could not be read. Displays as the reason only; the caller adds the path.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The file does not exist.
     #[error("no such file")]
     Missing,
-    /// This process has no permission.
     #[error("permission denied")]
     Denied,
     /// The file has more bytes than the caller permits.
@@ -27,10 +25,8 @@ pub enum ReadError {
     /// A directory, FIFO, socket or device.
     #[error("not a regular file")]
     NotAFile,
-    /// The file is not UTF-8 text.
     #[error("not UTF-8 text")]
     NotText,
-    /// Another error of the kernel.
     #[error("{0}")]
     Other(io::Error),
 }

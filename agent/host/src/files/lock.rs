@@ -28,7 +28,6 @@ const MAX_ACTIVITY_BYTES: usize = 200;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Holder {
-    /// PID of the holder.
     pub pid: u32,
     /// When the lock was acquired: boot clock, nanoseconds.
     pub since_boottime_ns: u64,
@@ -59,22 +58,18 @@ fn holder_text(path: &Path) -> String {
 /// Why the lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process holds it.
     #[error("{} is held by {holder}; waited for {} s", path.display(), waited.as_secs())]
     Held {
-        /// Description of the holder.
         holder: String,
         /// The lock file.
         path: PathBuf,
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The lock file is unusable.
     #[error("cannot lock {}", path.display())]
     Io {
         /// The lock file.
         path: PathBuf,
-        /// The kernel's error.
         source: io::Error,
     },
 }

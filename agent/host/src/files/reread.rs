@@ -25,18 +25,10 @@ const INITIAL_BYTES: usize = 4096;
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum RereadError {
-    /// The kernel refused.
     #[error("cannot read {}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// The file is larger than its limit.
+    Io { path: PathBuf, source: io::Error },
     #[error("{} holds more than {limit} bytes", path.display())]
     TooLarge {
-        /// The file.
         path: PathBuf,
         /// The limit in bytes.
         limit: usize,
@@ -63,7 +55,6 @@ impl RereadError {
 /// table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Generation {
-    /// Unknown.
     Unknown,
     /// In one piece (`single_open`, sysfs, sysctls), as for a plain file: a read that does not fill
     /// the buffer is complete.
@@ -136,7 +127,6 @@ impl Reread {
         self.made = Generation::Records(longest);
         self
     }
-    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }

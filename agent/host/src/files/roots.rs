@@ -3,7 +3,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// The four roots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Roots {
     /// `--path.rootfs`: the guest's root filesystem, by default `/`. It contains the settings and

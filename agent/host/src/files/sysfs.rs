@@ -71,7 +71,6 @@ impl Attribute {
             file: None,
         }
     }
-    /// The file's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -152,7 +151,6 @@ pub fn attribute_once<'buffer>(
 /// An entry of a directory that is listed repeatedly.
 #[derive(Debug)]
 pub struct Device<T> {
-    /// Name of the entry.
     pub name: String,
     inode: u64,
     /// When the entry was first listed.

@@ -7,7 +7,6 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use nix::{errno::Errno, ifaddrs::getifaddrs};
 
-/// getifaddrs(3) failed.
 #[derive(Debug, thiserror::Error)]
 #[error("getifaddrs: {0}")]
 pub struct AddressesError(Errno);

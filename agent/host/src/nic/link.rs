@@ -25,9 +25,7 @@ const MAX_STAT_BYTES: usize = 4 << 20;
 /// Link state of an interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Link {
-    /// Index of the interface.
     pub index: u32,
-    /// Its MAC address.
     pub mac: String,
     /// True if a carrier is detected. `None` while the interface is down.
     pub carrier: Option<bool>,
@@ -40,9 +38,7 @@ pub struct Link {
 pub struct Traffic {
     /// Packets in both directions.
     pub packets: u64,
-    /// Received bytes.
     pub rx_bytes: u64,
-    /// Transmitted bytes.
     pub tx_bytes: u64,
 }
 

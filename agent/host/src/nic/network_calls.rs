@@ -208,7 +208,6 @@ pub(super) fn single(
     Ok(())
 }
 
-/// A netlink socket.
 struct NetlinkSocket {
     socket: OwnedFd,
     buffer: Vec<u8>,

@@ -10,14 +10,11 @@ use virtfleet_agent_core::virtio::{Channels, Coalescing, Counters, Direction, Ri
 
 pub use unsupported::nic_calls;
 
-/// Counters of one queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QueueCounters {
-    /// Direction.
     pub direction: Direction,
     /// Index, from 0.
     pub index: u32,
-    /// The kernel's counters.
     pub counters: Counters,
 }
 

@@ -11,7 +11,6 @@ use nix::{
     sys::{statvfs::statvfs, utsname::uname},
 };
 
-/// Space and inodes of a filesystem.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FsSpace {
     /// Total bytes.
@@ -22,7 +21,6 @@ pub struct FsSpace {
     pub available: u64,
     /// Total inodes.
     pub files: u64,
-    /// Free inodes.
     pub files_free: u64,
 }
 
@@ -46,13 +44,11 @@ pub struct Uname {
     pub version: String,
     /// Name of the hardware, e.g. `x86_64`.
     pub machine: String,
-    /// Hostname.
     pub nodename: String,
     /// NIS domain, usually `(none)`.
     pub domainname: String,
 }
 
-/// Queries the machine.
 pub trait MachineCalls: Send + Sync {
     /// The strings of uname(2).
     ///
@@ -63,7 +59,6 @@ pub trait MachineCalls: Send + Sync {
     fn realtime(&self) -> Duration;
 }
 
-/// The running kernel.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Kernel;
 

@@ -33,16 +33,12 @@ const OPEN_INCREMENT: usize = 8;
 /// Why tasks cannot be counted.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
-    /// Processes cannot be listed.
     #[error("cannot list processes")]
     Processes(#[source] Errno),
-    /// The threads of a process cannot be listed.
     #[error("cannot list the threads of a process")]
     Threads(#[source] Errno),
-    /// A `stat` cannot be read.
     #[error("cannot read a task's stat")]
     Read(#[source] Errno),
-    /// A `stat` cannot be parsed.
     #[error("cannot parse a task's stat")]
     Parse(#[source] ParseError),
 }
@@ -57,7 +53,6 @@ struct Process {
     threads: BTreeMap<u32, File>,
 }
 
-/// The tasks in procfs.
 #[derive(Debug)]
 pub struct Tasks {
     root: PathBuf,

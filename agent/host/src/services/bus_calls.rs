@@ -21,13 +21,11 @@ use crate::{
 
 /// Path of the system bus's socket in the guest.
 pub const BUS_SOCKET: &str = "/run/dbus/system_bus_socket";
-/// Timeout of a health endpoint.
 const HEALTH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Result of connecting to a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SocketState {
-    /// A service listens.
     Listens,
     /// The socket exists, but no service listens, or its queue is full.
     Silent,

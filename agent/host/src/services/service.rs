@@ -27,9 +27,7 @@ pub struct Service {
 /// A job for a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Restart it if it is running.
     RestartIfRunning,
-    /// Start it.
     Start,
 }
 

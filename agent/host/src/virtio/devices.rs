@@ -11,7 +11,6 @@ use super::{
 
 /// Directories below a device whose entries are its guest-visible parts.
 const PARTS: [&str; 5] = ["net", "block", "virtio-ports", "input", "sound"];
-/// The sources of random numbers.
 const SOURCES: &str = "class/misc/hw_random/rng_available";
 
 /// All virtio devices by number.

@@ -86,7 +86,6 @@ fn write(page: &mut Page, state: &DnsState, history: &[NameserverHistory]) {
     }
 }
 
-/// An exported nameserver.
 struct NameserverRow<'a> {
     address: IpAddr,
     name: String,

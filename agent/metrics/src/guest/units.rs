@@ -39,7 +39,6 @@ struct Units {
     has_listened: bool,
     /// Whether the bus failed in this scrape. Another attempt could exceed the deadline.
     is_broken: bool,
-    /// Failures of this scrape.
     failures: Vec<String>,
 }
 

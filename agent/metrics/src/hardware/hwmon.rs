@@ -31,7 +31,6 @@ struct Hwmon {
     families: Vec<Sensors>,
 }
 
-/// Data of a chip.
 struct Chip {
     /// Name derived from its device, or its driver's name for it.
     base: Option<String>,
@@ -173,7 +172,6 @@ fn base(directory: &Path, name: &str) -> Option<String> {
 }
 
 impl Hwmon {
-    /// Rebuilds the families.
     fn rebuild_families(&mut self) {
         self.names.clear();
         self.labels.clear();

@@ -7,7 +7,6 @@ use virtfleet_wire::exposition::{MetricType, Page};
 
 use crate::{CollectError, Collector, Context, RegistryError, Skipped};
 
-/// A field and its family.
 struct Field {
     /// Name as printed by the kernel.
     key: &'static str,

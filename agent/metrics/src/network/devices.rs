@@ -51,7 +51,6 @@ pub(super) fn devices(directory: &Path) -> Result<Vec<String>, CollectError> {
     }
 }
 
-/// An error of a kernel query.
 pub(super) fn query_error(what: &'static str) -> impl FnOnce(NetworkError) -> CollectError {
     move |error| CollectError::because(format!("cannot query {what} from the kernel"), error)
 }

@@ -52,7 +52,6 @@ struct Sum {
 
 type Label = (&'static str, fn(&Backend<'_>) -> String);
 
-/// Labels that identify a server.
 static LABELS: [Label; 6] = [
     ("local_address", |server| {
         let address = server.service.address.map(|address| address.to_string());

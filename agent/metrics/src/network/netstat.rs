@@ -30,7 +30,6 @@ struct FileSelection(Vec<TableSelection>);
 struct TableSelection {
     /// The column names for which this was computed.
     names: Box<str>,
-    /// Number of columns.
     columns: usize,
     fields_to_export: Vec<SelectedField>,
 }

@@ -58,7 +58,6 @@ enum FileError {
     Text(#[from] TextfileError),
 }
 
-/// An exported file.
 struct ExportedFile<'parsed> {
     path: &'parsed str,
     modified: i64,

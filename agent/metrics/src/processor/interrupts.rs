@@ -33,7 +33,6 @@ struct Interrupts {
     sums: Vec<u64>,
 }
 
-/// A line and its group.
 struct KnownLine {
     name: String,
     about: String,

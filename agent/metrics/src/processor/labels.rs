@@ -11,7 +11,6 @@ pub(super) struct CpuLabels {
 }
 
 impl CpuLabels {
-    /// The label value of a CPU.
     pub(super) fn get(&mut self, cpu: u32) -> &str {
         if cpu > MAX_CPU {
             self.other = cpu.to_string();

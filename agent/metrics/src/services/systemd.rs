@@ -284,7 +284,6 @@ fn summary(page: &mut Page, all: &[Unit<'_>]) {
 }
 
 impl Systemd {
-    /// The units to export.
     fn taken<'a>(&mut self, all: &[Unit<'a>]) -> Vec<Unit<'a>> {
         self.scrape += 1;
         let scrape = self.scrape;

@@ -46,7 +46,6 @@ struct Layout {
     total: File,
 }
 
-/// A file with one number.
 struct File {
     file: Attribute,
     now: Option<u64>,

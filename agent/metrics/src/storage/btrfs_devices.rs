@@ -162,7 +162,6 @@ pub(super) fn write(page: &mut Page, all: &[(&str, &[BtrfsDevice])]) {
     }
 }
 
-/// Labels of a queried device.
 pub(super) fn labels<'text>(uuid: &'text str, device: &'text BtrfsDevice) -> [(&'static str, &'text str); 3] {
     [
         ("uuid", uuid),

@@ -18,7 +18,6 @@ struct Multipath {
     buffer: Box<AttributeBuffer>,
 }
 
-/// A device mapper device.
 struct DeviceMapperDevice {
     uuid_file: Attribute,
     uuid: String,
@@ -31,7 +30,6 @@ struct DeviceMapperDevice {
     paths: Devices<PathDevice>,
 }
 
-/// A path to the storage.
 struct PathDevice {
     state_file: Attribute,
     state: Option<String>,

@@ -35,7 +35,6 @@ struct Filesystem {
     targets: Vec<MountTarget>,
 }
 
-/// An exported mount.
 #[derive(Debug, PartialEq, Eq)]
 struct ExportedMount {
     device: String,
@@ -133,7 +132,6 @@ impl Filesystem {
     }
 }
 
-/// The label `device_error`.
 fn device_error(outcome: &StatfsOutcome) -> String {
     match outcome {
         StatfsOutcome::Space(_) => String::new(),

@@ -36,7 +36,6 @@ const KSTATS: [(&str, &str); 11] = [
 /// Prefix of the names of dataset kstats; the object set's number follows.
 const DATASET: &str = "objset-";
 
-/// States of a pool.
 const STATES: [&str; 7] = [
     "online",
     "degraded",

@@ -15,7 +15,6 @@ pub enum ApproveError {
     /// The journal cannot be read or written.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// No declared disk has this name or serial.
     #[error("no declared disk has the name or serial {0:?}; virtfleet-agent plan disks lists them")]
     Unknown(String),
     /// Several declared disks have this serial, for example partitions of one disk.
@@ -24,7 +23,6 @@ pub enum ApproveError {
          `virtfleet-agent disks approve {first} --evidence HASH`", names.join(", ")
     )]
     Several {
-        /// The serial.
         serial: String,
         /// The name of one of the disks.
         first: String,
@@ -34,7 +32,6 @@ pub enum ApproveError {
     /// The disk has no refusal with this evidence, or no longer.
     #[error("disk {name} has no refusal with that evidence{}", remaining(.evidence))]
     Other {
-        /// The disk.
         name: String,
         /// The evidence of those of its refusals that can be approved.
         evidence: Vec<String>,
@@ -46,7 +43,6 @@ pub enum ApproveError {
         if name == other { format!("disk {name}") } else { format!("disk {other}, not only {name},") }
     )]
     Otherwise {
-        /// The disk.
         name: String,
         /// A declared disk that would match another device.
         other: String,

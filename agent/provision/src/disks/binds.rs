@@ -32,13 +32,10 @@ use super::{
 /// A directory of a filesystem, and the place at which it is mounted.
 #[derive(Clone, Copy)]
 struct BoundDirectory<'a> {
-    /// The disk's name.
     disk: &'a str,
     /// Where the filesystem is mounted.
     mount_point: &'a str,
-    /// The directory's name.
     name: &'a str,
-    /// The path at which the directory is mounted.
     path: &'a str,
 }
 

@@ -10,11 +10,8 @@ pub struct Observed {
     pub wanted: Vec<Wanted>,
     /// The problems of the other declared disks.
     pub problems: Vec<WantedProblem>,
-    /// The observed state.
     pub seen: Seen,
-    /// The journal.
     pub journal: Journal,
-    /// The plan.
     pub plan: Plan,
     pub(super) store: Result<Option<JournalStore>, String>,
 }

@@ -50,16 +50,13 @@ pub(super) const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 /// Name of a LUKS container in blkid.
 const LUKS: &str = "crypto_LUKS";
 
-/// Which probes a wait includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ProbeWait {
     /// Only those that take at most [`MAX_FAST_PROBE`].
     Fast,
-    /// All.
     All,
 }
 
-/// A requested probe.
 struct ProbeRequest {
     wanted: Wanted,
     device: Device,
@@ -120,7 +117,6 @@ impl<'s, 'e> ProbeQueue<'s, 'e> {
         });
     }
 
-    /// Waits for running probes.
     pub(super) fn wait(&mut self, wait: ProbeWait) {
         loop {
             let left: Vec<Duration> = self

@@ -65,7 +65,6 @@ impl DiskProvisioner<'_> {
     }
 }
 
-/// One run.
 struct DiskRun<'p, 's, 'e> {
     provisioner: &'p DiskProvisioner<'e>,
     declared: &'p [DiskSettings],
@@ -76,7 +75,6 @@ struct DiskRun<'p, 's, 'e> {
     probe_queue: ProbeQueue<'s, 'e>,
     /// What was written of the gate before there was a plan; taken over by the session.
     gate_files: gate::GateFiles,
-    /// This run wrote files of the gate.
     gate_written: bool,
     /// The journal, until the first plan takes it over.
     store: Result<Option<JournalStore>, String>,

@@ -20,7 +20,6 @@ use super::{observed::Observed, provisioner::DiskProvisioner, step_result::StepE
 pub(super) struct Session<'e> {
     pub(super) provisioner: &'e DiskProvisioner<'e>,
     pub(super) observed: Observed,
-    /// Anything was changed.
     pub(super) changed: bool,
     /// True if units were written that systemd has not read.
     pub(super) unread: bool,

@@ -15,22 +15,10 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// Why the content of a device is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum UdevError {
-    /// The journal cannot be read.
     #[error("cannot tell whether the agent uses {}", device.display())]
-    Journal {
-        /// The device.
-        device: PathBuf,
-        /// The error of the journal.
-        source: JournalError,
-    },
-    /// The device cannot be read.
+    Journal { device: PathBuf, source: JournalError },
     #[error("cannot read the superblock of {}", device.display())]
-    Read {
-        /// The device.
-        device: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Read { device: PathBuf, source: io::Error },
 }
 
 /// Properties of a device that holds the agent's own filesystem, as udev's blkid would set them:

@@ -6,7 +6,6 @@ use super::{provisioner::DiskProvisioner, step_result::StepError};
 
 use virtfleet_agent_host::{CommandError, Roots, Tool, exists, remove_durably, write_atomic};
 
-/// The marker file.
 const MARKER: &str = "/run/virtfleet/units-unread";
 /// Timeout of a daemon-reload, which takes seconds, and longer on a slow machine.
 const RELOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_mins(2);

@@ -44,9 +44,7 @@ pub const SETTLE: Duration = Duration::from_secs(15);
 /// An observation of the guest's DNS and the plan that follows from it.
 #[derive(Debug, Clone)]
 pub struct Observed {
-    /// The observed state.
     pub seen: Seen,
-    /// The plan for that state.
     pub plan: Plan,
 }
 

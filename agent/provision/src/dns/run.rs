@@ -89,7 +89,6 @@ impl DnsProvisioner<'_> {
     }
 }
 
-/// One run.
 struct DnsRun<'a> {
     provisioner: DnsProvisioner<'a>,
     wanted: &'a Wanted,

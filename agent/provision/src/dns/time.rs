@@ -28,7 +28,6 @@ pub(super) struct RunDeadline {
 }
 
 impl RunDeadline {
-    /// No deadline.
     pub(super) const UNBOUNDED: Self = Self { all: None };
 
     pub(super) fn within(all: Duration) -> Self {

@@ -11,7 +11,6 @@ use virtfleet_agent_host::{Link, Traffic};
 
 use super::NicProvisioner;
 
-/// Interval at which the link is inspected.
 const INSPECT_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the link must be as before without a break. The kernel reports a carrier change up to a
 /// second late (`linkwatch`).

@@ -71,7 +71,6 @@ pub(super) fn load(world: &dyn World, nics: &[String]) -> Load {
     }
 }
 
-/// Measures the rates of these interfaces.
 pub(super) fn measure(world: &dyn World, nics: &[String]) -> BTreeMap<String, Rates> {
     let before = sample(world, nics);
     world.pause(SAMPLE_TIME);

@@ -25,7 +25,6 @@ pub struct NicProvisioner<'a> {
     pub calls: &'a dyn NicCalls,
     /// Called at each effect.
     pub fail_points: &'a dyn FailPoints,
-    /// The boot.
     pub boot_id: &'a str,
 }
 

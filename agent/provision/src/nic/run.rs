@@ -73,7 +73,6 @@ impl NicProvisioner<'_> {
     }
 }
 
-/// One run.
 struct NicRun<'a> {
     provisioner: NicProvisioner<'a>,
     wanted: &'a Wanted,

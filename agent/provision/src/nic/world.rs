@@ -16,7 +16,6 @@ pub trait World {
     fn traffic(&self, nic: &str) -> Option<Traffic>;
     /// CPU time in soft interrupts since boot.
     fn softirq(&self) -> Option<Duration>;
-    /// The addresses of an interface.
     fn addresses(&self, nic: &str) -> Vec<IpAddr>;
     /// Sets the CPUs that work for a queue.
     ///

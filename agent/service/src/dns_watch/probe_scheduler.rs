@@ -52,7 +52,6 @@ pub(super) struct ProbeScheduler {
     pending_request: Option<String>,
     /// Earliest time of the next request.
     not_before: Duration,
-    /// Time of the last request.
     last_request: Option<Duration>,
     /// Token-bucket position: when all requests so far would have been due at
     /// [`RECONCILE_INTERVAL`].
@@ -177,7 +176,6 @@ impl ProbeScheduler {
         }
     }
 
-    /// The nameservers that are probed.
     pub(super) fn nameservers(&self) -> Vec<IpAddr> {
         self.targets.keys().copied().collect()
     }

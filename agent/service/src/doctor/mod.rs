@@ -31,12 +31,10 @@ pub use virtfleet_runtime::{
     tls::Validity,
 };
 
-/// A TLS file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PemFile {
     /// Its key in the settings, e.g. `certificate`.
     pub key: &'static str,
-    /// Its path.
     pub path: String,
     /// Its content: a validity for certificates, none for a key; or why it cannot be used.
     pub content: Result<Option<Validity>, String>,
@@ -45,9 +43,7 @@ pub struct PemFile {
 /// A listener, and the result of a trial bind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerSeen {
-    /// Its name in the settings.
     pub name: String,
-    /// Its address.
     pub address: String,
     /// Result of the trial bind.
     pub port: Port,
@@ -58,13 +54,11 @@ pub struct ListenerSeen {
 /// Result of one collector, run once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CollectorRun {
-    /// Its name.
     pub name: String,
     /// Number of its samples, or why it failed.
     pub result: Result<usize, String>,
 }
 
-/// The state file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StateSeen {
     /// Its age, in milliseconds.
@@ -88,7 +82,6 @@ pub struct Seen {
     pub enrolment: Option<Result<Option<EnrolmentStatus>, String>>,
     /// How collectors reach the running agent, or why that is unknown. None if no agent runs.
     pub way: Option<Result<WayRecord, String>>,
-    /// Listeners of the settings.
     pub listeners: Vec<ListenerSeen>,
     /// The process id of a running agent.
     pub agent_pid: Option<u32>,
@@ -114,7 +107,6 @@ pub struct Seen {
     pub virtio: Virtio,
     /// Installed services that must wait for provisioning, and whether they do.
     pub drop_ins: Vec<(&'static str, bool)>,
-    /// The clocks.
     pub clock: Clock,
     /// Results of every enabled collector.
     pub collectors: Vec<CollectorRun>,

@@ -42,7 +42,6 @@ pub struct EnrolmentTime {
 }
 
 impl EnrolmentTime {
-    /// The time of this guest.
     pub fn of_guest() -> Self {
         Self {
             now: clock().realtime_ns / 1_000_000_000,
@@ -57,7 +56,6 @@ pub enum EnrolmentStartError {
     /// No key can be made.
     #[error("cannot make a key")]
     Key(#[from] KeyError),
-    /// TLS cannot use the key.
     #[error("cannot serve with the key")]
     Served(#[from] ServedError),
 }
@@ -188,7 +186,6 @@ impl Enrolment {
         Arc::clone(&self.shared.held)
     }
 
-    /// The state.
     pub fn status(&self) -> EnrolmentStatus {
         lock(&self.shared.shown).status.clone()
     }

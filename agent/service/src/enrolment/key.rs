@@ -18,10 +18,8 @@ const PEM_LINE_CHARS: usize = 64;
 /// Why the key cannot be made or used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The library refuses.
     #[error(transparent)]
     Library(#[from] rcgen::Error),
-    /// Another kind of key.
     #[error("it is not an ECDSA key of the curve P-256")]
     OtherAlgorithm,
 }

@@ -18,22 +18,17 @@ pub enum EnrolmentRefusal {
     OtherVm {
         /// The identity in the certificate.
         own: String,
-        /// The identity in the request.
         requested: String,
     },
-    /// The agent has replaced its key.
     #[error("the agent has replaced its key; connect again and repeat the request")]
     KeyReplaced,
-    /// The key is not stored.
     #[error("the agent does not enrol, because its key cannot be stored: {0}")]
     NotStored(String),
-    /// The certificate was not requested since the agent started.
     #[error("no certificate was requested from this agent since it started; send the request first")]
     NotRequested,
     /// The certificate, or an authority, is not usable.
     #[error("{what} {reason}")]
     Unusable {
-        /// What it is.
         what: &'static str,
         /// Why, as the end of a sentence.
         reason: String,
@@ -41,7 +36,6 @@ pub enum EnrolmentRefusal {
     /// The certificate does not fit.
     #[error(transparent)]
     Unfit(#[from] UnfitCertificate),
-    /// The certificate has expired.
     #[error(
         "the certificate expired {ago} ago by the guest's clock, which is synchronized; check the collector's clock"
     )]
@@ -49,7 +43,6 @@ pub enum EnrolmentRefusal {
         /// How long ago.
         ago: String,
     },
-    /// The agent cannot sign.
     #[error("the agent cannot use its key: {0}")]
     Key(#[from] KeyError),
 }

@@ -77,7 +77,6 @@ impl Work {
         self.storage.store_key(self.key.pkcs8(), &self.record);
     }
 
-    /// The identity in the certificate.
     pub(super) fn identity(&self) -> Option<&str> {
         Some(self.certificate.as_ref()?.identity.as_str())
     }
@@ -104,7 +103,6 @@ impl Work {
         self.store(|files| files.write_certificate(pem, &self.record));
     }
 
-    /// Stores the record.
     pub(super) fn store_record(&self) {
         self.store(|files| files.write_record(&self.record));
     }
@@ -132,7 +130,6 @@ impl Work {
         }
     }
 
-    /// The status.
     pub(super) fn status(&self, client_ca: &str) -> EnrolmentStatus {
         let waiting = CertificateState::Waiting {
             since: self.waiting_since,
@@ -155,7 +152,6 @@ pub enum ServedError {
     /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// The certificate cannot be used.
     #[error("the certificate {0}")]
     Identity(#[from] IdentityError),
 }

@@ -18,26 +18,13 @@ pub struct TokenFile {
 /// Why there is no token. Displays as a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum JoinTokenFileError {
-    /// The file cannot be read.
     #[error("{path}: {source}")]
-    Read {
-        /// The file.
-        path: String,
-        /// The underlying error.
-        source: ReadError,
-    },
-    /// The file has no content.
+    Read { path: String, source: ReadError },
     #[error("{path}: empty")]
-    Empty {
-        /// The file.
-        path: String,
-    },
+    Empty { path: String },
     /// It has spaces, line breaks or other characters that no token has.
     #[error("{path}: not one word of printable ASCII characters")]
-    Malformed {
-        /// The file.
-        path: String,
-    },
+    Malformed { path: String },
 }
 
 impl TokenFile {

@@ -156,7 +156,6 @@ impl WayTracker {
         }
     }
 
-    /// Times of direct pulls.
     pub(super) fn direct_pulls(&self) -> watch::Receiver<Option<Instant>> {
         self.0.direct.subscribe()
     }

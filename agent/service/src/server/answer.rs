@@ -12,7 +12,6 @@ pub(super) fn text(status: StatusCode, text: impl Into<String>) -> Answer {
     with_type(status, "text/plain; charset=utf-8", Bytes::from(text.into()))
 }
 
-/// A response with a content type.
 pub(super) fn with_type(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
     let mut answer = Response::new(Full::new(body));
     *answer.status_mut() = status;

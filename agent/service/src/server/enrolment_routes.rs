@@ -12,7 +12,6 @@ use virtfleet_wire::enrolment::{CERTIFICATE_PATH, CLAIM_PATH, EnrolmentError, MA
 use super::answer::{Answer, with_type};
 use crate::enrolment::{Enrolment, EnrolmentRefusal};
 
-/// A request of enrolment.
 #[derive(Debug, Clone, Copy)]
 enum EnrolmentCall {
     Request,

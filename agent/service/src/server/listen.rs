@@ -15,49 +15,26 @@ use crate::enrolment::Enrolment;
 /// Why the agent cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// The address cannot be parsed.
     #[error("server.listeners[{name}].address: {address:?} is not ADDRESS:PORT, such as [::]:10911")]
-    Address {
-        /// The listener's name.
-        name: String,
-        /// Its address.
-        address: String,
-    },
-    /// Plain HTTP on an address that is not loopback.
+    Address { name: String, address: String },
     #[error(
         "server.listeners[{name}]: plain HTTP is served on loopback only, not on {address}; use 127.0.0.1 or leave `plain` out"
     )]
-    PlainBeyondLoopback {
-        /// The listener's name.
-        name: String,
-        /// Its address.
-        address: SocketAddr,
-    },
+    PlainBeyondLoopback { name: String, address: SocketAddr },
     /// TLS without one of its files.
     #[error(
         "server.listeners[{name}] speaks TLS and server.tls.{key} is not set; set certificate, key and clientCA, or \
          make the listener plain on 127.0.0.1"
     )]
-    TlsFile {
-        /// The listener's name.
-        name: String,
-        /// The key that is missing.
-        key: &'static str,
-    },
-    /// A TLS file cannot be used.
+    TlsFile { name: String, key: &'static str },
     #[error("server.tls cannot be used")]
     Tls(#[from] TlsError),
-    /// A socket of systemd's cannot be used.
     #[error("cannot use a socket that systemd has passed")]
     Passed(#[from] std::io::Error),
-    /// The kernel refuses the address.
     #[error("server.listeners[{name}]: cannot listen on {address}")]
     Bind {
-        /// The listener's name.
         name: String,
-        /// Its address.
         address: SocketAddr,
-        /// The kernel's error.
         source: std::io::Error,
     },
 }

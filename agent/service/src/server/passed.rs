@@ -16,7 +16,6 @@ struct PassedSocket {
     served: Vec<(SocketAddr, Transport)>,
 }
 
-/// The passed sockets.
 pub(super) struct PassedSockets(Vec<PassedSocket>);
 
 impl PassedSockets {

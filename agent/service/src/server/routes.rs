@@ -41,11 +41,9 @@ const NOT_ENROLLED: &str = "this agent has no certificate yet: it waits for a co
 /// A request of a collector that is noted.
 #[derive(Debug, Clone, Copy)]
 enum Contact {
-    /// It pulls.
     Pull,
     /// It begins to enrol the agent.
     Ask,
-    /// It issues the certificate.
     Issue,
 }
 

@@ -88,7 +88,6 @@ impl Worker {
         answer.await.map_err(|_| WorkerGone)
     }
 
-    /// The report as JSON.
     pub(super) async fn report(&self) -> Result<Body, WorkerGone> {
         let (reply, answer) = oneshot::channel();
         self.jobs

@@ -6,10 +6,8 @@ use super::super::rows::Cell;
 /// interface is shown.
 const MAX_QUEUES: usize = 16;
 
-/// Level of detail.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Detail {
-    /// Everything.
     pub(super) all: bool,
     /// No single queue, because there are many.
     pub(super) sums: bool,

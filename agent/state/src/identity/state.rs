@@ -13,7 +13,6 @@ use crate::file::WriteStateError;
 /// than the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Written {
-    /// The written state.
     pub state: State,
     /// True if the agent's group can read the file; otherwise only root can.
     pub for_group: bool,
@@ -55,7 +54,6 @@ impl fmt::Display for Written {
 /// Why the state was not written.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteIdentityError {
-    /// Not running as root.
     #[error(
         "only root can read the SMBIOS UUID and serial; run this as root, as virtfleet-agent.service does before it starts"
     )]
@@ -63,7 +61,6 @@ pub enum WriteIdentityError {
     /// The root filesystem to write into does not exist; only directories below it are created.
     #[error("--path.rootfs: {} is not a directory; name the guest's root filesystem", .0.display())]
     NoRootfs(PathBuf),
-    /// The file cannot be written.
     #[error("the state file was not changed")]
     Write(#[from] WriteStateError),
 }

@@ -16,7 +16,6 @@ const MAX_BYTES: usize = 1 << 20;
 /// Maximum number of fragments that are read. Further ones are reported as problems and skipped.
 const MAX_FILES: usize = 256;
 
-/// The files that were found.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     /// Lowest precedence first.

@@ -50,7 +50,6 @@ pub struct NodeRequirement {
 
 /// The operator of a [`NodeRequirement`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum NodeOperator {
     In,
     NotIn,

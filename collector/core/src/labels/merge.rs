@@ -29,7 +29,6 @@ pub struct Merged {
 
 /// Result of the merge for one target key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(missing_docs, reason = "each variant is its type")]
 pub enum MergedRule {
     Agreed(AgreedRule),
     Conflict(RuleConflict),

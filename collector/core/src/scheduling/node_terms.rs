@@ -15,7 +15,6 @@ pub struct NodeTraits<'a> {
 
 /// `operator` of a node requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum NodeComparison {
     In,
     NotIn,

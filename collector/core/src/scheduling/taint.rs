@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 /// `effect` of a taint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "names of the Kubernetes API")]
 pub enum TaintEffect {
     NoSchedule,
     PreferNoSchedule,

@@ -127,7 +127,6 @@ fn default_timeout() -> Span {
 
 /// Version of Prometheus remote write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "explained where they are used")]
 pub enum RemoteWriteProtocol {
     #[default]
     Auto,
@@ -137,7 +136,6 @@ pub enum RemoteWriteProtocol {
 
 /// Compression of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "explained where they are used")]
 pub enum RemoteWriteCompression {
     #[default]
     Auto,
@@ -325,7 +323,6 @@ pub struct PlacementLabelSpec {
 
 /// Part of the placement of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[expect(missing_docs, reason = "explained where they are used")]
 pub enum PlacementSource {
     Zone,
     Region,

@@ -48,7 +48,6 @@ impl<'a> One<'a> {
     }
 }
 
-/// Names of the disks that have a problem.
 pub(super) fn bad_names(problems: &[WantedProblem]) -> BTreeSet<String> {
     problems.iter().map(|problem| problem.disk.clone()).collect()
 }

@@ -59,7 +59,6 @@ pub(super) struct Superblock {
 }
 
 impl Superblock {
-    /// Bytes of the filesystem.
     pub(super) fn bytes(&self) -> u64 {
         self.blocks.saturating_mul(self.block)
     }

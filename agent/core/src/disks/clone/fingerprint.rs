@@ -109,7 +109,6 @@ impl Fingerprint {
         self.digests.get(self.before.get(group)? + within).copied()
     }
 
-    /// Serialises the fingerprint.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = (self.blocks as u64).to_le_bytes().to_vec();
         bytes.extend(&self.used);

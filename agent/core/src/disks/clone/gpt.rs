@@ -12,7 +12,6 @@ const ENTRY_BYTES: u64 = 128;
 /// Maximum size of an entry array in bytes.
 const MAX_ARRAY_BYTES: u64 = 1 << 20;
 
-/// A partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Number, from 1.
@@ -68,7 +67,6 @@ pub(super) fn parse(
     Ok(entries(fields, &array, sector))
 }
 
-/// Fields of the header.
 struct Fields {
     gpt: Gpt,
     count: u64,

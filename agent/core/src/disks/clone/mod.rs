@@ -59,7 +59,6 @@ pub struct CloneProof {
     pub root: String,
     /// Size of the image in bytes: up to the end of its backup partition table.
     pub image_bytes: u64,
-    /// GUID of the disk.
     pub disk_guid: String,
     /// Its partitions, by number.
     pub partitions: Vec<CheckedPartition>,
@@ -141,7 +140,6 @@ pub struct Deviation {
 }
 
 impl Deviation {
-    /// Describes the deviation in one sentence.
     pub fn sentence(&self) -> String {
         let Self {
             place,
@@ -162,7 +160,6 @@ impl Deviation {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "clone")]
 pub enum CloneState {
-    /// An untouched clone.
     Untouched(CloneProof),
     /// Untouched clone whose erasure was interrupted: each block of the image is zero or as
     /// recorded.
@@ -189,7 +186,6 @@ pub struct EraseIntent {
     pub name: String,
     /// Key by which the device was matched.
     pub key: Key,
-    /// The device.
     pub device: DeviceId,
     /// Proof that it may be erased.
     pub proof: CloneProof,
@@ -206,7 +202,6 @@ pub struct EraseRecord {
     pub format: u32,
     /// Name of the disk in the settings.
     pub name: String,
-    /// The device at that time.
     pub device: DeviceId,
     /// Proof that it may be erased.
     pub proof: CloneProof,

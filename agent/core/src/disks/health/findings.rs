@@ -137,7 +137,6 @@ struct Resource {
     fills: &'static str,
     /// Finding reason if little is left.
     full: &'static str,
-    /// Unit in the message.
     unit: &'static str,
     remedy: &'static str,
 }

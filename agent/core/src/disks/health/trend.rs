@@ -25,7 +25,6 @@ const CLEAN_UP_FRACTION: u64 = 20;
 pub struct Point {
     /// `CLOCK_BOOTTIME` in nanoseconds.
     pub at_ns: u64,
-    /// Used bytes.
     pub bytes: u64,
     /// Used inodes, if the filesystem limits them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

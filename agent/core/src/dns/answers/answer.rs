@@ -3,7 +3,6 @@
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 
-/// Purpose of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Purpose {
@@ -19,7 +18,6 @@ pub enum Purpose {
 /// Transport protocol of a query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the two")]
 pub enum Transport {
     Udp,
     Tcp,
@@ -29,28 +27,21 @@ pub enum Transport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Question {
-    /// Nameserver.
     pub nameserver: IpAddr,
     /// Interface of a link-local nameserver: its name or its index.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Transport.
     pub transport: Transport,
-    /// Purpose.
     pub purpose: Purpose,
     /// Name; for [`Purpose::Random`] the part after the random label.
     pub name: String,
 }
 
-/// Result of a query.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "outcome")]
 pub enum QueryOutcome {
     /// NOERROR with this number of addresses (0: the name exists without addresses).
-    Addresses {
-        /// Number of addresses.
-        count: usize,
-    },
+    Addresses { count: usize },
     /// NXDOMAIN.
     NoSuchName,
     /// SERVFAIL, REFUSED, or another code, by its name in the IANA registry.
@@ -63,10 +54,7 @@ pub enum QueryOutcome {
     /// No answer before the timeout.
     Timeout,
     /// Not reachable: no route, port closed, connection refused.
-    Unreachable {
-        /// Error of the kernel.
-        error: String,
-    },
+    Unreachable { error: String },
     /// The response is not an answer to the query.
     Garbled {
         /// What is wrong with it.
@@ -118,9 +106,7 @@ impl std::fmt::Display for QueryOutcome {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
-    /// Query.
     pub question: Question,
-    /// Result.
     pub outcome: QueryOutcome,
     /// Time from sending to the answer or the timeout, in microseconds.
     pub micros: u64,
@@ -151,7 +137,6 @@ pub enum Health {
 }
 
 impl Health {
-    /// All values.
     pub const ALL: [Self; 9] = [
         Self::Healthy,
         Self::Slow,
@@ -192,9 +177,7 @@ impl Health {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Judged {
-    /// Nameserver.
     pub nameserver: IpAddr,
-    /// Health.
     pub health: Health,
     /// Reason of the health, one sentence.
     pub because: String,

@@ -8,18 +8,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "step")]
 pub enum DnsStep {
-    /// Write a file of the agent.
     WriteFile {
-        /// Path of the file.
         path: String,
-        /// Content of the file.
         text: String,
         /// Mode of the file, e.g. `0o644`.
         mode: u32,
     },
-    /// Remove a file of the agent.
     RemoveFile {
-        /// Path of the file.
         path: String,
     },
     /// Replace `/etc/resolv.conf` with a file of the agent, after saving the original.
@@ -31,18 +26,15 @@ pub enum DnsStep {
     /// Restore the original `/etc/resolv.conf`.
     #[serde(rename = "giveBack")]
     RestoreResolvConf {
-        /// The original file or link.
         original: File,
     },
     /// Make a service reload its configuration.
     Reload {
-        /// The service.
         service: Service,
     },
     /// Run `resolvectl revert` for a link. It removes from systemd-resolved what NetworkManager set
     /// there and does not remove itself, or from networkd what was set at run time.
     Revert {
-        /// Name of the link.
         link: String,
     },
     /// Stop networkd from passing this link's DNS servers to systemd-resolved, without
@@ -50,7 +42,6 @@ pub enum DnsStep {
     /// networkd). It lasts until networkd restarts and reads the drop-in.
     #[serde(rename = "quiet")]
     SuppressLink {
-        /// Name of the link.
         link: String,
     },
     /// Make networkd pass the link's DNS servers to systemd-resolved again (`resolvectl revert`).
@@ -58,9 +49,7 @@ pub enum DnsStep {
     /// (`resolvectl dns`).
     #[serde(rename = "speak")]
     RestoreLink {
-        /// Name of the link.
         link: String,
-        /// Nameservers assigned on the link.
         nameservers: Vec<String>,
         /// Search domains assigned on the link.
         searches: Vec<String>,

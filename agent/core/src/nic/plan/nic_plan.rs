@@ -8,15 +8,11 @@ use super::{
 use serde::{Deserialize, Serialize};
 use virtfleet_wire::settings::Multiqueue;
 
-/// Plan for one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct NicPlan {
-    /// Name.
     pub nic: String,
-    /// Interface index.
     pub index: u32,
-    /// MAC address.
     pub mac: String,
     /// Current number of queues.
     pub current: Option<u32>,
@@ -45,7 +41,6 @@ pub struct Plan {
     pub steps: Vec<NicStep>,
     /// Reasons why something is not done.
     pub refusals: Vec<Refusal>,
-    /// Notes for the admin.
     pub notes: Vec<String>,
 }
 
@@ -61,7 +56,6 @@ impl Plan {
             == (&other.steps, &other.refusals, &other.nics, &other.online)
     }
 
-    /// Adds a refusal.
     pub(super) fn refuse(&mut self, kind: RefusalKind, subject: &str, message: String, remedy: &str) {
         self.refusals.push(Refusal {
             kind,

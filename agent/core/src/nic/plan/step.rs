@@ -11,11 +11,8 @@ use crate::{
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// Name.
     pub nic: String,
-    /// Interface index.
     pub index: u32,
-    /// MAC address.
     pub mac: String,
 }
 
@@ -34,9 +31,7 @@ impl Target {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RingSizes {
-    /// Receive ring.
     pub rx: u32,
-    /// Transmit ring.
     pub tx: u32,
 }
 
@@ -47,7 +42,6 @@ pub struct RingSizes {
 pub enum NicStep {
     /// Set the number of queues (`ETHTOOL_SCHANNELS`).
     SetChannels {
-        /// The interface.
         #[serde(flatten)]
         target: Target,
         /// Current number of queues.
@@ -57,12 +51,10 @@ pub enum NicStep {
     },
     /// Set the CPUs that send by a queue (XPS), or to which its received packets are steered (RPS).
     SetSteering {
-        /// The interface.
         #[serde(flatten)]
         target: Target,
         /// Transmit for XPS, receive for RPS.
         direction: Direction,
-        /// Queue number.
         queue: u32,
         /// Current CPUs.
         from: Vec<u32>,
@@ -71,21 +63,15 @@ pub enum NicStep {
     },
     /// Set the ring sizes (`ETHTOOL_SRINGPARAM`).
     SetRings {
-        /// The interface.
         #[serde(flatten)]
         target: Target,
-        /// Current sizes.
         from: RingSizes,
-        /// New sizes.
         to: RingSizes,
     },
     /// Set the I/O scheduler of a disk.
     SetScheduler {
-        /// Name of the disk.
         disk: String,
-        /// Current scheduler.
         from: Option<String>,
-        /// New scheduler.
         to: String,
     },
 }

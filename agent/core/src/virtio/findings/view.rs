@@ -65,7 +65,6 @@ impl<'a> View<'a> {
         own.peek().is_none() || own.any(works)
     }
 
-    /// Interface of a device.
     pub(super) fn nic_of(&self, device: &Device) -> Option<&'a Nic> {
         let mut nics = self.machine.nics.iter();
         nics.find(|nic| nic.device.as_deref() == Some(device.name.as_str()))

@@ -51,7 +51,6 @@ impl ComparisonParameters {
     }
 }
 
-/// Result of a comparison.
 #[derive(Debug, Default)]
 pub(super) struct Comparison {
     /// `None` if nothing of the image is left on the disk.

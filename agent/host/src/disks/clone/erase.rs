@@ -33,9 +33,7 @@ const PARTITION_REMOVAL_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 #[error("{} is not completely erased: {reason}; the next run continues unless something else was written to it", path.display())]
 pub struct EraseError {
-    /// The device.
     pub path: PathBuf,
-    /// The cause.
     pub reason: String,
 }
 

@@ -4,7 +4,6 @@ use std::{fs, path::PathBuf};
 
 use super::super::{Disks, Kinds, facts, uses};
 
-/// The root disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RootDisk {
     pub(super) name: String,

@@ -18,9 +18,7 @@ pub struct Known {
     pub kinds: Vec<String>,
     /// The filesystem's UUID as blkid prints it.
     pub uuid: Option<String>,
-    /// Its label.
     pub label: Option<String>,
-    /// Its version.
     pub version: Option<String>,
 }
 

@@ -32,7 +32,6 @@ pub enum CheckError {
     /// It is damaged, but was mounted after its `mkfs`, and perhaps lost power while in use.
     #[error("{} was mounted after it was created ({}): its checker's result does not show whether its mkfs was complete", .0.display(), .1)]
     Mounted(PathBuf, String),
-    /// No checker exists for that kind.
     #[error("there is no checker for {0:?}")]
     Kind(String),
 }

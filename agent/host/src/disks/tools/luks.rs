@@ -49,7 +49,6 @@ pub fn add_key(
 /// Result of an attempt to open a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Opened {
-    /// It is open.
     Yes,
     /// The header has no slot for this key. Contains cryptsetup's output.
     KeyDoesNotFit(String),

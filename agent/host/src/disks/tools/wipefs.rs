@@ -15,12 +15,7 @@ pub enum SignaturesError {
     Command(#[from] CommandError),
     /// wipefs printed unexpected output.
     #[error("`{tool}` printed {line:?} in place of an offset and a kind")]
-    Strange {
-        /// The command.
-        tool: Tool,
-        /// The line.
-        line: String,
-    },
+    Strange { tool: Tool, line: String },
 }
 
 impl SignaturesError {

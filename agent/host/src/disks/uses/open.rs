@@ -142,7 +142,6 @@ impl ProcessTree {
         own.is_some() && executable(roots, process) == own
     }
 
-    /// A process and its ancestors.
     fn with_ancestors(&self, process: u32) -> impl Iterator<Item = u32> {
         let parent_of = |process: &u32| self.parents.get(process).copied();
         std::iter::successors(Some(process), parent_of).take(MAX_DEPTH)

@@ -21,7 +21,6 @@ pub struct QueryMessage {
 /// Classification of a received message.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It answers the query.
     Answer(QueryOutcome),
     /// It is not an answer, for this reason. Anyone could have sent it, so the answer may still
     /// arrive.

@@ -43,7 +43,6 @@ pub(crate) fn fixed(roots: &Roots, path: &Path) -> Option<Obstacle> {
 /// The mount of a path's filesystem.
 #[derive(Default)]
 struct Mounted {
-    /// Mount point.
     at: String,
     /// Path within the filesystem; `/` except for bind mounts and subvolumes.
     root: String,

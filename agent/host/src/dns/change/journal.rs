@@ -31,24 +31,16 @@ const MAX_FILE_BYTES: usize = 4 << 20;
 /// Why a file of the directory is unusable.
 #[derive(Debug, thiserror::Error)]
 pub enum DnsJournalError {
-    /// Access failed.
     #[error("cannot {step} {}", path.display())]
     Io {
-        /// The failed step.
         step: &'static str,
         /// The file or directory.
         path: PathBuf,
-        /// The kernel's error.
         source: io::Error,
     },
     /// The file exists but was not written by the agent, or is damaged.
     #[error("{} {reason}; check its content and /etc/resolv.conf, then remove it", path.display())]
-    Odd {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        reason: String,
-    },
+    Odd { path: PathBuf, reason: String },
 }
 
 /// A change in progress: the replaced files, and the services to reload after a restore.
@@ -71,7 +63,6 @@ pub(super) struct Undo {
 /// What networkd announced for a link before the change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct LinkAnnouncement {
-    /// The link's name.
     pub(super) link: String,
     /// True if networkd already announced nothing, because of the agent.
     pub(super) quiet: bool,
@@ -82,9 +73,7 @@ pub(super) struct LinkAnnouncement {
 pub(super) struct Place {
     /// Path in the guest.
     pub(super) path: String,
-    /// The replaced state.
     pub(super) before: PathState,
-    /// The new state.
     pub(super) after: PathState,
 }
 

@@ -46,7 +46,6 @@ const TEMPORARY_PREFIX: &str = ".virtfleet-";
 pub struct Applied {
     /// Descriptions of the steps, in order.
     pub done: Vec<String>,
-    /// The reloaded services.
     pub reloaded: Vec<Service>,
     /// Failures without consequence, e.g. a cache that was not flushed.
     pub notes: Vec<String>,
@@ -55,11 +54,9 @@ pub struct Applied {
 /// A reverted change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Undone {
-    /// Paths that were restored.
     pub restored: Vec<String>,
     /// Paths that another program has changed meanwhile; they were left alone.
     pub left: Vec<String>,
-    /// The reloaded services.
     pub reloaded: Vec<Service>,
     /// Services that did not reload; they keep their configuration until they are restarted.
     pub notes: Vec<String>,
@@ -76,25 +73,17 @@ pub enum ApplyDnsError {
     Unknown {
         /// The existing file.
         path: PathBuf,
-        /// The kernel's error.
         source: std::io::Error,
     },
-    /// An earlier change is unfinished. Nothing was changed.
     #[error(
         "nothing was changed: an earlier change was not finished; the next reconcile run (virtfleet-agent apply dns) reverts it"
     )]
     Unfinished,
-    /// The journal failed.
     #[error(transparent)]
     Journal(#[from] DnsJournalError),
     /// A step or the verification failed, and everything was restored.
     #[error("restored the previous configuration, because {because}")]
-    RolledBack {
-        /// The cause.
-        because: String,
-        /// What was restored.
-        undone: Undone,
-    },
+    RolledBack { because: String, undone: Undone },
     /// A step failed, and so did the restore. The record stays, and the next reconcile run tries
     /// again.
     #[error(
@@ -108,15 +97,9 @@ pub enum ApplyDnsError {
     },
     /// A file could not be restored.
     #[error("cannot restore {}", path.display())]
-    PutBack {
-        /// The file.
-        path: PathBuf,
-        /// The kernel's error.
-        source: std::io::Error,
-    },
+    PutBack { path: PathBuf, source: std::io::Error },
 }
 
-/// One effect of a change.
 enum Effect {
     Put(Place),
     Reload(Service),

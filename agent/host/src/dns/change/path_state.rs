@@ -15,7 +15,6 @@ use crate::{link_atomic, read_bounded, remove_durably, write_atomic};
 /// Maximum size of a resolver's configuration file in bytes.
 const MAX_FILE_BYTES: usize = 1 << 20;
 
-/// State of a path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub(super) enum PathState {
@@ -26,7 +25,6 @@ pub(super) enum PathState {
         content: Content,
         /// Permission bits.
         mode: u32,
-        /// Group id.
         group: u32,
     },
     /// A symbolic link.

@@ -7,7 +7,6 @@ use crate::{Roots, list, read_bounded, read_text};
 
 /// Maximum length of a program's name in `comm`.
 const MAX_COMM_LENGTH: usize = 15;
-/// The programs to find.
 const PROGRAMS: [&str; 9] = [
     "systemd-resolved",
     "systemd-networkd",

@@ -7,7 +7,6 @@ use super::{Drivers, bytes, command_of, number, supported, text};
 /// `ETHTOOL_GSET`: the first 32 bits of `enum ethtool_link_mode_bit_indices`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LinkModes {
-    /// Modes that the device supports.
     pub supported: u32,
     /// Modes that it advertises to the link partner.
     pub advertised: u32,
@@ -18,17 +17,13 @@ pub struct LinkModes {
 /// `ETHTOOL_GDRVINFO`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Driver {
-    /// Name of the driver.
     pub name: String,
-    /// Version of the driver.
     pub version: String,
-    /// Version of the firmware.
     pub firmware: String,
     /// Bus address of the device, e.g. `0000:01:00.0`.
     pub bus: String,
     /// Version of the expansion ROM.
     pub rom: String,
-    /// Number of counters.
     pub counters: u32,
 }
 

@@ -11,13 +11,11 @@ pub(super) const MAX_ENTRIES: usize = 1 << 17;
 /// Why a query failed.
 #[derive(Debug, thiserror::Error)]
 pub enum NetworkError {
-    /// The kernel refused.
     #[error("{0}")]
     Refused(#[from] Errno),
     /// Every dump was interrupted by a concurrent change.
     #[error("it changed during each of {MAX_ATTEMPTS} reads")]
     Unsteady,
-    /// The dump has too many entries.
     #[error("it has more than {MAX_ENTRIES} entries")]
     TooMany,
 }

@@ -17,27 +17,20 @@ pub use kept_bus::KeptBus;
 /// Why a call failed. Displays without a path, because there is one system bus.
 #[derive(Debug, thiserror::Error)]
 pub enum BusError {
-    /// The bus does not exist.
     #[error("there is no system bus")]
     NoBus,
-    /// The bus did not answer in time.
     #[error("the system bus did not answer in time")]
     TimedOut,
-    /// The socket failed.
     #[error("the system bus cannot be reached: {0}")]
     Io(std::io::Error),
-    /// The bus rejected the authentication.
     #[error("the system bus rejected the authentication: {0}")]
     Refused(String),
-    /// The bus sent a malformed message.
     #[error("the system bus sent a malformed message")]
     Wire(#[from] WireError),
-    /// The answer is an error.
     #[error("{0}")]
     Answer(String),
 }
 
-/// Answer to one call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// The returned values.
