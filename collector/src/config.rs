@@ -50,7 +50,6 @@ pub use mla::{
 pub use prometheus::PrometheusSettings;
 pub use vms::VmSettings;
 
-/// The settings' `kind`.
 pub const COLLECTOR_CONFIG_KIND: &str = "CollectorConfig";
 
 /// Settings of virtfleet-collector.
@@ -278,7 +277,6 @@ impl CollectorConfig {
         }
     }
 
-    /// Whether agents are pulled.
     pub fn pulls_agents(&self) -> bool {
         self.scrape.tls.is_set() || self.enrolment.is_some()
     }

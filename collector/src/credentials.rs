@@ -17,11 +17,8 @@ use crate::config::{ScrapeTls, ServerSettings};
 #[derive(Debug, thiserror::Error)]
 #[error("{key}: cannot use {}", file.display())]
 pub struct FileError {
-    /// Its key in the settings.
     pub key: String,
-    /// The file.
     pub file: PathBuf,
-    /// The underlying error.
     #[source]
     pub source: Box<TlsError>,
 }

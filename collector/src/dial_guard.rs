@@ -38,7 +38,6 @@ pub(crate) struct InfraApiServer {
 }
 
 impl InfraApiServer {
-    /// The API server with this URL.
     pub(crate) fn new(url: &Uri) -> Self {
         Self {
             named: host_and_port(url),

@@ -55,7 +55,6 @@ fn inventory(page: &mut Page, fleet: &FleetSnapshot) {
 /// All severities. Each has a series, with the value 0 if there are no such findings.
 const SEVERITIES: [Severity; 3] = [Severity::Info, Severity::Warning, Severity::Critical];
 
-/// The labels that identify a VM.
 fn vm_labels(vm: &VmView) -> [(&'static str, &str); 3] {
     [
         ("cluster", vm.cluster.as_ref().map_or("", |id| id.as_str())),

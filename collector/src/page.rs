@@ -9,10 +9,8 @@ use serde::{
     de::{DeserializeOwned, DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// One page of a list.
 #[derive(Debug)]
 pub(crate) struct ListPage<K> {
-    /// `items`.
     pub(crate) items: Vec<K>,
     /// `metadata.continue`, when there is more.
     pub(crate) more: Option<String>,
@@ -23,10 +21,8 @@ pub(crate) struct ListPage<K> {
 /// Why a page is not used. No message contains any part of the page.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ListPageError {
-    /// The answer is not a list.
     #[error("{0}")]
     Unreadable(String),
-    /// The page has more objects than this limit.
     #[error("a page has more than the {0} requested objects")]
     TooMany(usize),
     /// The continue token or the version has more than [`MAX_TOKEN_BYTES`] bytes.

@@ -21,13 +21,11 @@ const MAX_LIST_BYTES: usize = 32 << 20;
 /// Why a list was not read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ListError {
-    /// The request failed.
     #[error(transparent)]
     Request(#[from] kube::Error),
     /// A page cannot be used.
     #[error(transparent)]
     Page(#[from] ListPageError),
-    /// The list exceeds a limit.
     #[error("a list has more than {MAX_LIST_OBJECTS} objects or {MAX_LIST_BYTES} bytes")]
     TooLong,
 }

@@ -266,7 +266,6 @@ fn read_volumes(
     parts.spawn(volumes::run(fleet, client, write_access, is_namespaced));
 }
 
-/// Watches the manifest folder.
 fn watch_folder(
     folder: &str,
     streams: &Arc<StreamRegistry>,

@@ -9,7 +9,6 @@ use std::{
 
 use prometheus_client::metrics::gauge::Gauge;
 
-/// Slots for connections.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlots {
     all: u32,

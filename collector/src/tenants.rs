@@ -45,7 +45,6 @@ const MAX_EXPLANATION_CHARS: usize = 1024;
 /// One user cluster.
 #[derive(Clone, Default)]
 pub struct TenantEntry {
-    /// State of the connection.
     pub state: TenantState,
     /// Its client. Present also while the cluster is unreachable, so that writes are tried; absent
     /// without a usable kubeconfig.
@@ -105,7 +104,6 @@ pub(crate) type ConnectFn =
 /// A client of a user cluster with a new kubeconfig.
 #[derive(Clone)]
 pub struct TenantClient {
-    /// The client.
     pub client: Client,
     /// Fingerprint of the kubeconfig.
     pub fingerprint: String,
@@ -227,7 +225,6 @@ impl Tenants {
         self.changes.subscribe()
     }
 
-    /// Sets the client of the infra cluster.
     pub fn set_infra(&self, client: Client) {
         *self.infra.write().unwrap_or_else(PoisonError::into_inner) = Some(client);
         self.changes.send_modify(|count| *count += 1);
@@ -244,7 +241,6 @@ impl Tenants {
         }
     }
 
-    /// Removes a user cluster.
     pub fn remove(&self, name: &ClusterName) {
         let gone = self
             .all

@@ -31,7 +31,6 @@ pub(crate) enum KnownMoves<M> {
     NotYet,
     /// Nothing watches them at present, or their VMI.
     NotFollowed,
-    /// All of them.
     All(M),
 }
 

@@ -91,7 +91,6 @@ impl ReportBudget {
         }
     }
 
-    /// Removes a VM's report.
     pub(crate) fn remove(&mut self, vm: &VmKey) {
         let Some((budget_owner, bytes)) = self.by_vm.remove(vm) else {
             return;

@@ -7,6 +7,5 @@ use virtfleet_wire::ids::ClusterName;
 pub struct ClusterLabel {
     /// Which of [`crate::pending::CLUSTER_LABELS`].
     pub key: &'static str,
-    /// Its value.
     pub cluster: ClusterName,
 }

@@ -25,13 +25,11 @@ const MAX_PULL_INTERVAL: Duration = Duration::from_hours(1);
 /// A complete head at the start of the received bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head<T> {
-    /// Its content.
     pub content: T,
     /// Its length; what follows belongs to the connection.
     pub length: usize,
 }
 
-/// The collector's request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectRequest {
     /// Address and port of the VM's agent.
@@ -50,7 +48,6 @@ impl ConnectRequest {
     }
 }
 
-/// The relay's answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectAnswer {
     /// 200: the relay is connected to the VM.
@@ -82,7 +79,6 @@ impl std::error::Error for HeadError {}
 const REQUEST: HeadError = HeadError::Malformed("a request of the form CONNECT <address>:<port> HTTP/1.1");
 const ANSWER: HeadError = HeadError::Malformed("an answer of the form HTTP/1.1 <status> <reason>");
 
-/// The collector's request.
 pub fn write_request(request: &ConnectRequest) -> String {
     let destination = request.destination;
     let interval = request.pull_interval.map_or_else(String::new, |interval| {

@@ -38,7 +38,6 @@ const OTHER_PEERS: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 pub struct ConnectRate {
     /// Sustained: one connection in this time.
     pub interval: Duration,
-    /// Connections in a burst.
     pub burst: u32,
 }
 

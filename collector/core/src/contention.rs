@@ -19,7 +19,6 @@ const MAX_HEAVY: usize = 3;
 /// A VM on the infra node.
 #[derive(Debug, Clone, Copy)]
 pub struct NeighbourVm<'a> {
-    /// Its name.
     pub key: &'a VmKey,
     /// Its number of vCPUs.
     pub vcpus: u64,

@@ -35,14 +35,12 @@ use crate::{
 /// Address of an agent, and the identity that its certificate must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DialTarget {
-    /// The VM.
     pub key: VmKey,
     /// UID of the VMI: an answer is used only while the VMI has this UID, and the certificate may
     /// name it.
     pub uid: Option<Uid>,
     /// UID of its VirtualMachine, which survives restarts: the certificate may name it instead.
     pub vm_uid: Option<Uid>,
-    /// Address and port to dial.
     pub address: SocketAddr,
     /// How to reach that address.
     pub way: AgentWay,
@@ -193,12 +191,10 @@ impl DialRules {
         is_change
     }
 
-    /// The allowed ranges.
     pub fn allowed(&self) -> &Arc<[IpNet]> {
         &self.allow
     }
 
-    /// The port that is dialled.
     pub fn port(&self) -> u16 {
         self.port
     }

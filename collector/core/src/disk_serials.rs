@@ -22,21 +22,17 @@ const DATA_VOLUMES: [&str; 4] = ["dataVolume", "persistentVolumeClaim", "emptyDi
 /// The disks of a VirtualMachine, as a JSON pointer.
 const DISKS: &str = "/spec/template/spec/domain/devices/disks";
 
-/// Decision for one disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskDecision {
     /// Position in the list of disks, from 0.
     pub index: usize,
-    /// Name of the disk.
     pub disk: String,
-    /// What happens to its serial.
     pub serial: SerialDecision,
 }
 
 /// What happens to the serial of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SerialDecision {
-    /// It gets this serial.
     Set(String),
     /// It has this serial, which stays.
     Has(String),
@@ -51,11 +47,8 @@ pub enum NoSerialReason {
     NoData(String),
     /// The VM has no volume with its name.
     NoVolume,
-    /// A CD-ROM drive.
     CdRom,
-    /// A LUN.
     Lun,
-    /// A SCSI disk.
     Scsi,
     /// The serial would be longer than [`MAX_SERIAL_CHARS`].
     TooLong(String),

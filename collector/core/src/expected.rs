@@ -29,14 +29,11 @@ pub enum MacMatch {
     Unknown,
     /// The guest has every address of the VMI.
     All,
-    /// The guest has some of them.
     Some,
-    /// The guest has none of them.
     None,
 }
 
 impl ExpectedIdentity {
-    /// The values of `vmi`.
     pub fn of(vmi: &Vmi) -> Self {
         let macs = vmi.interfaces.iter().filter(|interface| !interface.mac_claimed);
         Self {
@@ -65,7 +62,6 @@ impl ExpectedIdentity {
         }
     }
 
-    /// Compares the hardware addresses.
     pub fn compare_macs(&self, claimed: &BTreeSet<MacAddr>) -> MacMatch {
         if self.macs.is_empty() || claimed.is_empty() {
             MacMatch::Unknown

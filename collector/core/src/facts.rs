@@ -107,7 +107,6 @@ impl Fact {
         }
     }
 
-    /// The object's key.
     pub fn key(&self) -> FactKey {
         match self {
             Self::Vmi(vmi) => FactKey::Vmi(vmi.key.clone()),
@@ -135,7 +134,6 @@ pub struct Vmi {
     pub owner: Option<Uid>,
     /// `metadata.creationTimestamp` in milliseconds since 1970.
     pub created_ms: Option<u64>,
-    /// Its labels.
     pub labels: Labels,
     /// `spec.domain.firmware.uuid`.
     pub firmware_uuid: Option<Uuid>,
@@ -227,7 +225,6 @@ pub enum Exclusion {
     None,
     /// The VM has the annotation.
     Ignored,
-    /// Its guest is Windows.
     Windows,
 }
 
@@ -252,7 +249,6 @@ pub enum Phase {
 }
 
 impl Phase {
-    /// The phase of this name.
     pub fn of(text: Option<&str>) -> Self {
         match text {
             None => Self::Unset,
@@ -293,7 +289,6 @@ pub struct VmiInterface {
 pub struct Vm {
     /// Namespace and name.
     pub key: VmKey,
-    /// Its UID.
     pub uid: Option<Uid>,
     /// `metadata.creationTimestamp` in milliseconds since 1970.
     pub created_ms: Option<u64>,
@@ -330,7 +325,6 @@ pub enum RunStrategy {
 }
 
 impl RunStrategy {
-    /// The strategy of this name.
     pub fn of(text: &str) -> Self {
         match text {
             "Always" => Self::Always,
@@ -442,14 +436,11 @@ impl InfraNode {
 /// and no guest can change them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LauncherPod {
-    /// Its namespace.
     pub namespace: Namespace,
-    /// Its name.
     pub name: String,
     /// The name of the VMI that controls it (`metadata.ownerReferences`), in the same namespace;
     /// none when no VMI does.
     pub vm: Option<VmName>,
-    /// The UID of that VMI.
     pub vmi_uid: Option<Uid>,
     /// `spec.nodeName`.
     pub node: Option<NodeName>,

@@ -31,7 +31,6 @@ pub struct FleetChanges {
 }
 
 impl FleetChanges {
-    /// The changes from `before` to `after`.
     pub fn between(before: &FleetSnapshot, after: &FleetSnapshot) -> Self {
         let mut changes = Self {
             hosts: before.hosts != after.hosts,

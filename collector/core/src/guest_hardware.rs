@@ -43,7 +43,6 @@ pub(crate) struct GuestHardware {
     pub(crate) resolver: Option<Box<GuestResolver>>,
 }
 
-/// Virtio devices of a guest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct VirtioDevices {
     pub(crate) nics: u32,
@@ -75,10 +74,8 @@ impl DiskAttachment {
     }
 }
 
-/// A disk of a guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct GuestDisk {
-    /// Its kernel name.
     pub(crate) name: Box<str>,
     /// Its serial, else the last word of its WWID, which has the serial or the alias of libvirt.
     pub(crate) id: Option<Box<str>>,

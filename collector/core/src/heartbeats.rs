@@ -63,7 +63,6 @@ impl HeartbeatLimits {
     }
 }
 
-/// One heartbeat.
 #[derive(Debug, Clone, Copy)]
 struct Heartbeat {
     /// Its time by the kubelet's clock.
@@ -117,7 +116,6 @@ impl Heartbeat {
 /// Heartbeats of Nodes of one kind.
 type OfNodes = HashMap<NodeName, Heartbeat>;
 
-/// Heartbeats of one cluster.
 #[derive(Debug, Default)]
 struct OfCluster {
     leases: OfNodes,

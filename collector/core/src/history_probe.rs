@@ -10,7 +10,6 @@ use crate::longer_history::{RATE_SECONDS, quoted};
 /// A series of which each VM with an agent has one, for one column of a history or several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbedSeries {
-    /// Its name.
     pub name: &'static str,
     /// The matchers that leave one of each VM.
     matchers: &'static str,
@@ -40,7 +39,6 @@ pub enum ProbeLabels {
     All,
     /// `namespace` and `name`.
     Vm,
-    /// Any.
     Any,
 }
 

@@ -63,11 +63,8 @@ pub struct FleetIndex {
     synced: bool,
     /// What the first complete read says has been evaluated. Later changes are news, and must last.
     holds: bool,
-    /// Findings of the inventory's reader.
     inventory: Vec<Finding>,
-    /// Findings about the fleet's authority.
     authority: Vec<Finding>,
-    /// Findings about join tokens.
     join_tokens: Vec<Finding>,
     /// Findings about required rules between VMs.
     placement: Vec<Finding>,
@@ -106,7 +103,6 @@ pub struct FleetIndex {
 }
 
 impl FleetIndex {
-    /// An empty index with dial rules.
     pub fn new(rules: DialRules) -> Self {
         Self {
             store: Store::new(rules),

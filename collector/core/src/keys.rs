@@ -51,7 +51,6 @@ pub(crate) enum NodeMatch {
     Refused,
 }
 
-/// Keys of one VM.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Keys {
     /// Its user cluster.

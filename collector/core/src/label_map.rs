@@ -25,7 +25,6 @@ impl Labels {
         Self::default()
     }
 
-    /// Number of labels.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -39,7 +38,6 @@ impl Labels {
         self.0.binary_search_by(|(known, _)| (**known).cmp(key))
     }
 
-    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&str> {
         let at = self.find(key).ok()?;
         self.0.get(at).map(|(_, value)| &**value)

@@ -44,7 +44,6 @@ impl HistoryRange {
         }
     }
 
-    /// Its length in seconds.
     pub fn seconds(self) -> u64 {
         let hours = match self {
             Self::SixHours => 6,

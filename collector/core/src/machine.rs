@@ -11,7 +11,6 @@ use crate::{
     store::{Store, VmEntry},
 };
 
-/// What identifies the machine of a VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct VmMachine {
     /// The firmware UUID of its VMI; without a VMI, that of its template. None for a placeholder.

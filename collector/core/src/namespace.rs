@@ -2,10 +2,8 @@
 
 use virtfleet_wire::ids::Namespace;
 
-/// A `Namespace` of the infra cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InfraNamespace {
-    /// Its name.
     pub name: Namespace,
     /// It has the annotation [`IGNORE_ANNOTATION`](crate::managed::IGNORE_ANNOTATION): the agents
     /// of its VMs are not to be dialled.

@@ -2,10 +2,8 @@
 
 use serde_json::{Map, Value};
 
-/// What has to be done with an object.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ObjectChange {
-    /// It is created.
     Create,
     /// It is changed with a merge patch (RFC 7386).
     Patch(Value),

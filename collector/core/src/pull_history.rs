@@ -38,7 +38,6 @@ pub(crate) struct PullHistory {
 pub(crate) struct Streak {
     /// Time of the first of them, RFC 3339 in UTC.
     pub(crate) since: Box<str>,
-    /// Number of them.
     pub(crate) pulls: u32,
 }
 

@@ -17,7 +17,6 @@ use crate::{
 /// Milliseconds since 1970, UTC.
 pub type UnixMs = u64;
 
-/// Result of one finished pull.
 #[derive(Debug, Clone)]
 pub struct PullResult {
     /// The VM that was pulled: known from the dialled address and the certificate, never from the
@@ -30,7 +29,6 @@ pub struct PullResult {
     pub address: Option<SocketAddr>,
     /// Whether the agent opened the connection of this pull.
     pub pushed: bool,
-    /// The answer or the failure.
     pub outcome: Result<Answer, Failure>,
 }
 
@@ -48,7 +46,6 @@ impl PullResult {
     }
 }
 
-/// A complete answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// What is kept of the report.
@@ -70,7 +67,6 @@ pub struct Answer {
 /// Certificate with which an agent answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerCertificateState {
-    /// Its validity.
     pub life: CertificateLife,
     /// Why the last attempt to renew it failed.
     pub renewal: Option<EnrolmentReason>,
@@ -185,7 +181,6 @@ impl Failure {
         }
     }
 
-    /// The message.
     pub fn message(&self) -> &str {
         &self.message
     }

@@ -34,7 +34,6 @@ pub struct GuestQueue {
 /// Counters of a queue on one page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueueTotals {
-    /// The queue.
     pub queue: GuestQueue,
     /// `virtfleet_virtio_nic_queue_packets_total`.
     pub packets: u64,

@@ -53,7 +53,6 @@ pub(crate) enum Document {
 pub(crate) struct SectionSummary {
     /// None if the report does not have the section.
     pub(crate) status: Option<SectionStatus>,
-    /// Number of its items.
     pub(crate) items: usize,
     /// Items were left out.
     pub(crate) is_truncated: bool,
@@ -64,7 +63,6 @@ pub(crate) struct SectionSummary {
 /// A guest's report as it is stored.
 #[derive(Debug, Clone)]
 pub struct KeptReport {
-    /// Version of the agent.
     pub(crate) agent_version: Box<str>,
     /// Empty when the guest could not read it.
     pub(crate) boot_id: Box<str>,
@@ -74,18 +72,14 @@ pub struct KeptReport {
     pub(crate) disks: Option<usize>,
     /// Network interfaces listed, likewise.
     pub(crate) nics: Option<usize>,
-    /// The section `storage`.
     pub(crate) storage: SectionSummary,
-    /// The section `dns`.
     pub(crate) dns: SectionSummary,
-    /// The section `virtio`.
     pub(crate) virtio: SectionSummary,
     /// What is compared with the VMI's specification.
     pub(crate) hardware: GuestHardware,
     /// Time of the guest's wall clock when it made the report, in milliseconds since 1970; none if
     /// it says none.
     pub(crate) realtime_ms: Option<u64>,
-    /// What its clocks show.
     pub(crate) clock: ClockEvents,
     /// Only the values that are compared with the VMI.
     pub(crate) identity: Identity,

@@ -12,7 +12,6 @@ const MAX_MESSAGE_BYTES: usize = 256;
 /// Maximum bytes kept of a type or a reason.
 const MAX_WORD_BYTES: usize = 128;
 
-/// `status` of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReportedStatus {
     True,
@@ -30,7 +29,6 @@ impl ReportedStatus {
         }
     }
 
-    /// Its name.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::True => "True",
@@ -40,12 +38,10 @@ impl ReportedStatus {
     }
 }
 
-/// One condition of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReportedCondition {
     /// `type`.
     pub kind: Arc<str>,
-    /// `status`.
     pub status: ReportedStatus,
     /// `reason`; none if it is empty.
     pub reason: Option<Arc<str>>,
@@ -83,7 +79,6 @@ impl ReportedConditions {
         Self(all.into_iter().take(MAX_REPORTED_CONDITIONS).collect())
     }
 
-    /// The condition of this type.
     pub fn get(&self, kind: &str) -> Option<&ReportedCondition> {
         self.0.iter().find(|one| &*one.kind == kind)
     }
@@ -98,7 +93,6 @@ impl ReportedConditions {
         self.get(kind).filter(|one| one.status == status)
     }
 
-    /// All conditions.
     pub fn iter(&self) -> impl Iterator<Item = &ReportedCondition> {
         self.0.iter()
     }

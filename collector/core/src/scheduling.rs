@@ -39,7 +39,6 @@ pub enum EvictionStrategy {
 }
 
 impl EvictionStrategy {
-    /// The strategy of this name.
     pub fn of(text: &str) -> Self {
         match text {
             "" => Self::Default,
@@ -71,13 +70,11 @@ pub struct Scheduling {
     pub node_selector: Box<[(Box<str>, Box<str>)]>,
     /// Required node affinity: one term must match; none: there is no such rule.
     pub required_nodes: Option<Box<[NodeTerm]>>,
-    /// Preferred node affinity.
     pub preferred_nodes: Box<[WeightedNodeTerm]>,
     /// Required pod affinity: the domain must have a matching VM.
     pub required_near: Box<[PodTerm]>,
     /// Required pod anti-affinity: the domain must have no matching VM.
     pub required_apart: Box<[PodTerm]>,
-    /// Preferred pod affinity.
     pub preferred_near: Box<[WeightedPodTerm]>,
     /// Preferred pod anti-affinity.
     pub preferred_apart: Box<[WeightedPodTerm]>,

@@ -37,7 +37,6 @@ pub enum Operator {
 }
 
 impl Selector {
-    /// Whether `labels` match.
     pub fn matches(&self, labels: &Labels) -> bool {
         self.matches_with(|key| labels.get(key))
     }

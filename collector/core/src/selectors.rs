@@ -43,7 +43,6 @@ impl Selectors {
         self.anchors.insert(name.clone(), pairs);
     }
 
-    /// Removes a cluster.
     pub(crate) fn remove(&mut self, name: &ClusterName) {
         self.others.remove(name);
         for (key, value) in self.anchors.remove(name).unwrap_or_default() {

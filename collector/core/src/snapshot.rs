@@ -192,7 +192,6 @@ fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> Cl
     }
 }
 
-/// Counts a VM of a cluster.
 pub(crate) fn count(view: &mut ClusterView, vm: &VmView) {
     view.vms += 1;
     // A migrating VM still runs.

@@ -13,7 +13,6 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 pub struct SpecialRange {
     /// What the range is, e.g. `loopback`.
     pub name: &'static str,
-    /// The range.
     pub range: IpNet,
 }
 

@@ -66,7 +66,6 @@ pub(crate) struct VmEntry {
 const MAX_USAGE_AGE_MS: u64 = 300_000;
 
 impl VmEntry {
-    /// Its state.
     pub(crate) fn state(&self) -> VmState {
         match vm_state(self.vmi.as_deref(), self.vm.as_ref()) {
             VmState::Migrating if self.dead_migration.is_abandoned() => VmState::Running,
@@ -139,7 +138,6 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store.
     pub(crate) fn new(rules: DialRules) -> Self {
         Self {
             rules,
@@ -198,7 +196,6 @@ impl Store {
         self.nodes_by_machine.get(&key).into_iter().flatten()
     }
 
-    /// A Node of a cluster.
     pub(crate) fn user_node(&self, cluster: &ClusterName, name: &NodeName) -> Option<&UserNode> {
         self.user_nodes.get(cluster)?.get(name).map(Box::as_ref)
     }

@@ -10,7 +10,6 @@ use crate::{
     usage::{GuestUsage, Share},
 };
 
-/// Points that are kept.
 pub const HISTORY_POINTS: usize = 60;
 /// Time of one point, in milliseconds.
 pub const HISTORY_STEP_MS: u64 = 60_000;

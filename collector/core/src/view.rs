@@ -89,7 +89,6 @@ impl VmState {
             Self::Unknown => "unknown",
         }
     }
-    /// Every state.
     pub const ALL: [Self; 9] = [
         Self::Stopped,
         Self::Starting,
@@ -198,7 +197,6 @@ pub struct SeverityCounts {
 }
 
 impl SeverityCounts {
-    /// Counts `findings`.
     pub fn of<'a>(findings: impl Iterator<Item = &'a Finding>) -> Self {
         let mut counts = Self::default();
         for finding in findings {

@@ -29,7 +29,6 @@ pub struct VmiSpec {
     pub huge_page_size: Option<Box<str>>,
     /// `domain.devices.disks`, the first [`MAX_SPEC_DISKS`].
     pub disks: Box<[DiskSpec]>,
-    /// There are more disks.
     pub has_more_disks: bool,
     /// `domain.devices.interfaces`, the first [`MAX_SPEC_INTERFACES`], without those with
     /// `state: absent`.
@@ -58,7 +57,6 @@ pub struct VmiSpec {
 /// Sockets, cores of a socket, threads of a core.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CpuTopology {
-    /// Sockets.
     pub sockets: u32,
     /// Cores of a socket.
     pub cores: u32,
@@ -94,7 +92,6 @@ pub struct CpuSpec {
     pub current_vcpus: Option<u32>,
 }
 
-/// A CPU feature of a VMI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CpuFeatureSpec {
     /// Its name in libvirt.
@@ -103,10 +100,8 @@ pub struct CpuFeatureSpec {
     pub wanted: Option<bool>,
 }
 
-/// Memory of a VMI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemorySpec {
-    /// Bytes.
     pub bytes: u64,
     /// The field that they come from.
     pub field: &'static str,
@@ -114,7 +109,6 @@ pub struct MemorySpec {
     pub current_bytes: Option<u64>,
 }
 
-/// Bus of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DiskBus {
     Virtio,
@@ -124,7 +118,6 @@ pub enum DiskBus {
 }
 
 impl DiskBus {
-    /// The bus of this name.
     pub fn of(text: &str) -> Option<Self> {
         Some(match text {
             "virtio" => Self::Virtio,
@@ -146,16 +139,13 @@ impl DiskBus {
     }
 }
 
-/// A disk of a VMI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DiskSpec {
     /// `name`, which is its volume's name too.
     pub name: Box<str>,
-    /// `serial`.
     pub serial: Option<Box<str>>,
     /// `bus` of its `disk`, `lun` or `cdrom`.
     pub bus: Option<DiskBus>,
-    /// It is a `cdrom`.
     pub is_cdrom: bool,
     /// `cache`: `none`, `writethrough`, `writeback`.
     pub cache: Option<Box<str>>,
@@ -172,11 +162,9 @@ pub struct DiskSpec {
 /// A network interface of a VMI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterfaceSpec {
-    /// `name`.
     pub name: Box<str>,
     /// `model`; none for KubeVirt's default, virtio.
     pub model: Option<Box<str>>,
-    /// `macAddress`.
     pub mac: Option<MacAddr>,
     /// It is an emulated device with a tap device behind it: not `sriov`, `passt` or a plug-in.
     pub is_tap: bool,
@@ -191,10 +179,8 @@ impl InterfaceSpec {
     }
 }
 
-/// DNS of a VMI.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DnsSpec {
-    /// `dnsPolicy`.
     pub policy: Option<Box<str>>,
     /// `dnsConfig.nameservers`.
     pub nameservers: Box<[IpAddr]>,

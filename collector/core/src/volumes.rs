@@ -35,13 +35,11 @@ pub struct ClaimVolume {
 /// A hot-plugged volume that is not ready: an item of `status.volumeStatus` of a VMI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PluggingVolume {
-    /// `name` of the volume.
     pub name: Box<str>,
     /// `phase`, e.g. `AttachedToNode`; empty if it has none yet.
     pub phase: Box<str>,
     /// `message`, else `reason`.
     pub said: Option<Box<str>>,
-    /// The claim behind it.
     pub claim: Option<ClaimName>,
 }
 
@@ -86,7 +84,6 @@ impl ClaimVolume {
 /// A VM whose volumes are to be read, in its own namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumesToRead {
-    /// The VM.
     pub vm: VmKey,
     /// Its volumes, at most [`MAX_CLAIM_VOLUMES`].
     pub volumes: Box<[ClaimVolume]>,

@@ -12,13 +12,11 @@ use crate::{
 pub(crate) const CURSOR_NAME: &str = "cursor";
 /// Version of the format of cursor and segments.
 pub(crate) const FORMAT_VERSION: u32 = 1;
-/// Bytes of a slot.
 pub(crate) const SLOT_BYTES: usize = 40;
 /// Offsets of the two slots: sectors of their own, so that a torn write damages one of them.
 const SLOT_OFFSETS: [u64; 2] = [0, 512];
 const MAGIC: [u8; 8] = *b"\xf7vqcurs\n";
 
-/// What a slot holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CursorSlot {
     /// Grows with each write; the higher of two valid slots is the current one.
@@ -104,9 +102,7 @@ pub(crate) struct Cursor<F> {
 /// What opening a cursor file found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CursorState {
-    /// The file is new.
     New,
-    /// A slot is valid.
     Valid,
     /// The file has content, and no slot is valid.
     Lost,

@@ -10,19 +10,14 @@ use crate::record::RecordId;
 pub enum QueueError {
     /// Another process, or another [`crate::Queue`] of this one, has the folder open.
     #[error("queue {} is in use by another process; stop that process, or use another folder", folder.display())]
-    Locked {
-        /// The folder.
-        folder: PathBuf,
-    },
+    Locked { folder: PathBuf },
     /// A file was written in a format that this program does not know.
     #[error(
         "{} has format version {found}, and this program reads version {known}; start the program version that wrote it, or move the folder away to begin with an empty queue",
         file.display()
     )]
     Version {
-        /// The file.
         file: PathBuf,
-        /// Version in the file.
         found: u32,
         /// Version that this program reads and writes.
         known: u32,
@@ -30,20 +25,12 @@ pub enum QueueError {
     /// The disk, or the quota, is full. The record was not appended. The queue does not drop older
     /// records for it: those were accepted, and the space might be taken by another program.
     #[error("no space left on the disk of {}: the record was refused; free space, or lower the limits of the queues on it ({source})", file.display())]
-    DiskFull {
-        /// The file.
-        file: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    DiskFull { file: PathBuf, source: io::Error },
     /// The filesystem is read-only. Records can still be read.
     #[error("the filesystem of {} is read-only: {action} failed; check the kernel log for errors of the disk ({source})", file.display())]
     ReadOnly {
-        /// What failed.
         action: FileAction,
-        /// The file.
         file: PathBuf,
-        /// Error of the system.
         source: io::Error,
     },
     /// The record is larger than the queue may ever be, or than a record may be.
@@ -65,13 +52,10 @@ pub enum QueueError {
     /// Any other error of the system.
     #[error("cannot {action} {}{}: {source}", file.display(), At(*offset))]
     Io {
-        /// What failed.
         action: FileAction,
-        /// The file or folder.
         file: PathBuf,
         /// Offset in the file, in bytes, where there is one.
         offset: Option<u64>,
-        /// Error of the system.
         source: io::Error,
     },
 }
@@ -79,23 +63,16 @@ pub enum QueueError {
 /// An operation on a file or folder of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FileAction {
-    /// Create a file or folder.
     Create,
-    /// List a folder.
     List,
-    /// Lock a file.
     Lock,
-    /// Open a file.
     Open,
     /// Obtain a random number for a new file.
     Randomize,
-    /// Read from a file.
     Read,
-    /// Remove a file.
     Remove,
     /// Make a file or folder durable.
     Sync,
-    /// Write to a file.
     Write,
 }
 
@@ -128,7 +105,6 @@ impl fmt::Display for At {
 }
 
 impl QueueError {
-    /// Classifies an error of the system.
     pub(crate) fn system(action: FileAction, file: &Path, offset: Option<u64>, source: io::Error) -> Self {
         let file = file.to_owned();
         match source.kind() {

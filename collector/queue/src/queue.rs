@@ -341,7 +341,6 @@ impl<S: QueueStorage> Queue<S> {
         }
     }
 
-    /// The state.
     pub fn status(&self) -> BacklogStatus {
         let mut status = BacklogStatus {
             disk_bytes: self.disk_bytes(),
@@ -362,7 +361,6 @@ impl<S: QueueStorage> Queue<S> {
         status
     }
 
-    /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }

@@ -59,7 +59,6 @@ impl RecentRecords {
         Some((first.head, first.body.len()))
     }
 
-    /// Forgets records before this number.
     pub(crate) fn forget_before(&mut self, number: u64) {
         while let Some(old) = self.records.pop_front_if(|record| record.number < number) {
             self.bytes -= old.body.len();

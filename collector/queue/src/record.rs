@@ -35,14 +35,10 @@ pub struct RecordHead {
     pub kind: u8,
 }
 
-/// A record as it was appended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its number.
     pub id: RecordId,
-    /// Its head.
     pub head: RecordHead,
-    /// Its body.
     pub body: Vec<u8>,
 }
 
@@ -59,7 +55,6 @@ pub(crate) struct RecordHeader {
     /// Secret random number of the segment. A body may hold bytes that a guest chose, and they must
     /// not pass for a record when a damaged file is searched for the next one.
     pub(crate) salt: u64,
-    /// Number of the record.
     pub(crate) number: u64,
     /// First number that was not acknowledged when this record was appended.
     pub(crate) acknowledged: u64,

@@ -40,7 +40,6 @@ struct SegmentFile<F> {
     unreadable: Option<io::Error>,
 }
 
-/// The records of one segment.
 struct ScannedSegment {
     records: Vec<FoundRecord>,
     /// Offset of the end of the last record.

@@ -57,7 +57,6 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// An empty segment.
     pub(crate) fn new(first: u64, salt: Option<u64>) -> Self {
         Self {
             first,

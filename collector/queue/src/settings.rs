@@ -8,7 +8,6 @@ const MIN_SEGMENTS: u64 = 8;
 /// Largest segment file: bounds what a recovery reads of one file.
 pub(crate) const MAX_SEGMENT_BYTES: u64 = 1 << 30;
 
-/// Limits of one queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSettings {
     /// Maximum bytes of all files of the queue, each rounded up to blocks of 4 KiB. Before an

@@ -14,13 +14,11 @@ pub enum DropReason {
 /// Records that will not be returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Dropped {
-    /// Number of records.
     pub records: u64,
     /// Number of their samples. 0 for records of which only the number is known.
     pub samples: u64,
     /// Their bytes on disk, or bytes of damaged parts.
     pub bytes: u64,
-    /// Why.
     pub reason: DropReason,
 }
 
@@ -30,7 +28,6 @@ pub struct Durable {
     /// Number of records that this process appended, that were not acknowledged before, and that
     /// now survive power loss.
     pub records: u64,
-    /// Number of their samples.
     pub samples: u64,
 }
 
@@ -39,7 +36,6 @@ pub struct Durable {
 pub struct Recovery {
     /// Records that are not acknowledged.
     pub records: u64,
-    /// Their samples.
     pub samples: u64,
     /// Bytes of records that were not written completely before a crash, and were cut off.
     pub torn_bytes: u64,
@@ -59,7 +55,6 @@ pub struct Recovery {
 pub struct BacklogStatus {
     /// Records that are not acknowledged.
     pub records: u64,
-    /// Their samples.
     pub samples: u64,
     /// Bytes of all files, in whole blocks.
     pub disk_bytes: u64,
@@ -69,11 +64,9 @@ pub struct BacklogStatus {
     pub oldest_ms: Option<i64>,
     /// Records that this process appended, and that are neither durable nor acknowledged.
     pub unsynced_records: u64,
-    /// Their samples.
     pub unsynced_samples: u64,
     /// Records that this process appended, and that became durable or were acknowledged, each once.
     pub accepted_records: u64,
-    /// Their samples.
     pub accepted_samples: u64,
     /// Bytes of bodies that this process appended.
     pub appended_bytes: u64,
@@ -81,6 +74,5 @@ pub struct BacklogStatus {
     pub written_bytes: u64,
     /// Records that this process dropped.
     pub dropped_records: u64,
-    /// Their samples.
     pub dropped_samples: u64,
 }

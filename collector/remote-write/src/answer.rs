@@ -35,12 +35,10 @@ impl AnswerHeaders {
     }
 }
 
-/// What was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// Protocol and compression of the request.
     pub form: WireForm,
-    /// Samples of the request.
     pub samples: u32,
     /// Whether the receiver's support of [`Self::form`] is unknown. Then a status of 400 may mean
     /// that it does not support it, which is how receivers of 1.0 say so.
@@ -61,12 +59,10 @@ pub enum Verdict {
     Retry {
         /// Earliest time of the next request, from now, as the receiver asked. Unbounded.
         after: Option<Duration>,
-        /// Why.
         reason: RetryReason,
     },
     /// The receiver will never accept the request. It must not be sent again.
     Refused {
-        /// Why.
         reason: RefusedReason,
         /// Samples of the request that the receiver did not write.
         samples: u32,

@@ -13,7 +13,6 @@ pub enum DecodeError {
         /// Largest size that is decoded.
         limit: usize,
     },
-    /// The message has more series than are decoded.
     #[error("message with more than {limit} series")]
     TooManySeries {
         /// Largest number of series.
@@ -32,40 +31,31 @@ pub enum DecodeError {
     /// not have.
     #[error("field {field} with unexpected wire type {wire_type}")]
     WireType {
-        /// Field number.
         field: u32,
         /// Wire type, 0 to 7.
         wire_type: u8,
     },
-    /// A string that is not UTF-8.
     #[error("a string is not UTF-8")]
     NotUtf8,
-    /// The first symbol is missing or not the empty string.
     #[error("the first of the symbols is not the empty string")]
     FirstSymbol,
-    /// A reference to a symbol that does not exist.
     #[error("reference to symbol {index} of {count}")]
     Symbol {
         /// The reference.
         index: u64,
-        /// Number of symbols.
         count: usize,
     },
-    /// A list of label references with an odd length.
     #[error("series with an odd number of label references")]
     OddLabels,
-    /// A label with an empty name.
     #[error("series with an empty label name")]
     EmptyLabelName,
     /// Protobuf decoding failed for another reason.
     #[error("malformed message: {0}")]
     Protobuf(String),
-    /// Decompression failed.
     #[error("cannot decompress: {0}")]
     Compression(String),
 }
 
-/// Checks the size of a message.
 pub(crate) fn check_size(message: &[u8]) -> Result<(), DecodeError> {
     if message.len() > MAX_MESSAGE_BYTES {
         return Err(DecodeError::TooLarge {

@@ -2,7 +2,6 @@
 
 use crate::Compression;
 
-/// Version of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Protocol {
     /// Remote write 1.0, `prometheus.WriteRequest`.
@@ -24,9 +23,7 @@ impl Protocol {
 /// Version and compression of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct WireForm {
-    /// Version.
     pub protocol: Protocol,
-    /// Compression.
     pub compression: Compression,
 }
 

@@ -3,18 +3,15 @@
 
 /// Remote write 2.0, package `io.prometheus.write.v2`.
 pub mod v2 {
-    /// One request.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct Request {
         /// Each string of the request once. The first one is empty.
         #[prost(string, repeated, tag = "4")]
         pub symbols: Vec<String>,
-        /// The series.
         #[prost(message, repeated, tag = "5")]
         pub timeseries: Vec<TimeSeries>,
     }
 
-    /// Samples of one series.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct TimeSeries {
         /// Names and values of the labels in turn, sorted by name, as indices of
@@ -29,10 +26,8 @@ pub mod v2 {
         pub metadata: Option<Metadata>,
     }
 
-    /// One sample.
     #[derive(Clone, Copy, PartialEq, prost::Message)]
     pub struct Sample {
-        /// Value.
         #[prost(double, tag = "1")]
         pub value: f64,
         /// Milliseconds since the epoch.
@@ -62,10 +57,8 @@ pub mod v2 {
 
 /// Remote write 1.0, package `prometheus`.
 pub mod v1 {
-    /// One request.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct WriteRequest {
-        /// The series.
         #[prost(message, repeated, tag = "1")]
         pub timeseries: Vec<TimeSeries>,
         /// What is known of metric families. Prometheus, VictoriaMetrics, Cortex and Mimir accept
@@ -74,7 +67,6 @@ pub mod v1 {
         pub metadata: Vec<MetricMetadata>,
     }
 
-    /// Samples of one series.
     #[derive(Clone, PartialEq, prost::Message)]
     pub struct TimeSeries {
         /// Labels, sorted by name.
@@ -85,21 +77,16 @@ pub mod v1 {
         pub samples: Vec<Sample>,
     }
 
-    /// One label.
     #[derive(Clone, PartialEq, Eq, prost::Message)]
     pub struct Label {
-        /// Name.
         #[prost(string, tag = "1")]
         pub name: String,
-        /// Value.
         #[prost(string, tag = "2")]
         pub value: String,
     }
 
-    /// One sample.
     #[derive(Clone, Copy, PartialEq, prost::Message)]
     pub struct Sample {
-        /// Value.
         #[prost(double, tag = "1")]
         pub value: f64,
         /// Milliseconds since the epoch.
@@ -116,10 +103,8 @@ pub mod v1 {
         /// Name of the family: of a histogram without `_bucket`, `_sum` and `_count`.
         #[prost(string, tag = "2")]
         pub metric_family_name: String,
-        /// Help.
         #[prost(string, tag = "4")]
         pub help: String,
-        /// Unit.
         #[prost(string, tag = "5")]
         pub unit: String,
     }
@@ -129,20 +114,13 @@ pub mod v1 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum MessageMetricType {
-    /// Unknown.
     Unspecified = 0,
-    /// Counter.
     Counter = 1,
-    /// Gauge.
     Gauge = 2,
     /// Classic histogram.
     Histogram = 3,
-    /// Histogram of gauges.
     GaugeHistogram = 4,
-    /// Summary.
     Summary = 5,
-    /// Info.
     Info = 6,
-    /// Set of states.
     StateSet = 7,
 }

@@ -42,7 +42,6 @@ impl SymbolRef {
     /// The symbol of the empty string, which every request has.
     pub const EMPTY: Self = Self(0);
 
-    /// The index.
     pub fn index(self) -> u32 {
         self.0
     }
@@ -60,7 +59,6 @@ pub struct SymbolMemo {
 /// Type of a metric (`Metadata.MetricType`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MetricKind {
-    /// Unknown.
     #[default]
     Unspecified = 0,
     /// A value that only increases, or restarts from 0.
@@ -79,18 +77,13 @@ pub enum MetricKind {
     StateSet = 7,
 }
 
-/// Metadata of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SeriesMeta {
-    /// The type.
     pub kind: MetricKind,
-    /// The help text.
     pub help: SymbolRef,
-    /// The unit.
     pub unit: SymbolRef,
 }
 
-/// A complete request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FinishedRequest {
     /// The protobuf message, compressed with Snappy.
@@ -147,7 +140,6 @@ impl Default for RequestBuilder {
 }
 
 impl RequestBuilder {
-    /// A builder with an empty request.
     pub fn new() -> Self {
         let mut builder = Self {
             request: 0,
@@ -268,7 +260,6 @@ impl RequestBuilder {
         self.samples += 1;
     }
 
-    /// Samples in the current request.
     pub fn samples(&self) -> u32 {
         self.samples
     }

@@ -2,7 +2,6 @@
 
 use crate::DecodeError;
 
-/// The value of a field.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum FieldValue<'a> {
     /// Wire type 0.
@@ -139,7 +138,6 @@ pub(crate) fn read_varint(rest: &mut &[u8]) -> Result<u64, DecodeError> {
     Err(DecodeError::Malformed)
 }
 
-/// Appends a varint.
 pub(crate) fn write_varint(out: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         // The mask leaves seven bits.

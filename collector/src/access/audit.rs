@@ -28,7 +28,6 @@ const MAX_GROUPS: usize = 16;
 /// A request as the audit log shows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AuditedRequest<'a> {
-    /// The HTTP method.
     pub(super) method: &'a str,
     /// The path, without its query.
     pub(super) path: &'a str,
@@ -36,7 +35,6 @@ pub(super) struct AuditedRequest<'a> {
     pub(super) address: Option<IpAddr>,
 }
 
-/// Lines of one caller.
 #[derive(Debug, Clone, Copy)]
 struct LineBudget {
     /// When the whole burst is available again.
@@ -71,7 +69,6 @@ impl LineLimiter {
     }
 }
 
-/// The audit log.
 #[derive(Debug)]
 pub(super) struct AuditLog {
     denied: LineLimiter,
@@ -86,7 +83,6 @@ impl AuditLog {
         }
     }
 
-    /// Logs a denied request.
     pub(super) fn denied(
         &self,
         request: &AuditedRequest<'_>,

@@ -9,31 +9,18 @@ use virtfleet_collector_core::access::Caller;
 pub enum AccessError {
     /// There are no credentials, or they are not valid.
     #[error("{message}")]
-    Unauthenticated {
-        /// One sentence.
-        message: String,
-        /// What to do next.
-        remedy: String,
-    },
+    Unauthenticated { message: String, remedy: String },
     /// The caller is known and has not the right.
     #[error("{message}")]
     Forbidden {
-        /// The caller.
         caller: Box<Caller>,
         /// One sentence that names the missing right.
         message: String,
-        /// What to do next.
         remedy: String,
     },
     /// It cannot be found out who the caller is or what it may do. The request is denied.
     #[error("{message}")]
-    Unavailable {
-        /// One sentence.
-        message: String,
-        /// What to do next.
-        remedy: String,
-    },
-    /// The caller sends too many requests.
+    Unavailable { message: String, remedy: String },
     #[error("too many requests: the next one is accepted in {} s", retry_after(*.wait))]
     TooManyRequests {
         /// Until the next request is accepted.
@@ -93,7 +80,6 @@ impl AccessError {
         }
     }
 
-    /// What to do next.
     pub fn remedy(&self) -> &str {
         match self {
             Self::Unauthenticated { remedy, .. }

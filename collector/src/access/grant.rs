@@ -17,7 +17,6 @@ pub struct Grant {
 /// A word that is not a scope.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// Another word.
     #[error("{0:?} is not a scope; allowed: all, admin, namespace:<name>, cluster:<name>")]
     Unknown(String),
     /// The name after `namespace:` or `cluster:` is not valid.
@@ -31,7 +30,6 @@ impl Grant {
         scope: AccessScope::nothing(),
         write: false,
     };
-    /// Everything.
     pub const ADMIN: Self = Self {
         scope: AccessScope::All,
         write: true,

@@ -58,7 +58,6 @@ use crate::{clock::unix_seconds, config::AccessSettings, fleet::FleetRead};
 /// Maximum namespaces of a request that are reviewed alone, before all others.
 const MAX_NAMED_NAMESPACES: usize = 8;
 
-/// What a request needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AccessNeed {
     /// Nothing: the answer has no data of the fleet.
@@ -81,9 +80,7 @@ pub enum AccessNeed {
 pub struct AccessRequest<'a> {
     /// The client; none in tests without a server.
     pub peer: Option<&'a RequestPeer>,
-    /// The headers.
     pub headers: &'a HeaderMap,
-    /// The HTTP method.
     pub method: &'a str,
     /// The path, without its query.
     pub path: &'a str,

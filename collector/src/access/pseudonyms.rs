@@ -21,23 +21,11 @@ const MAX_KEY_BYTES: u64 = 4096;
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
 pub enum PseudonymKeyError {
-    /// The file cannot be read.
     #[error("cannot read {}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The underlying error.
-        source: io::Error,
-    },
+    Read { file: PathBuf, source: io::Error },
     /// The file is too short or too long.
     #[error("{} has {bytes} bytes; a key has {MIN_KEY_BYTES} to {MAX_KEY_BYTES}", file.display())]
-    Size {
-        /// The file.
-        file: PathBuf,
-        /// Its size.
-        bytes: usize,
-    },
-    /// The kernel has no random bytes.
+    Size { file: PathBuf, bytes: usize },
     #[error("the kernel returns no random bytes")]
     Random,
 }

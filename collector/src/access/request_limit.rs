@@ -59,7 +59,6 @@ pub(super) enum RequestSource<'a> {
     Address(Option<IpAddr>),
 }
 
-/// Identity of a caller.
 #[derive(Debug, Clone, Copy, Hash)]
 pub(super) struct CallerId<'a> {
     method: &'static str,
@@ -96,7 +95,6 @@ impl RequestSource<'_> {
     }
 }
 
-/// The buckets.
 pub(super) struct RequestLimit {
     /// Random, so that a client cannot choose names that share a bucket.
     hasher: RandomState,

@@ -25,7 +25,6 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 const MAX_TOKENS: usize = 4096;
 /// Maximum length of a token's name.
 const MAX_NAME_CHARS: usize = 253;
-/// Prefix of a hash.
 const HASH_PREFIX: &str = "sha256:";
 /// Bits of a file's mode with which others than its owner may write it.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
@@ -36,39 +35,24 @@ type TokenHash = [u8; SHA256_OUTPUT_LEN];
 /// Why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
-    /// It cannot be read.
     #[error("cannot read {}", file.display())]
-    Read {
-        /// The file.
-        file: PathBuf,
-        /// The underlying error.
-        source: io::Error,
-    },
+    Read { file: PathBuf, source: io::Error },
     /// Its group or all users may write it, and so give themselves every right.
     #[error(
         "{} has mode {mode:04o}: others than its owner may add tokens to it; run: chmod go-w {}",
         file.display(),
         file.display()
     )]
-    Writable {
-        /// The file.
-        file: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
-    /// A line is wrong.
+    Writable { file: PathBuf, mode: u32 },
     #[error("{}:{line}: {problem}", file.display())]
     Line {
-        /// The file.
         file: PathBuf,
-        /// The line's number.
         line: usize,
         /// What is wrong, and the correct form.
         problem: TokenLineError,
     },
 }
 
-/// What is wrong with a line.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenLineError {
     /// It has too few fields.
@@ -77,10 +61,8 @@ pub enum TokenLineError {
     /// A field is not a scope.
     #[error(transparent)]
     Scope(#[from] GrantError),
-    /// A token occurs twice.
     #[error("the token of line {0} occurs again")]
     Twice(usize),
-    /// There are more tokens than allowed.
     #[error("more than {MAX_TOKENS} tokens")]
     TooMany,
 }
@@ -124,7 +106,6 @@ impl StaticTokens {
         })
     }
 
-    /// Number of tokens.
     pub fn count(&self) -> usize {
         self.loaded
             .lock()
@@ -151,7 +132,6 @@ impl StaticTokens {
         })
     }
 
-    /// The tokens as of `now`.
     fn current(&self, now: Instant) -> Arc<[StaticToken]> {
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
         if now.saturating_duration_since(loaded.checked) >= CHECK_INTERVAL {

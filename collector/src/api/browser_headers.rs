@@ -23,7 +23,6 @@ const HEADERS: [(HeaderName, &str); 4] = [
     ),
 ];
 
-/// The middleware.
 pub(super) async fn layer(request: Request, next: Next) -> Response {
     let mut response = next.run(request).await;
     for (name, value) in HEADERS {

@@ -33,7 +33,6 @@ pub struct FleetEvent {
     pub entry: TimelineEntry,
 }
 
-/// An event with its sort key.
 struct KeyedEvent {
     key: [String; 4],
     event: FleetEvent,

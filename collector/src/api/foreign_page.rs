@@ -20,7 +20,6 @@ use crate::access::AccessControl;
 /// Maximum length of a name that an error repeats, in characters.
 const MAX_QUOTED_CHARS: usize = 100;
 
-/// The middleware.
 pub(super) async fn layer(
     State(access): State<Arc<AccessControl>>,
     request: Request,

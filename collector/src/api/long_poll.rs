@@ -7,7 +7,6 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{ApiState, error::ApiError, query::Query, watch_slots::WatchSlot};
 
-/// Default of `timeout`.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request that may wait for a change.

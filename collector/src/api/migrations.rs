@@ -25,7 +25,6 @@ pub struct FleetMigration {
     pub migration: MigrationView,
 }
 
-/// A migration with its sort key.
 struct KeyedMigration {
     key: [String; 4],
     item: FleetMigration,

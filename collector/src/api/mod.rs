@@ -89,7 +89,6 @@ pub const REVISION_HEADER: &str = "virtfleet-revision";
 pub struct ApiState {
     /// Authenticates callers and decides what they may see.
     pub access: Arc<AccessControl>,
-    /// The fleet.
     pub fleet: Arc<dyn FleetRead>,
     /// Label status of each VM.
     pub labels: Arc<LabelStatusStore>,

@@ -8,7 +8,6 @@ use serde_json::{Value, json};
 /// One query parameter.
 #[derive(Debug)]
 pub(super) struct Param {
-    /// Its name in the query.
     pub(super) name: &'static str,
     /// Description, one sentence.
     pub(super) about: &'static str,
@@ -147,7 +146,6 @@ pub(super) const MIGRATION_FILTERS: &[Param] = &[
     SINCE,
 ];
 
-/// Selects VMs.
 pub(super) const VM_FILTERS: &[Param] = &[
     names("namespace", "Only VMs of these namespaces."),
     names("cluster", "Only VMs that serve these user clusters."),
@@ -176,7 +174,6 @@ pub(super) const TARGET_FILTERS: &[Param] = &[Param {
     rule: ParamRule::OneOf(&["none", "pullFailed", "malformed", "overLimit"]),
 }];
 
-/// Selects streams.
 pub(super) const QUEUE_FILTERS: &[Param] = &[
     names("cluster", "Only the streams of these user clusters."),
     Param {
@@ -206,7 +203,6 @@ pub(super) const ENROLMENT_FILTERS: &[Param] = &[
 /// Selects join tokens.
 pub(super) const TOKEN_FILTERS: &[Param] = &[names("cluster", "Only tokens of these user clusters.")];
 
-/// Selects hosts.
 pub(super) const HOST_FILTERS: &[Param] = &[
     names("zone", "Only hosts of these zones."),
     names("region", "Only hosts of these regions."),
@@ -231,7 +227,6 @@ pub(super) const TOP_FILTERS: &[Param] = &[
     },
 ];
 
-/// Selects findings.
 pub(super) const FINDING_FILTERS: &[Param] = &[
     Param {
         name: "severity",
@@ -262,7 +257,6 @@ pub(super) const LABEL_OWNERS: &[Param] = &[
     names("node", "Only Nodes of these names."),
 ];
 
-/// Selects labels.
 pub(super) const LABEL_FILTERS: &[Param] = &[
     names("key", "Only these keys."),
     Param {
@@ -290,14 +284,12 @@ pub(super) const PAGING: &[Param] = &[
 /// Maximum duration of a long poll.
 pub(crate) const MAX_WAIT: Duration = Duration::from_mins(5);
 
-/// Selects the range of a history.
 pub(super) const HISTORY_RANGE: &[Param] = &[Param {
     name: "range",
     about: "How far back: `6h`, `24h` (the default) or `7d`.",
     rule: ParamRule::Text,
 }];
 
-/// Waits for a change of the fleet.
 pub(super) const WAIT: &[Param] = &[
     Param {
         name: "wait",

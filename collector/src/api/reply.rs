@@ -12,7 +12,6 @@ use virtfleet_wire::exposition::{self, Page};
 
 use super::error::{ApiError, ErrorBody, ErrorDetail};
 
-/// Media type of certificates in PEM.
 pub(super) const PEM_CONTENT_TYPE: &str = "application/pem-certificate-chain";
 
 /// A body with its content type, for status 200.
@@ -36,7 +35,6 @@ impl Reply {
         }
     }
 
-    /// Plain text.
     pub(super) fn text(text: String) -> Self {
         Self {
             content_type: "text/plain; charset=utf-8",
@@ -52,12 +50,10 @@ impl Reply {
         }
     }
 
-    /// The body.
     pub(super) fn bytes(&self) -> &[u8] {
         &self.body
     }
 
-    /// A page of metrics.
     pub(super) fn page(page: &Page) -> Self {
         Self {
             content_type: exposition::CONTENT_TYPE,

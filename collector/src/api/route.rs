@@ -36,7 +36,6 @@ pub(super) struct Route {
     pub(super) access: RouteAccess,
     /// Error statuses of the route besides 400, 401, 403, 500 and 503.
     pub(super) errors: &'static [u16],
-    /// What answers the request.
     pub(super) answer: Handler,
 }
 
@@ -72,7 +71,6 @@ impl RouteAccess {
     }
 }
 
-/// Handler of a route.
 #[derive(Clone, Copy)]
 pub(super) enum Handler {
     /// A function of the fleet's snapshot.
@@ -86,7 +84,6 @@ pub(super) enum Handler {
     Agent,
     /// Sends changes of the fleet until the client leaves.
     Watch,
-    /// A file of the web page.
     WebFile,
     /// Changes something; for POST.
     Change {
@@ -99,14 +96,12 @@ pub(super) enum Handler {
 
 /// Type of a response.
 pub(super) enum Body {
-    /// JSON with this schema.
     Json(fn(&mut SchemaGenerator) -> Schema),
     /// Text with this media type.
     Text(&'static str),
 }
 
 impl Route {
-    /// The method.
     pub(super) fn method(&self) -> Method {
         match self.answer {
             Handler::Snapshot(_)
@@ -155,7 +150,6 @@ pub(super) struct ApiRequest {
     pub(super) path: Vec<(String, String)>,
     /// The body of a POST; else empty.
     pub(super) body: Bytes,
-    /// All routes of the API.
     pub(super) routes: &'static [Route],
 }
 

@@ -321,7 +321,6 @@ fn named<'a>(path: &'a [(String, String)], wanted: &str) -> &'a str {
         .map_or("", |(_, value)| value)
 }
 
-/// The VM that a path names.
 fn named_vm(path: &[(String, String)]) -> Option<VmKey> {
     Some(VmKey {
         namespace: named(path, "namespace").parse().ok()?,

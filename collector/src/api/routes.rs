@@ -46,7 +46,6 @@ use super::{
 const PLAIN: Body = Body::Text("text/plain; charset=utf-8");
 const METRICS: Body = Body::Text(exposition::CONTENT_TYPE);
 
-/// All routes.
 pub(super) const ROUTES: &[Route] = &[
     Route {
         path: "/",

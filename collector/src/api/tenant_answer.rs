@@ -16,7 +16,6 @@ use super::{error::ApiError, reply::Reply, route::ApiRequest};
 const COMPARE_INTERVAL: Duration = Duration::from_secs(1);
 /// The interval is at least so many times as long as it takes to make an answer.
 const COMPARE_SHARE: u32 = 50;
-/// Maximum interval.
 const MAX_COMPARE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The pause of a long poll after an answer that took so long to make.

@@ -20,7 +20,6 @@ pub(super) fn detail(request: &ApiRequest) -> Result<Reply, ApiError> {
     }
 }
 
-/// The VM in the path.
 pub(super) fn key(request: &ApiRequest) -> Result<VmKey, ApiError> {
     let invalid = |error: InvalidId| {
         ApiError::invalid(error.to_string(), "the path must be <namespace>/<name of the VM>")

@@ -110,7 +110,6 @@ impl<R: Rights> FleetWatch<R> {
         }
     }
 
-    /// The response with this stream.
     pub(super) fn into_response(self) -> Response {
         let events = stream::unfold(self, |mut watch| async {
             let event = watch.next().await?;

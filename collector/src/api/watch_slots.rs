@@ -15,14 +15,12 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Maximum numbers of requests that wait at the same time.
 #[derive(Debug, Clone, Copy)]
 pub struct WatchLimits {
-    /// Of all clients.
     pub all: usize,
     /// Of all tenants: their part of the fleet is made anew for each comparison. Fewer than all, so
     /// that tenants block no admin.
     pub of_tenants: usize,
     /// Of one client that may see everything.
     pub of_client: usize,
-    /// Of one tenant.
     pub of_tenant: usize,
 }
 
@@ -35,7 +33,6 @@ impl WatchLimits {
         of_client: 8,
         of_tenant: 8,
     };
-    /// Long polls.
     pub const LONG_POLLS: Self = Self {
         all: 160,
         of_tenants: 64,

@@ -31,14 +31,12 @@ macro_rules! files {
     };
 }
 
-/// One file of the page.
 struct WebFile {
     name: &'static str,
     media_type: &'static str,
     body: &'static [u8],
 }
 
-/// All files.
 const FILES: &[WebFile] = files! {
     "index.html": HTML,
     "app.css": CSS,

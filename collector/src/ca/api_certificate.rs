@@ -15,7 +15,6 @@ use super::{Authorities, CaError, UnixSeconds, issue::with_new_key};
 #[derive(Debug)]
 pub(super) struct ApiCertificate {
     identity: Arc<HeldIdentity>,
-    /// DNS names of the API.
     names: Vec<String>,
 }
 

@@ -24,12 +24,10 @@ pub struct Authorities {
     pub(super) deny: DenyList,
 }
 
-/// A certificate that the authority signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SignedCertificate {
     /// The certificate, then its chain without the root, in PEM.
     pub chain_pem: String,
-    /// Its serial number.
     pub serial: Serial,
     /// Its validity, which the root's may have shortened.
     pub validity: Validity,
@@ -154,7 +152,6 @@ impl Authorities {
         self.deny.contains(serial)
     }
 
-    /// Denies a serial number.
     pub fn deny(&mut self, serial: Serial) {
         self.deny.insert(serial);
     }

@@ -18,19 +18,15 @@ const MAX_CSR_NAMES: usize = 16;
 /// Why a certificate signing request cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CsrError {
-    /// Too large.
     #[error("the CSR has {0} bytes, more than 8192")]
     TooLarge(usize),
-    /// Not PEM, or not a CSR.
     #[error("the text is not a CSR in PEM (RFC 2986): {0}")]
     Malformed(String),
     /// Only ECDSA with P-256: verifying and storing others costs more, and agents have no others.
     #[error("the key of the CSR is not for ECDSA P-256")]
     Algorithm,
-    /// The signature does not fit the key.
     #[error("the signature of the CSR does not match its key")]
     Signature,
-    /// Too many names.
     #[error("the CSR requests more than 16 names")]
     TooManyNames,
     /// An attribute that must be single is repeated.
@@ -70,7 +66,6 @@ pub struct Csr {
 }
 
 impl Csr {
-    /// The public key.
     pub fn key(&self) -> &CsrKey {
         &self.key
     }

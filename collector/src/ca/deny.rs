@@ -53,7 +53,6 @@ impl DenyList {
         Ok(list)
     }
 
-    /// Text of the file.
     pub(super) fn text(&self) -> String {
         self.lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect()
     }

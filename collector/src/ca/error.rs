@@ -5,77 +5,54 @@ use super::RootKind;
 /// Why an authority cannot be read, changed or used.
 #[derive(Debug, thiserror::Error)]
 pub enum CaError {
-    /// A file of the authority is absent.
     #[error("{file} is missing; restore it from a backup, or remove all files to create a new authority")]
-    Missing {
-        /// Name of the file.
-        file: String,
-    },
+    Missing { file: String },
     /// A file of an authority that another program manages is absent.
     #[error("{file} is missing; the Secret needs tls.crt and tls.key")]
     MissingExternal {
         /// Name of the Secret and of the file.
         file: String,
     },
-    /// The stored root is of another trust domain.
     #[error(
         "the stored root of {root} is of the trust domain {stored}, but enrolment.trustDomain is {setting}; a trust \
          domain cannot be changed: set it back, or use another Secret or folder and enrol all VMs again"
     )]
     StoredTrustDomain {
-        /// The root.
         root: RootKind,
-        /// Its trust domain.
         stored: String,
-        /// That of the settings.
         setting: String,
     },
     /// A file of the authority cannot be used.
     #[error("{file}:{line}: {reason}")]
     Invalid {
-        /// Name of the file.
         file: String,
         /// Line, from 1.
         line: usize,
         /// The problem and the next step.
         reason: String,
     },
-    /// Text that is not a SPIFFE trust domain.
     #[error("{0:?} is not a trust domain: use 1 to 255 lower-case letters, digits, '.', '-' and '_'")]
     TrustDomain(String),
-    /// An identity of another trust domain.
     #[error("the identity {identity} is not of the trust domain {trust_domain}")]
-    OtherTrustDomain {
-        /// The identity.
-        identity: String,
-        /// The authority's trust domain.
-        trust_domain: String,
-    },
-    /// A name that a certificate cannot hold.
+    OtherTrustDomain { identity: String, trust_domain: String },
     #[error("{0:?} cannot be written into a certificate")]
     Name(String),
     /// The validity is empty or outside of the root's.
     #[error(
         "the root of {root} is not valid during the requested time; rotate it: virtfleetctl ca rotate {root}"
     )]
-    Expired {
-        /// The root.
-        root: RootKind,
-    },
+    Expired { root: RootKind },
     /// The root belongs to another writer.
     #[error("the root of {root} is managed by {owner}; rotate it there")]
     External {
-        /// The root.
         root: RootKind,
         /// What manages it.
         owner: String,
     },
-    /// Too many roots are trusted at once.
     #[error(
         "{count} roots of {root} are trusted already; wait until the certificates of the oldest have expired"
     )]
     TooManyRoots {
-        /// The root.
         root: RootKind,
         /// Number of trusted roots.
         count: usize,
@@ -89,10 +66,8 @@ pub enum CaError {
         /// Number of cross-signed certificates.
         count: usize,
     },
-    /// No random numbers.
     #[error("the system has no random numbers")]
     Random,
-    /// A key cannot sign.
     #[error("the key of the root cannot sign")]
     Sign(#[from] rcgen::Error),
 }

@@ -16,7 +16,6 @@ pub struct Root {
     pub fingerprint: String,
     /// When it is valid.
     pub validity: Validity,
-    /// Its serial number.
     pub serial: Serial,
     /// Trust domain in its name; none for roots that others created.
     pub trust_domain: Option<String>,

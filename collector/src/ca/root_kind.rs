@@ -16,7 +16,6 @@ pub enum RootKind {
 }
 
 impl RootKind {
-    /// Both.
     pub const ALL: [Self; 2] = [Self::Agents, Self::Clients];
 
     /// The name in commands, file names and JSON.

@@ -26,7 +26,6 @@ const START_TIMEOUT: Duration = Duration::from_mins(1);
 const START_RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval between two searches for roots that are no longer needed.
 const PRUNE_INTERVAL: Duration = Duration::from_mins(10);
-/// The packaged Service of the API.
 const API_SERVICE: &str = "virtfleet-collector";
 /// A change of the authority takes at most this long: a read and a write, with retries.
 const UPDATE_MARGIN: Duration = Duration::from_secs(3);
@@ -54,7 +53,6 @@ pub struct CaService {
 /// Why the authority was not changed.
 #[derive(Debug, thiserror::Error)]
 pub enum CaChangeError {
-    /// This process does not lead.
     #[error("only the leader changes the authority")]
     NotLeading(LeaseView),
     /// This process lost the Lease while it changed the authority.

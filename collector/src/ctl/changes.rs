@@ -30,7 +30,6 @@ const VOLATILE: [&str; 11] = [
     "tookMs",
 ];
 
-/// Changes to print.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Changes {
     /// New and changed items.

@@ -44,10 +44,8 @@ pub(super) struct Client {
 /// A response with status 200.
 #[derive(Debug)]
 pub(super) struct ApiResponse {
-    /// Its URL.
     pub(super) url: String,
     pub(super) body: Value,
-    /// The fleet's revision.
     pub(super) revision: Option<u64>,
 }
 

@@ -14,7 +14,6 @@ const PAGES: [(&str, &str); 2] = [
     ),
 ];
 
-/// One row of a table of findings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FindingRow<'a> {
     by: &'static str,

@@ -55,7 +55,6 @@ pub(super) fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Whether it is standard input.
 pub(super) fn is_standard_input(path: &Path) -> bool {
     path == Path::new("-")
 }

@@ -35,7 +35,6 @@ use crate::{
 const CHECK_TIMEOUT: Duration = Duration::from_mins(1);
 /// The namespace of the packaged manifests.
 const NAMESPACE: &str = "virtfleet";
-/// The settings of the packaged manifests.
 const SETTINGS: &str = include_str!("../../../packaging/collector/kubernetes/infra/collector.yaml");
 /// The packaged manifests, in the order in which they are applied.
 const MANIFESTS: [&str; 5] = [

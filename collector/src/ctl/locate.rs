@@ -13,7 +13,6 @@ use super::{
 /// The collector on this machine, or the one that `kubectl port-forward` forwards to.
 const LOCAL_SERVER: &str = "http://127.0.0.1:10912";
 
-/// The way to the collector.
 pub(super) fn transport(connection: &ConnectionArgs) -> Result<Arc<dyn CollectorTransport>, Fail> {
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         if let Some(flag) = connection.cluster_flag() {

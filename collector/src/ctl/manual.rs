@@ -5,7 +5,6 @@ use clap_mangen::Man;
 
 use super::{cli::command, fail::Fail};
 
-/// Name of the program.
 const PROGRAM: &str = "virtfleetctl";
 
 /// The completion script for a shell. Those for bash, fish and zsh also complete names of VMs and

@@ -19,7 +19,6 @@ use crate::{
     inventory::folder,
 };
 
-/// Policies to test.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PolicyTest<'a> {
     /// YAML with policies, each of which replaces the one with its name.

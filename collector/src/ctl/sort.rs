@@ -57,7 +57,6 @@ pub(super) fn sort_by(body: &mut Value, column: &str) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The field that a column shows.
 fn field(column: &str, known: &BTreeSet<String>) -> Option<String> {
     let plain = |text: &str| text.replace(['-', '_'], "").to_lowercase();
     let column = plain(column);

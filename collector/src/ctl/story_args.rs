@@ -76,7 +76,6 @@ pub(super) struct StatusWait {
 }
 
 impl StatusWait {
-    /// The verdict that is waited for.
     pub(super) fn verdict(&self) -> Option<HealthVerdict> {
         let wanted = self.wait.as_deref()?;
         HealthVerdict::ALL.into_iter().find(|one| one.label() == wanted)

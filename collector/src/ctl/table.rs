@@ -30,7 +30,6 @@ impl Tone {
         }
     }
 
-    /// `text` in this tone's colour.
     pub(super) fn paint(self, text: &str, colour: bool) -> String {
         if colour && self != Self::Plain {
             let style = self.style();

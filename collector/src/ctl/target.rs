@@ -21,7 +21,6 @@ use super::{
 
 /// The summary of the fleet.
 const STATUS_PATH: &str = "/api/v1/status";
-/// The placement of the fleet.
 const PLACEMENT_PATH: &str = "/api/v1/placement";
 /// Streams of samples.
 const QUEUES_PATH: &str = "/api/v1/queues";
@@ -224,7 +223,6 @@ impl Target {
     }
 }
 
-/// Output options of `command`.
 pub(super) fn show(command: &QueryCommand) -> &OutputOptions {
     match command {
         QueryCommand::Vm {
@@ -269,7 +267,6 @@ fn host_path(name: &str) -> Result<String, Fail> {
     Ok(format!("/api/v1/hosts/{name}"))
 }
 
-/// The path of the VM in `text`.
 fn vm_path(text: &str, client: &Client) -> Result<String, Fail> {
     let usage = |error: InvalidId| Fail::Usage(error.to_string());
     if let Some((namespace, name)) = text.split_once('/') {

@@ -13,7 +13,6 @@ pub(super) const MAX_RESPONSE_BYTES: u64 = 512 * 1024 * 1024;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RawResponse {
     pub(super) status: StatusCode,
-    /// The fleet's revision.
     pub(super) revision: Option<u64>,
     /// Pause that the server asks for before the next request.
     pub(super) retry_after: Option<Duration>,

@@ -14,9 +14,7 @@ const CALLER: &str = "caller";
 const ROLES: &str = "roles";
 /// The shipped roles and bindings of users, and the account whose tokens virtfleetctl requests.
 const ACCESS: &str = include_str!("../../../packaging/collector/kubernetes/infra/access.yaml");
-/// That account.
 const ACCOUNT: &str = "virtfleetctl";
-/// What grants the rights.
 const GRANT: &str = "kubectl apply -f packaging/collector/kubernetes/infra/access.yaml";
 
 /// The rights of the client's own account on the way to the collector. `has_token`: the kubeconfig

@@ -68,7 +68,6 @@ pub(super) async fn check(client: &Client, lacking: CheckStatus) -> Vec<CheckRes
     results
 }
 
-/// The published schema of a kind.
 fn schema_of<'a>(published: &'a Value, kind: &str) -> Option<&'a Value> {
     let schemas = published["components"]["schemas"].as_object()?.values();
     let mut of_kind = schemas.filter(|schema| {

@@ -12,7 +12,6 @@ use crate::{config::CollectorConfig, objects::ClusterSource};
 
 /// Maximum ClusterSources that are read.
 const MAX_SOURCES: u32 = 500;
-/// Folder of the packaged manifests.
 const MANIFESTS: &str = "packaging/collector/kubernetes";
 
 /// A feature, and the rights that it needs beyond those of the collector.

@@ -31,7 +31,6 @@ const EXAMPLE_DOMAIN: &str = "virtfleet.example";
 const EXPIRY_WARNING: u64 = 14 * 86_400;
 /// What the check of the API's certificate is called.
 const CERTIFICATE: &str = "certificate of the API";
-/// Selects the pods of the collector.
 const PODS: &str = "app.kubernetes.io/name=virtfleet-collector";
 /// Group of KubeVirt's API.
 const KUBEVIRT: &str = "kubevirt.io";

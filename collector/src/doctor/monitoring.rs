@@ -30,7 +30,6 @@ const MAX_OBJECTS: u32 = 500;
 /// Kind, version and plural of an API resource.
 type MonitoringResource = (&'static str, &'static str, &'static str);
 
-/// A kind of which there are shipped objects.
 struct ShippedKind {
     resource: MonitoringResource,
     names: &'static [&'static str],
@@ -78,7 +77,6 @@ static SERVERS: [ServerKind; 3] = [
     },
 ];
 
-/// A server that exists.
 struct MonitoringServer {
     kind: &'static ServerKind,
     object: DynamicObject,
@@ -87,7 +85,6 @@ struct MonitoringServer {
 /// What the command for the objects depends on.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MonitoringOrigin<'a> {
-    /// The namespace of the installation.
     pub(super) namespace: &'a str,
     /// Helm made the installation, not kustomize or another tool.
     pub(super) is_of_helm: bool,
@@ -111,7 +108,6 @@ impl ShippedObject {
     }
 }
 
-/// The check.
 pub(super) async fn check(client: &Client, origin: MonitoringOrigin<'_>) -> CheckResult {
     let is_there = match client.list_api_groups().await {
         Ok(groups) => groups.groups.iter().any(|group| group.name == GROUP),
@@ -164,7 +160,6 @@ async fn list(
     }
 }
 
-/// The shipped objects that exist.
 async fn shipped(client: &Client) -> Result<Vec<ShippedObject>, kube::Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let mut found = Vec::new();

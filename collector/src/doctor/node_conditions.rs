@@ -12,7 +12,6 @@ const WHAT: &str = "node conditions";
 /// Maximum UserClusters that are read.
 const MAX_CLUSTERS: u32 = 5_000;
 
-/// What grants the right.
 const GRANT: &str =
     "in the user cluster: kubectl apply -f packaging/collector/kubernetes/user-cluster/node-conditions.yaml";
 

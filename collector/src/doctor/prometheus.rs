@@ -95,7 +95,6 @@ async fn connect(settings: &PrometheusSettings, now: u64) -> (Vec<CheckResult>, 
     }
 }
 
-/// A server and what it should have.
 struct ServerCheck<'settings> {
     client: PrometheusClient,
     settings: &'settings PrometheusSettings,
@@ -157,7 +156,6 @@ impl ServerCheck<'_> {
         })
     }
 
-    /// The result of a query that counts.
     async fn count(&self, query: &str) -> Result<u64, String> {
         let path = format!("/api/v1/query?{}", query_parameter(query));
         let response = timeout(self.limit(), self.client.get(&path)).await;

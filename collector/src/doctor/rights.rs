@@ -224,7 +224,6 @@ const REVIEW_ROWS: [RightRow; 2] = [
     ),
 ];
 
-/// Secret of the join tokens.
 const TOKEN_SECRET: &str = "virtfleet-join-tokens";
 /// Packaged namespace of the kubeconfigs of user clusters.
 pub(super) const KUBECONFIG_NAMESPACE: &str = "virtfleet-kubeconfigs";

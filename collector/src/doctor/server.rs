@@ -74,7 +74,6 @@ pub(super) async fn check(config: &CollectorConfig, client: &Client, now: u64) -
     results
 }
 
-/// The holder of the Lease.
 pub(super) async fn lease_result(client: &Client, namespace: &str, name: &str) -> CheckResult {
     const WHAT: &str = "lease";
     let next = format!("kubectl -n {namespace} get lease {name} -o yaml");

@@ -11,7 +11,6 @@ use crate::objects::{ClusterPhase, UserCluster};
 const WHAT: &str = "user clusters";
 /// Maximum UserClusters that are read.
 const MAX_CLUSTERS: u32 = 5_000;
-/// Lists them.
 const LIST: &str = "kubectl get userclusters";
 
 /// The severity of a problem that so many of all have: a cluster belongs to its tenant, who may

@@ -4,7 +4,6 @@ use std::cmp::Ordering;
 
 use super::CheckResult;
 
-/// Version of this program.
 pub(crate) const OWN: &str = env!("CARGO_PKG_VERSION");
 
 /// Compares the version of a part with that of virtfleetctl. `upgrade` is the command for a part

@@ -28,14 +28,11 @@ pub struct Workload {
     pub kind: &'static str,
     /// Replicas that it should have.
     pub wanted: i32,
-    /// Replicas that are available.
     pub available: i32,
     /// The version of the chart or manifests from which it was made; none if its labels lack it.
     pub(super) version: Option<String>,
-    /// Helm made it.
     pub(super) is_of_helm: bool,
     counts: RolloutCounts,
-    /// Its pods.
     pod: PodSpec,
     /// There is a Deployment as well as a StatefulSet.
     is_double: bool,
@@ -58,7 +55,6 @@ struct RolloutCounts {
 /// A rollout of the latest spec that is not complete. The old pods may be available meanwhile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OpenRollout {
-    /// What is missing.
     pub(super) detail: String,
     /// It does not continue by itself.
     pub(super) has_stopped: bool,
@@ -170,7 +166,6 @@ impl Workload {
         Some(map.name.as_str())
     }
 
-    /// A volume of the pods.
     pub(super) fn volume(&self, name: &str) -> Option<&Volume> {
         let mut volumes = self.pod.volumes.iter().flatten();
         volumes.find(|volume| volume.name == name)

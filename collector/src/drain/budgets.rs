@@ -51,7 +51,6 @@ pub(super) fn name(budget: &BudgetFields) -> String {
     budget.metadata.name.clone().unwrap_or_default()
 }
 
-/// The budgets that select a pod.
 pub(super) fn selecting<'a>(
     namespace: &str,
     labels: Option<&BTreeMap<String, String>>,

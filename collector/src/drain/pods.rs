@@ -70,7 +70,6 @@ struct NodePodCondition {
 /// A pod of a user cluster.
 type NodePodFields = Object<NodePodSpec, NodePodStatus>;
 
-/// Names of the claims of a pod.
 pub(super) fn claim_names(pod: &str, volumes: &[PodVolume]) -> Vec<String> {
     let own = |volume: &PodVolume| {
         let is_ephemeral = volume.ephemeral.is_some();

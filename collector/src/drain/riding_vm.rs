@@ -6,7 +6,6 @@ use virtfleet_wire::ids::VmKey;
 /// A VM on the infra node.
 #[derive(Debug, Clone)]
 pub(super) struct RidingVm {
-    /// Its name.
     pub(super) key: VmKey,
     /// `metadata.uid` of its VMI.
     pub(super) uid: Option<String>,

@@ -57,7 +57,6 @@ pub enum AdminError {
     Failed(String),
 }
 
-/// Enrolment for the API.
 #[derive(Debug)]
 pub struct EnrolmentAdmin {
     enroller: Arc<Enroller>,
@@ -76,7 +75,6 @@ impl EnrolmentAdmin {
         self.enroller.write_access()
     }
 
-    /// The record of a VM.
     pub fn view(&self, vm: &VmKey) -> Option<EnrolmentView> {
         self.enroller.records().read().get(vm).map(view)
     }

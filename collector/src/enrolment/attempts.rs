@@ -17,7 +17,6 @@ use virtfleet_wire::ids::{Uid, VmKey};
 #[derive(Debug, Default)]
 pub(super) struct AttemptBook(Mutex<HashMap<VmKey, VmAttempts>>);
 
-/// Attempts of one incarnation.
 #[derive(Debug)]
 struct VmAttempts {
     incarnation: Option<Uid>,

@@ -14,13 +14,11 @@ pub struct SigningAuthority {
 }
 
 impl SigningAuthority {
-    /// The authority of `service`.
     pub fn new(service: CaService) -> Self {
         let authorities = service.authorities();
         Self { service, authorities }
     }
 
-    /// The authority as of now.
     pub fn current(&self) -> Arc<Authorities> {
         Arc::clone(&self.authorities.borrow())
     }

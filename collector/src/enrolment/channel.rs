@@ -22,10 +22,8 @@ pub(super) struct EnrolmentChannel<'a> {
     key: KeyFingerprint,
 }
 
-/// Answer to a request for a CSR.
 #[derive(Debug)]
 pub(super) enum CsrAnswer {
-    /// The CSR and the evidence.
     Csr(Box<EnrolmentAnswer>),
     /// The agent has replaced its key: it serves a new connection with another one.
     KeyReplaced,
@@ -37,7 +35,6 @@ impl<'a> EnrolmentChannel<'a> {
         Self { transport, key }
     }
 
-    /// The peer's key.
     pub(super) fn key(&self) -> KeyFingerprint {
         self.key
     }
@@ -60,7 +57,6 @@ impl<'a> EnrolmentChannel<'a> {
         }
     }
 
-    /// Asks for a CSR.
     pub(super) async fn request(
         &mut self,
         request: &EnrolmentRequest,
@@ -78,7 +74,6 @@ impl<'a> EnrolmentChannel<'a> {
         }
     }
 
-    /// Sends the certificate.
     pub(super) async fn deliver(&mut self, issued: &IssuedCertificate) -> Result<(), EnrolmentFailure> {
         let (status, body) = self.post(CERTIFICATE_PATH, issued).await?;
         match status {

@@ -50,29 +50,23 @@ const RENEW_LIMITS: AttemptLimits = AttemptLimits {
 /// Pause until the next attempt while the inventory or the records have not been read yet.
 const NOT_READY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Limits of enrolment.
 #[derive(Debug, Clone, Copy)]
 pub struct EnrolmentLimits {
     /// Maximum concurrent enrolments; a tenant may use a quarter of them.
     pub concurrency: usize,
     /// Maximum time of one enrolment.
     pub timeout: Duration,
-    /// Lifetime of certificates.
     pub lifetime: Duration,
 }
 
 /// What an [`Enroller`] works with.
 #[derive(Debug)]
 pub struct EnrollerParts {
-    /// The inventory.
     pub fleet: Arc<Fleet>,
     /// The collector's certificate, as for pulls.
     pub tls: Arc<ClientTls>,
-    /// The trust domain of the certificates.
     pub trust_domain: String,
-    /// What signs.
     pub authority: SigningAuthority,
-    /// The recorded keys.
     pub records: RecordBook,
     /// Only the leader enrols.
     pub write_access: WriteAccess,
@@ -125,17 +119,14 @@ impl Enroller {
         }
     }
 
-    /// The recorded keys.
     pub fn records(&self) -> &RecordBook {
         &self.issuer.records
     }
 
-    /// What signs.
     pub fn authority(&self) -> &SigningAuthority {
         &self.issuer.authority
     }
 
-    /// The inventory.
     pub fn fleet(&self) -> &Arc<Fleet> {
         &self.issuer.fleet
     }

@@ -29,7 +29,6 @@ impl EnrolmentFailure {
 }
 
 impl From<Failure> for EnrolmentFailure {
-    /// A failure of the connection.
     fn from(failure: Failure) -> Self {
         let reason = match failure.class {
             FailureClass::Timeout => EnrolmentReason::Timeout,

@@ -50,7 +50,6 @@ pub(super) struct Issuer {
     pub(super) lifetime: Duration,
 }
 
-/// The end of an exchange.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum IssueEnd {
     /// The agent has its certificate.

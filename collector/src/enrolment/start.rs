@@ -36,11 +36,9 @@ pub struct RunningEnrolment {
 
 /// What enrolment needs of the rest of the collector.
 pub struct EnrolmentContext<'a> {
-    /// The settings.
     pub config: &'a CollectorConfig,
     /// `config.enrolment`.
     pub settings: &'a EnrolmentSettings,
-    /// The inventory.
     pub fleet: &'a Arc<Fleet>,
     /// The collector's certificate.
     pub tls: Arc<ClientTls>,

@@ -55,7 +55,6 @@ impl UnverifiedAgent {
         })
     }
 
-    /// The requests of enrolment.
     pub(super) fn channel(&mut self) -> EnrolmentChannel<'_> {
         EnrolmentChannel::new(&mut self.transport, self.key)
     }

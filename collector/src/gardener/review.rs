@@ -46,13 +46,10 @@ struct AdmissionRequest {
 /// The answer to a request.
 #[derive(Debug)]
 pub(super) struct Reviewed {
-    /// The body of the response.
     pub(super) body: Value,
-    /// What was done.
     pub(super) action: OscAction,
     /// Namespace and name of the object, for the log.
     pub(super) object: String,
-    /// Warnings in the response.
     pub(super) warnings: Vec<String>,
 }
 

@@ -13,7 +13,6 @@ const VM_EVENT_INTERVAL: Duration = Duration::from_mins(10);
 /// Maximum burst of Events of one VM: a problem that comes, gets worse and goes twice.
 const VM_EVENT_BURST: u32 = 6;
 
-/// Events of one VM.
 #[derive(Debug, Clone, Copy)]
 struct VmEvents {
     /// Token-bucket position: when all Events so far would have been due at the sustained rate.

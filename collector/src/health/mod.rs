@@ -90,7 +90,6 @@ pub async fn run<S: HealthStore>(
     }
 }
 
-/// Result of a sync for one VM.
 enum SyncResult {
     /// The stored object has the current status.
     Written,

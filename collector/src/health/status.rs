@@ -144,7 +144,6 @@ fn time(text: Option<&str>) -> Option<String> {
     text.filter(is_time).map(str::to_owned)
 }
 
-/// Conditions of which `Ready` consists.
 const PARTS_OF_READY: [HealthCondition; 3] = [
     HealthCondition::Placed,
     HealthCondition::AgentReporting,

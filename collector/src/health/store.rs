@@ -20,7 +20,6 @@ use crate::{
 /// virtfleet.io/cluster=prod`.
 pub(super) const CLUSTER_LABEL: &str = "virtfleet.io/cluster";
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum objects in one page of a list.
 const PAGE_SIZE: u32 = 500;
@@ -56,7 +55,6 @@ impl Stored {
         }
     }
 
-    /// The status.
     pub fn status(&self) -> GuestHealthStatus {
         serde_json::from_slice(&self.described).unwrap_or_default()
     }
@@ -73,7 +71,6 @@ pub trait HealthStore: Send + Sync + 'static {
         owner: &OwnerReference,
         cluster: Option<&str>,
     ) -> impl Future<Output = Result<(), SendError>> + Send;
-    /// Writes the status.
     fn write_status(
         &self,
         key: &VmKey,

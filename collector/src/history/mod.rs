@@ -28,7 +28,6 @@ const MAX_READS: usize = 4;
 /// Maximum time for which a request waits for its turn.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
-/// Reads histories.
 pub struct HistoryReader {
     settings: PrometheusSettings,
     now_ms: fn() -> UnixMs,
@@ -56,7 +55,6 @@ pub(crate) enum HistoryError {
 }
 
 impl HistoryReader {
-    /// A reader with these settings and this clock.
     pub fn new(settings: PrometheusSettings, now_ms: fn() -> UnixMs) -> Self {
         Self {
             settings,

@@ -8,7 +8,6 @@ mod read;
 
 use virtfleet_wire::finding::{Finding, Severity};
 
-/// Logs new and resolved findings.
 fn log_new(known: &[Finding], found: &[Finding]) {
     for finding in found.iter().filter(|finding| !known.contains(finding)) {
         if finding.severity == Severity::Info {

@@ -99,7 +99,6 @@ impl OwnershipConflicts {
         keys
     }
 
-    /// Records that `patch` was written at `now`.
     pub(super) fn written(&mut self, patch: &NodePatch, now: Instant) {
         self.0
             .retain(|_, written| now.duration_since(written.last) < REWRITE_WINDOW);

@@ -72,7 +72,6 @@ impl CircuitBreaker {
         self.paused_until
     }
 
-    /// Whether the circuit is open.
     pub(super) fn is_open(&self) -> bool {
         self.failures >= Self::FAILURE_THRESHOLD
     }

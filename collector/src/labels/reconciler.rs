@@ -80,7 +80,6 @@ pub struct LabelReconciler<W> {
     pub(super) skipped_as_standby: AtomicBool,
 }
 
-/// Result of one reconcile run.
 #[derive(Debug)]
 pub(super) struct ReconcileResult {
     pub(super) requeue: Requeue,

@@ -20,7 +20,6 @@ pub enum SendError {
     /// 429, 5xx, timeout or no connection.
     #[error("{0}")]
     Unreachable(String),
-    /// There is no client for this cluster.
     #[error("the user cluster has no usable kubeconfig")]
     NoClient,
 }

@@ -59,7 +59,6 @@ pub type Drift = BTreeMap<(ClusterName, String, Reason), u64>;
 /// Counts of the Nodes that one policy applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PolicyTally {
-    /// All Nodes.
     pub nodes: usize,
     /// Nodes on which every key of the policy has its desired value.
     pub in_sync: usize,

@@ -26,17 +26,13 @@ use super::evidence_reader::{VolumeCache, read};
 /// Field manager of everything that the collector writes.
 pub const FIELD_MANAGER: &str = "virtfleet";
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A Node's metadata in the API server's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeMetadata {
-    /// Its UID.
     pub uid: Option<Uid>,
-    /// Its resource version.
     pub resource_version: Option<String>,
-    /// Its labels.
     pub labels: Labels,
     /// Text of its ownership annotation.
     pub owned: Option<String>,
@@ -45,13 +41,11 @@ pub struct NodeMetadata {
 /// A patch for one Node, valid only for that UID and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetedPatch {
-    /// The Node's name.
     pub node: NodeName,
     /// Its UID: a Node created again is not patched.
     pub uid: Uid,
     /// Its version: a Node that has changed since the plan is not patched.
     pub resource_version: String,
-    /// The changes.
     pub patch: NodePatch,
 }
 
@@ -66,13 +60,11 @@ impl TargetedPatch {
 /// A patch of the conditions of one Node, valid only for that UID and version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetedConditions {
-    /// The Node's name.
     pub node: NodeName,
     /// Its UID: a Node created again is not patched.
     pub uid: Uid,
     /// Its version: a Node that has changed since the plan is not patched.
     pub resource_version: String,
-    /// The changes.
     pub patch: NodeConditionPatch,
 }
 
@@ -92,7 +84,6 @@ pub trait NodeWriter: Send + Sync + 'static {
         cluster: &ClusterName,
         targeted: &TargetedConditions,
     ) -> impl Future<Output = Result<(NodeMetadata, ReportedConditions), SendError>> + Send;
-    /// Reads a Node.
     fn get(
         &self,
         cluster: &ClusterName,
@@ -126,7 +117,6 @@ pub struct KubeNodes<C> {
 }
 
 impl<C: Clients> KubeNodes<C> {
-    /// A writer with the clients of `clients`.
     pub fn new(clients: Arc<C>) -> Self {
         Self {
             clients,

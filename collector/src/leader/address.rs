@@ -37,7 +37,6 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Why the leader's address cannot be published.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LeaderAddressError {
-    /// The variable is not set.
     #[error(
         "leaderElection.service: the environment variable {ADDRESS_VARIABLE} is not set; set it to the pod's \
          status.podIP, as packaging/collector/kubernetes/infra/deployment.yaml does"
@@ -48,14 +47,8 @@ pub enum LeaderAddressError {
         "leaderElection.service: the environment variable {ADDRESS_VARIABLE} is {0:?}, not an IP address"
     )]
     NotAnAddress(String),
-    /// A port of the settings is not known.
     #[error("leaderElection.service: {setting} is {address:?}, not an address with a port")]
-    NoPort {
-        /// The setting.
-        setting: &'static str,
-        /// Its value.
-        address: String,
-    },
+    NoPort { setting: &'static str, address: String },
 }
 
 /// The EndpointSlice of the Service that leads to the leader.
@@ -68,9 +61,7 @@ pub struct LeaderAddress {
 /// A port of the Service: its name, and the setting with the address where the collector listens.
 #[derive(Debug, Clone, Copy)]
 pub struct LeaderPort<'a> {
-    /// Name of the port in the Service.
     pub name: &'static str,
-    /// The setting.
     pub setting: &'static str,
     /// Its value, `ADDRESS:PORT`.
     pub address: &'a str,

@@ -54,7 +54,6 @@ impl Leadership {
     }
 }
 
-/// What to do with the Lease as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LeaseAction {
     /// Another process holds it.
@@ -84,7 +83,6 @@ impl Election {
         }
     }
 
-    /// The identity of this process.
     pub fn identity(&self) -> &str {
         &self.identity
     }

@@ -34,7 +34,6 @@ const MAX_PERMITS: u32 = 1 << 16;
 /// Maximum time for which shutdown waits for requests in flight before it releases the Lease.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Storage of a Lease.
 pub trait LeaseStore: Send + Sync + 'static {
     /// The version needed to replace what was read: the resourceVersion.
     type Version: Clone + Send + Sync;

@@ -38,7 +38,6 @@ struct WaitingRequest {
     _memory: CountedMemory,
 }
 
-/// What to do in one piece.
 #[derive(Debug, Default)]
 pub(super) struct DiskWork {
     pub(super) append: Vec<HeldRequest>,
@@ -51,7 +50,6 @@ pub(super) struct DiskWork {
     pub(super) front: bool,
 }
 
-/// What was done.
 #[derive(Debug, Default)]
 pub(super) struct DiskResult {
     pub(super) front: Option<Record>,

@@ -44,7 +44,6 @@ pub(crate) struct PageFeed {
 /// What is known of a VM between two pages.
 #[derive(Debug, Clone, Default)]
 struct FedVm {
-    /// Series of its last page.
     last: Option<PageSeries>,
     /// The stream of its user cluster that has its series.
     tenant: Option<StreamName>,
@@ -77,7 +76,6 @@ impl VmPage {
         self.reader.read(line)
     }
 
-    /// Counts bytes of the page.
     pub(crate) fn add_bytes(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
@@ -334,7 +332,6 @@ impl PageFeed {
 }
 
 impl Receivers {
-    /// The streams with their settings for the page.
     fn all(&self) -> impl Iterator<Item = (&Stream, &PageSettings)> {
         let tenant = self.tenant.iter();
         let tenant = tenant.map(|(_, stream, settings)| (&**stream, settings));

@@ -19,7 +19,6 @@ use crate::clock::unix_ms;
 const EXPIRED: &str =
     "the client certificate has expired; samples wait in the queue until there is a new one";
 
-/// Progress of one stream.
 #[derive(Debug)]
 pub(super) struct StreamProgress {
     view: QueueStatusView,

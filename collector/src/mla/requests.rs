@@ -31,7 +31,6 @@ const MIN_REQUEST_BYTES: usize = 1 << 10;
 /// A finished request in memory.
 #[derive(Debug)]
 pub struct HeldRequest {
-    /// The request.
     pub request: FinishedRequest,
     /// Counts its memory until it is dropped.
     pub(super) memory: CountedMemory,
@@ -105,7 +104,6 @@ impl Requests {
         self.builder.samples() > 0
     }
 
-    /// Whether there is a finished request.
     pub(super) fn has_finished(&self) -> bool {
         !self.finished.is_empty()
     }

@@ -35,7 +35,6 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
 /// Interval at which a process checks whether it still leads.
 const LEADERSHIP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The running streams.
 #[derive(Debug)]
 pub(crate) struct RunningStreams {
     /// Takes the pages of VMs.

@@ -20,7 +20,6 @@ use crate::{
 pub(crate) struct MlaSources {
     /// The settings of all streams.
     pub(crate) registry: Arc<StreamRegistry>,
-    /// The section `mla` of the settings.
     pub(crate) section: MlaSection,
 }
 

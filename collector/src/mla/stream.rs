@@ -74,15 +74,12 @@ pub(super) struct PageSettings {
     pub(super) is_due: bool,
 }
 
-/// What a page is in a stream.
 pub(super) enum StreamPage<'a> {
-    /// A complete page.
     Complete(&'a GuestPage),
     /// The pull failed, or the page is rejected.
     Failed,
 }
 
-/// Counters of a stream.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamCounts {
     /// Samples that were put into requests.
@@ -152,7 +149,6 @@ impl Stream {
         !state.suspended && state.is_due(&SourceKey::Platform, at_ms)
     }
 
-    /// Writes a page of a source.
     pub(super) fn page(
         &self,
         source: &SourceKey,

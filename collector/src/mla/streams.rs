@@ -52,20 +52,17 @@ impl Default for Streams {
 }
 
 impl Streams {
-    /// The stream of a user cluster.
     pub(super) fn tenant(&self, cluster: Option<&ClusterName>) -> Option<(StreamName, Arc<Stream>)> {
         let name = StreamName::Tenant(cluster?.clone());
         let stream = self.get(&name)?;
         Some((name, stream))
     }
 
-    /// A stream by its name.
     pub(super) fn get(&self, name: &StreamName) -> Option<Arc<Stream>> {
         let streams = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
         streams.get(name).cloned()
     }
 
-    /// All streams.
     pub(super) fn all(&self) -> Vec<(StreamName, Arc<Stream>)> {
         let streams = self.by_name.read().unwrap_or_else(PoisonError::into_inner);
         let all = streams.iter();

@@ -40,7 +40,6 @@ use crate::{
 
 /// Interval at which records over the maximum age are dropped.
 const EXPIRE_INTERVAL: Duration = Duration::from_secs(5);
-/// Interval at which the status is published.
 const PUBLISH_INTERVAL: Duration = Duration::from_secs(1);
 /// A stream without settings sends what is queued for so long. Then its queue is removed.
 pub(super) const REMOVAL_GRACE: Duration = Duration::from_mins(10);
@@ -53,7 +52,6 @@ const SHUTDOWN_WRITE_TIMEOUT: Duration = Duration::from_secs(3);
 /// which a stream counts as catching up.
 const BEHIND_AFTER: Duration = Duration::from_secs(15);
 
-/// What the worker follows.
 #[derive(Debug, Clone)]
 pub(super) struct WorkerSettings {
     /// None: the stream was removed.
@@ -73,7 +71,6 @@ pub(super) struct CommonSettings {
     pub(super) guard: Arc<DialGuard>,
 }
 
-/// What a worker works with.
 pub(super) struct WorkerParts {
     pub(super) name: StreamName,
     pub(super) stream: Arc<Stream>,

@@ -7,7 +7,6 @@ use virtfleet_wire::layered::to_yaml;
 
 use super::{ClusterSource, GuestHealth, LabelPropagation, UserCluster};
 
-/// All definitions.
 pub fn crds() -> Vec<CustomResourceDefinition> {
     vec![
         UserCluster::crd(),

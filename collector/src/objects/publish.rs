@@ -38,12 +38,10 @@ use crate::{
 const COALESCE_WINDOW: Duration = Duration::from_secs(1);
 /// Delay before a failed write is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// Maximum characters of a condition's message about conflicts.
 const MAX_MESSAGE_CHARS: usize = 2048;
 
-/// Sources of the statuses.
 pub struct Sources {
     /// State of the connections to user clusters.
     pub tenants: Arc<Tenants>,

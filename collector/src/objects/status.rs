@@ -82,7 +82,6 @@ pub fn user_cluster(
 pub struct PolicyFacts<'a> {
     /// `metadata.generation`.
     pub generation: i64,
-    /// Its rules.
     pub rules: &'a [Rule],
     /// Why it cannot be read.
     pub fault: Option<&'a str>,

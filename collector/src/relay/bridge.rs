@@ -34,7 +34,6 @@ pub(super) enum BridgeEnd {
     Broken,
     /// No byte moved for too long.
     Idle,
-    /// The relay stops.
     Stopped,
 }
 
@@ -114,7 +113,6 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     }
 }
 
-/// One side of a bridge.
 pub(super) struct BridgeSide<S> {
     pub(super) stream: S,
     /// Counts the bytes that this side sends.

@@ -32,7 +32,6 @@ pub(super) struct Refused {
 pub(super) struct Connected {
     pub(super) stream: TcpStream,
     pub(super) early: Vec<u8>,
-    /// What the collector requested.
     pub(super) request: ConnectRequest,
 }
 

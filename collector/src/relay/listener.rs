@@ -43,7 +43,6 @@ pub(super) enum RelayDirection {
     Push(HostPort),
 }
 
-/// A listener with its limits.
 #[derive(Debug)]
 pub(super) struct RelayListener {
     pub(super) direction: RelayDirection,

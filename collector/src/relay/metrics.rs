@@ -8,7 +8,6 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// Result of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RelayResult {
     /// Both sides ended.
@@ -17,7 +16,6 @@ pub(super) enum RelayResult {
     Broken,
     /// No byte moved for too long.
     Idle,
-    /// The relay stopped.
     Stopped,
     /// Too many connections, in all or of the peer.
     Full,
@@ -25,7 +23,6 @@ pub(super) enum RelayResult {
     TooFast,
     /// No valid request.
     Malformed,
-    /// The destination is not allowed.
     NotAllowed,
     /// The destination refused the connection, or cannot be reached.
     Unreachable,
@@ -98,7 +95,6 @@ impl DirectionMetrics {
     }
 }
 
-/// Metrics of the relay.
 #[derive(Debug)]
 pub(super) struct RelayMetrics {
     pub(super) pull: DirectionMetrics,

@@ -89,7 +89,6 @@ impl TenantPool {
         }
     }
 
-    /// The permits for a task of this tenant.
     pub(crate) fn permits(&mut self, budget_owner: BudgetOwner) -> PendingPermits {
         if self.tenants.len() > MAX_UNUSED_SHARES {
             self.tenants.retain(|_, share| Arc::strong_count(share) > 1);

@@ -172,7 +172,6 @@ impl AgentConnection {
         self.target == *target && is_fresh(self.opened, now)
     }
 
-    /// The agent's certificate.
     pub(crate) fn peer(&self) -> &PeerCertificate {
         &self.peer
     }

@@ -45,7 +45,6 @@ pub(super) struct PushedPull {
     pub(super) is_last: bool,
 }
 
-/// The end of a job.
 pub(super) struct JobEnd {
     pub(super) ended: PullEnd,
     /// The pause until the next pull, if it is not to wait for the next interval.

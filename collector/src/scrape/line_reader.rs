@@ -9,10 +9,8 @@ const MAX_LINE_BYTES: usize = 64 * 1024;
 /// Why a line ends the page.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineFailure {
-    /// The line is malformed.
     #[error(transparent)]
     Malformed(#[from] LineError),
-    /// The line exceeds a limit.
     #[error("{0}")]
     OverLimit(String),
 }
@@ -20,7 +18,6 @@ pub(super) enum LineFailure {
 /// The part of the page that is not a complete line yet.
 #[derive(Debug, Default)]
 pub(super) struct LineReader {
-    /// The incomplete line.
     pending: Vec<u8>,
     line: u64,
 }

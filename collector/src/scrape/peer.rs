@@ -21,7 +21,6 @@ pub(crate) struct PeerCertificate {
     pub(crate) serial: Option<Serial>,
     /// Fingerprint of its key. In TLS 1.3 the handshake proves that the peer has this key.
     pub(crate) key: KeyFingerprint,
-    /// Its validity.
     pub(crate) life: CertificateLife,
 }
 

@@ -57,7 +57,6 @@ pub struct PageProxy {
     metrics: ProxyMetrics,
 }
 
-/// Limits of the proxy.
 #[derive(Debug, Clone, Copy)]
 pub struct ProxyLimits {
     /// Maximum time of a page, from waiting for a permit to its last byte.
@@ -72,7 +71,6 @@ pub struct ProxyLimits {
 
 type Permits = (Option<OwnedSemaphorePermit>, Option<OwnedSemaphorePermit>);
 
-/// A page being proxied.
 struct ProxiedPage {
     body: Incoming,
     connection: PageConnection,
@@ -86,7 +84,6 @@ struct ProxiedPage {
     _permits: Permits,
 }
 
-/// The connection of a page.
 enum PageConnection {
     /// Opened for this page.
     Own(Box<AgentConnection>),

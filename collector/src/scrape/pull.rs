@@ -22,7 +22,6 @@ use super::{
 };
 use crate::mla::PageFeed;
 
-/// Limits of one pull.
 #[derive(Debug, Clone, Copy)]
 pub struct PullLimits {
     /// Maximum time, from the dial to the last byte.
@@ -45,7 +44,6 @@ pub struct Puller {
 /// A connection kept from the last pull, if any.
 pub(super) type KeptConnection = Option<AgentConnection>;
 
-/// The end of a pull.
 #[derive(Debug)]
 pub(super) struct PullEnd {
     pub(super) outcome: Result<Answer, Failure>,
@@ -71,7 +69,6 @@ impl PullEnd {
 }
 
 impl Puller {
-    /// A client for agents of one trust domain.
     pub fn new(tls: Arc<ClientTls>, trust_domain: &str, limits: PullLimits) -> Self {
         Self {
             dialler: AgentDialler {

@@ -51,7 +51,6 @@ impl Schedule {
         self.slots.len()
     }
 
-    /// Whether the schedule is empty.
     pub fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -90,7 +89,6 @@ impl Schedule {
         }
     }
 
-    /// Removes a VM from the schedule.
     pub fn remove(&mut self, key: &VmKey) {
         if let Some(ScheduleSlot {
             state: State::Waiting(at),

@@ -28,7 +28,6 @@ use super::{
 };
 use crate::{clock::unix_ms, enrolment::Enroller, fleet::Fleet, leader::WriteAccess};
 
-/// Settings of the scraper.
 #[derive(Debug, Clone, Copy)]
 pub struct ScrapeSettings {
     /// Interval between two pulls of one VM.
@@ -44,7 +43,6 @@ pub struct ScrapeSettings {
 /// reason why its VM cannot be dialled. Longer than an agent waits between two connections.
 const REFUSAL_SHOWN_FOR: Duration = Duration::from_mins(3);
 
-/// What the scraper works with.
 pub(crate) struct ScraperParts {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) puller: Puller,
@@ -59,7 +57,6 @@ pub(crate) struct ScraperParts {
     pub(crate) push_leadership: Option<WriteAccess>,
 }
 
-/// What the scraper is notified of.
 pub(crate) struct ScraperInputs {
     /// VMs whose state or address may have changed.
     pub(crate) changes: mpsc::Receiver<Vec<VmKey>>,

@@ -157,7 +157,6 @@ impl AgentTransport {
         !self.sender.is_closed()
     }
 
-    /// The peer's address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }

@@ -29,7 +29,6 @@ const PARALLEL_CLUSTERS: usize = 16;
 /// longer, a cycle takes less than half a minute.
 const CLUSTER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// One cycle of one source.
 pub(super) struct SourceCycle {
     pub(super) infra: Arc<SourceInfra>,
     pub(super) tenants: Arc<Tenants>,

@@ -32,7 +32,6 @@ use crate::{
 const WRITE_MARGIN: Duration = Duration::from_secs(1);
 /// Maximum characters of an error.
 const MAX_ERROR_CHARS: usize = 300;
-/// Objects in a page.
 const PAGE_SIZE: u32 = 500;
 
 /// Why something could not be written.
@@ -40,11 +39,9 @@ const PAGE_SIZE: u32 = 500;
 pub(super) enum InfraError {
     /// Another process leads.
     NotLeader,
-    /// The request failed.
     Request(String),
 }
 
-/// The infra cluster.
 pub(super) struct SourceInfra {
     client: Client,
     write_access: WriteAccess,
@@ -97,7 +94,6 @@ impl KnownSecret {
         })
     }
 
-    /// The kubeconfig in it.
     pub(super) fn kubeconfig(&self) -> Option<Vec<u8>> {
         kubeconfig_of(&self.0, KUBECONFIG_KEY)
     }
@@ -141,7 +137,6 @@ impl SourceInfra {
         self.client.clone()
     }
 
-    /// All ClusterSources.
     pub(super) async fn sources(&self) -> Result<Vec<ClusterSource>, String> {
         let api: Api<ClusterSource> = Api::all(self.client.clone());
         let list = api.list(&ListParams::default()).await;
@@ -149,7 +144,6 @@ impl SourceInfra {
         Ok(list.items)
     }
 
-    /// All UserClusters.
     pub(super) async fn user_clusters(&self) -> Result<Vec<UserCluster>, String> {
         let api: Api<UserCluster> = Api::all(self.client.clone());
         let mut params = ListParams::default().limit(PAGE_SIZE);
@@ -172,7 +166,6 @@ impl SourceInfra {
         found.map_err(|error| described(&format!("read UserCluster {name}"), &error))
     }
 
-    /// All LabelPropagations.
     pub(super) async fn policies(&self) -> Result<Vec<LabelPropagation>, String> {
         let api: Api<LabelPropagation> = Api::all(self.client.clone());
         let list = api.list(&ListParams::default()).await;
@@ -355,7 +348,6 @@ impl SourceInfra {
             .map(drop)
     }
 
-    /// Writes the status of a source.
     pub(super) async fn write_status(
         &self,
         source: &ClusterSource,

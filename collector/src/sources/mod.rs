@@ -36,7 +36,6 @@ const SOURCE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Sources that are read at the same time.
 const PARALLEL_SOURCES: usize = 4;
 
-/// What the task needs.
 pub struct SourceTask {
     /// The client of the infra cluster.
     pub client: Client,
@@ -44,7 +43,6 @@ pub struct SourceTask {
     pub tenants: Arc<Tenants>,
     /// Gets the findings.
     pub fleet: Arc<Fleet>,
-    /// Metrics about sources.
     pub metrics: SourceMetrics,
     /// Whether this process may write.
     pub write_access: WriteAccess,

@@ -16,7 +16,6 @@ use crate::{
     objects::{ClusterSourceSpec, SourceCredentials},
 };
 
-/// Objects in a page.
 const PAGE_SIZE: u32 = 50;
 /// Maximum clusters of a source.
 const MAX_FOUND: usize = 10_000;

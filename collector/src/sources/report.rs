@@ -19,7 +19,6 @@ const MAX_SKIP_CHARS: usize = 500;
 /// Maximum characters of a message.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
-/// The reason of the condition Ready.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ReadyReason {
     Synced,
@@ -83,7 +82,6 @@ impl SourceReport {
         }
     }
 
-    /// A cycle with a plan.
     pub(super) fn planned(
         source: &ClusterSource,
         found: usize,
@@ -208,7 +206,6 @@ impl SourceReport {
         (before != Some(&status)).then_some(status)
     }
 
-    /// Findings about the source.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let subject = ("ClusterSource", self.name.as_str());
         let mut findings = Vec::new();

@@ -27,10 +27,8 @@ pub(super) const CREDENTIALS_ANNOTATION: &str = "virtfleet.io/credentials";
 pub(super) const OBJECTS_ANNOTATION: &str = "virtfleet.io/account-objects";
 /// Annotation of Secrets with an account: version of the admin's kubeconfig that was read last.
 pub(super) const VERSION_ANNOTATION: &str = "virtfleet.io/admin-kubeconfig-version";
-/// Key of the kubeconfig.
 pub(super) const KUBECONFIG_KEY: &str = "kubeconfig";
 
-/// Name of the Secret of a UserCluster.
 pub(super) fn secret_name(user_cluster: &str) -> String {
     format!("source-{user_cluster}")
 }
@@ -104,7 +102,6 @@ pub(super) fn secret(source: &ClusterSource, one: &WantedCluster, uid: &str, new
     secret_with(source, one, uid, annotations, Some(&new.bytes))
 }
 
-/// What a Secret has of an account.
 pub(super) struct AccountSecret<'a> {
     pub(super) admin_version: &'a str,
     /// Fingerprint of the objects in the user cluster.

@@ -45,7 +45,6 @@ pub enum TokenError {
     /// There is no such token or user cluster.
     #[error("{0}")]
     NotFound(String),
-    /// The store failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -60,7 +59,6 @@ impl From<TokenSetError> for TokenError {
     }
 }
 
-/// All tokens.
 #[derive(Debug)]
 pub struct JoinTokenBook {
     store: TokenStore,
@@ -69,7 +67,6 @@ pub struct JoinTokenBook {
     tokens: RwLock<Result<JoinTokens, String>>,
     /// Uses that are not stored yet.
     uses: Mutex<BTreeMap<JoinTokenId, u64>>,
-    /// Tokens that were refused.
     refusals: Mutex<TokenRefusals>,
     /// One change at a time.
     changes: tokio::sync::Mutex<()>,

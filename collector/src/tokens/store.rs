@@ -14,16 +14,13 @@ use kube::{Api, Client, api::PostParams};
 
 use crate::regular_file::{open_regular, write_private};
 
-/// Name of the Secret.
 const SECRET: &str = "virtfleet-join-tokens";
 /// Name of the file, and key in the Secret.
 const FILE: &str = "join-tokens.json";
 /// Maximum bytes of the JSON: a Secret may have 1 MiB in all.
 const MAX_JSON_BYTES: usize = 1000 * 1024;
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where the tokens are.
 #[derive(Clone)]
 pub enum TokenStore {
     /// The Secret `virtfleet-join-tokens`.
@@ -46,7 +43,6 @@ pub(super) struct StoredTokens {
 pub(super) enum TokenWriteError {
     /// Another process wrote them meanwhile.
     Conflict,
-    /// The write failed.
     Failed(String),
 }
 

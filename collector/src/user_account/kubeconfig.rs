@@ -93,9 +93,7 @@ pub(crate) fn validity(kubeconfig: &[u8]) -> Option<Validity> {
 pub(crate) enum Authority {
     /// In the kubeconfig, in PEM.
     Data(String),
-    /// In a file.
     File(String),
-    /// Nowhere.
     None,
 }
 
@@ -104,7 +102,6 @@ pub(crate) enum Authority {
 pub(crate) struct KubeconfigFacts {
     pub(crate) server: String,
     pub(crate) authority: Authority,
-    /// It runs a program for its credentials.
     runs_program: bool,
     /// It does not verify the API server.
     is_insecure: bool,

@@ -29,7 +29,6 @@ pub(crate) struct ClusterRights {
     pub(crate) labels: bool,
     /// Reads pods and volumes, for the mode `FollowIfSafe`.
     pub(crate) follow_if_safe: bool,
-    /// Writes conditions of Nodes.
     pub(crate) node_conditions: bool,
 }
 
@@ -104,7 +103,6 @@ pub(crate) async fn live_rights(user: &ObjectWriter) -> Result<ClusterRights, Ob
     Ok(rights_of(&live))
 }
 
-/// The rights that ClusterRoles give.
 fn rights_of(roles: &[Value]) -> ClusterRights {
     let names =
         |value: &Value, wanted: &str| value.as_array().is_some_and(|all| all.contains(&wanted.into()));

@@ -12,7 +12,6 @@ pub(crate) const TO_REVOKE: &str = "virtfleet.io/credentials-to-revoke";
 /// Annotation of the Secret in the infra cluster: the end of the token.
 pub(crate) const EXPIRES: &str = "virtfleet.io/credential-expires";
 
-/// The kubeconfig in a live Secret.
 pub(crate) fn kubeconfig_of(secret: &Value, key: &str) -> Option<Vec<u8>> {
     STANDARD.decode(secret["data"][key].as_str()?).ok()
 }

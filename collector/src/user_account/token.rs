@@ -39,7 +39,6 @@ pub(crate) struct Credential {
 
 /// For which UserCluster a token is, as its Secret says.
 pub(crate) struct TokenOwner<'a> {
-    /// Name of the UserCluster.
     pub(crate) user_cluster: &'a str,
     /// UID of the UserCluster, if it exists already.
     pub(crate) uid: Option<&'a str>,

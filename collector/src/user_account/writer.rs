@@ -13,11 +13,9 @@ use super::error::ObjectError;
 /// What was done with an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PutResult {
-    /// It was as wanted.
     Unchanged,
     /// It did not exist.
     Created,
-    /// It differed.
     Changed,
 }
 

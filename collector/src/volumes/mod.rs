@@ -20,7 +20,6 @@ pub use self::objects::{claim_state, data_volume_state};
 use self::request::{read_claim, read_data_volume};
 use crate::{fleet::Fleet, leader::WriteAccess};
 
-/// Interval of the rounds.
 const ROUND_INTERVAL: Duration = Duration::from_secs(5);
 /// Maximum requests of a round for VMs that wait. A VM needs at most 16, most VMs need one or two.
 const MAX_REQUESTS_PER_ROUND: usize = 32;

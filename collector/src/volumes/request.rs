@@ -18,7 +18,6 @@ use crate::inventory::cluster::explain;
 /// Maximum time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads a claim.
 pub(super) async fn read_claim(
     client: &Client,
     namespace: &Namespace,
@@ -29,7 +28,6 @@ pub(super) async fn read_claim(
     read(&api, name, claim_of).await
 }
 
-/// Reads a DataVolume.
 pub(super) async fn read_data_volume(
     client: &Client,
     namespace: &Namespace,

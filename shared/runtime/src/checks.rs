@@ -7,7 +7,6 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CheckStatus {
-    /// Passed.
     Ok,
     /// Nothing uses what would be checked, or it cannot be checked from here.
     Skip,
@@ -17,14 +16,12 @@ pub enum CheckStatus {
     Fail,
 }
 
-/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CheckResult {
     /// Whether the check passed.
     pub status: CheckStatus,
     /// What was checked, e.g. `scrape.tls.key` or `listener default`.
     pub what: String,
-    /// What was found.
     pub detail: String,
     /// The next command to run; empty only for `Ok`.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -32,7 +29,6 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
-    /// A check that passed.
     pub fn ok(what: impl Into<String>, detail: impl Into<String>) -> Self {
         Self::new(CheckStatus::Ok, what, detail, "")
     }
@@ -47,12 +43,10 @@ impl CheckResult {
         Self::new(CheckStatus::Warn, what, detail, next)
     }
 
-    /// A check that failed.
     pub fn fail(what: impl Into<String>, detail: impl Into<String>, next: impl Into<String>) -> Self {
         Self::new(CheckStatus::Fail, what, detail, next)
     }
 
-    /// A check with any status.
     pub fn new(
         status: CheckStatus,
         what: impl Into<String>,

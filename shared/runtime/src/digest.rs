@@ -26,7 +26,6 @@ impl fmt::Debug for Sha256 {
 }
 
 impl Sha256 {
-    /// Adds bytes.
     pub fn update(&mut self, bytes: &[u8]) {
         self.0.update(bytes);
     }

@@ -5,7 +5,6 @@ use std::process::{ExitCode, Termination};
 /// Exit code of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// Success.
     Ok,
     /// Failure; standard error has the error.
     Failure,
@@ -29,7 +28,6 @@ pub enum Code {
 }
 
 impl Code {
-    /// The number for the shell.
     pub fn number(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -45,7 +43,6 @@ impl Code {
         }
     }
 
-    /// All codes.
     pub const ALL: [Self; 10] = [
         Self::Ok,
         Self::Failure,

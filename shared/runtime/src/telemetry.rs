@@ -78,7 +78,6 @@ fn level(settings: &LogSettings) -> LevelFilter {
     }
 }
 
-/// Logging was started before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("logging was started before")]
 pub struct AlreadyStarted;

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 /// How a caller was authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AuthMethod {
-    /// By a client certificate.
     Certificate,
     /// By a bearer token that the infra cluster's API server has verified.
     TokenReview,
@@ -30,9 +29,7 @@ impl AuthMethod {
 /// The client of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// Its user name.
     pub name: String,
-    /// Its groups.
     pub groups: Vec<String>,
     /// UID that the API server knows it by.
     pub uid: Option<String>,

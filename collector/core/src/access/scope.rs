@@ -9,13 +9,11 @@ use crate::view::{ClusterView, VmView};
 /// The part of the fleet that a caller may see.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum AccessScope {
-    /// Everything.
     All,
     /// The VMs of these namespaces and of these user clusters, and what belongs to them.
     Only {
         /// Namespaces of the infra cluster.
         namespaces: BTreeSet<Namespace>,
-        /// User clusters.
         clusters: BTreeSet<ClusterName>,
     },
 }

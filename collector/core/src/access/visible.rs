@@ -10,9 +10,7 @@ use crate::view::FleetSnapshot;
 /// A fleet as seen in a scope.
 #[derive(Debug, Clone)]
 pub struct VisibleFleet<'a> {
-    /// The whole fleet.
     pub(super) whole: &'a FleetSnapshot,
-    /// The scope.
     pub(super) scope: &'a AccessScope,
     /// User clusters in the scope, with a `UserCluster`.
     clusters: BTreeSet<&'a ClusterName>,

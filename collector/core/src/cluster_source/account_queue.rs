@@ -23,7 +23,6 @@ struct AccountEntry<J> {
     job: Option<J>,
     is_running: bool,
     failures: u32,
-    /// Not begun before.
     not_before: Duration,
     error: Option<String>,
 }

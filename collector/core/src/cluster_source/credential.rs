@@ -25,11 +25,9 @@ impl KnownCredential {
 /// What is done for the kubeconfig of one cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CredentialStep {
-    /// It stays.
     Keep,
     /// The Secret of the source is read, and copied if it differs.
     Copy,
-    /// A new one is requested.
     Request,
 }
 

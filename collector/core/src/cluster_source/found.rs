@@ -4,20 +4,16 @@ use std::collections::BTreeMap;
 
 use crate::facts::Labels;
 
-/// A cluster as a source has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceCluster {
     /// `namespace/name`, or the name of a cluster-scoped object.
     pub key: String,
     /// Its namespace, if it has one.
     pub namespace: Option<String>,
-    /// Its name.
     pub name: String,
     /// `metadata.uid`.
     pub uid: String,
-    /// Its labels.
     pub labels: Labels,
-    /// The name of its UserCluster.
     pub user_cluster: String,
     /// The namespace of its VMs in the infra cluster; none if the source does not say.
     pub vm_namespace: Option<String>,
@@ -40,6 +36,5 @@ pub enum ClusterCondition {
     Paused,
     /// Its control plane is off.
     Hibernated,
-    /// It is being deleted.
     Deleting,
 }

@@ -17,7 +17,6 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Every kind.
     pub const ALL: [Self; 3] = [Self::Kkp, Self::ClusterApi, Self::Gardener];
 
     /// The name in a `ClusterSource`.

@@ -37,10 +37,8 @@ impl NamePattern {
     }
 }
 
-/// What a source selects.
 #[derive(Debug, Clone)]
 pub struct SourceRules {
-    /// The name of the `ClusterSource`.
     pub name: String,
     /// Selects clusters by label.
     pub selector: Selector,
@@ -59,7 +57,6 @@ pub struct SourceRules {
 /// A UserCluster of the infra cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExistingCluster {
-    /// Its name.
     pub name: String,
     /// The `ClusterSource` that made it; none: a person did.
     pub source: Option<String>,
@@ -67,7 +64,6 @@ pub struct ExistingCluster {
     pub source_key: String,
     /// The UID of its cluster in the source.
     pub source_uid: String,
-    /// It is being deleted.
     pub is_deleting: bool,
 }
 
@@ -82,9 +78,7 @@ impl ExistingCluster {
 /// A UserCluster as the source requests it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedCluster {
-    /// Its name.
     pub name: String,
-    /// The cluster of the source.
     pub cluster: SourceCluster,
     /// The namespace of its VMs.
     pub vm_namespace: String,
@@ -96,9 +90,7 @@ pub struct WantedCluster {
 /// account fails.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SkippedCluster {
-    /// The cluster's key in the source.
     pub key: String,
-    /// Why.
     pub reason: SkipReason,
     /// Details, if the reason needs any.
     pub message: Option<String>,
@@ -123,7 +115,6 @@ pub enum SkipReason {
     SourceSuspended,
     /// It is being deleted, and has no UserCluster.
     Deleting,
-    /// Its UserCluster is being deleted.
     UserClusterDeleting,
     /// Removals wait for a person: the source may be another one, so nothing new is made.
     RemovalHeld,
@@ -170,7 +161,6 @@ pub struct HeldRemoval {
     pub of: usize,
 }
 
-/// What is done for one source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourcePlan {
     /// UserClusters to make, or to change if they differ, by name.

@@ -2,12 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Limits of the attempts of one VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AttemptLimits {
     /// Pause after the first attempt; each further attempt doubles it.
     pub first_pause: Duration,
-    /// Maximum pause.
     pub max_pause: Duration,
     /// After so much time without an attempt, the pause begins again.
     pub forget_after: Duration,

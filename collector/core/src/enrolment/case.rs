@@ -29,10 +29,8 @@ pub struct EnrolmentSubject {
     pub sharers: Vec<VmKey>,
 }
 
-/// What was exchanged with the agent.
 #[derive(Debug, Clone)]
 pub struct CsrExchange<'a> {
-    /// The nonce that was sent.
     pub nonce: &'a Nonce,
     /// The agent was asked to replace its key.
     pub asked_to_replace: bool,
@@ -42,7 +40,6 @@ pub struct CsrExchange<'a> {
     pub csr_key: KeyFingerprint,
     /// The CSR's `challengePassword`.
     pub challenge: Option<&'a str>,
-    /// Names that the CSR requests.
     pub names: &'a [String],
     /// Key with which the agent serves the connection.
     pub connection_key: KeyFingerprint,

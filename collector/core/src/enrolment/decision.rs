@@ -15,7 +15,6 @@ use crate::{
 /// Host names of a kernel that has no name yet. They decide nothing.
 const UNSET_HOSTNAMES: [&str; 4] = ["", "(none)", "localhost", "localhost.localdomain"];
 
-/// What to do with a CSR.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EnrolmentDecision {
     /// Record the key, then sign a certificate for this UID.

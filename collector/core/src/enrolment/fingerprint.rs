@@ -14,12 +14,10 @@ use virtfleet_wire::ids::InvalidId;
 pub struct KeyFingerprint([u8; 32]);
 
 impl KeyFingerprint {
-    /// From the digest.
     pub fn from_bytes(digest: [u8; 32]) -> Self {
         Self(digest)
     }
 
-    /// The digest.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }

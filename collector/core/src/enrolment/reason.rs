@@ -154,7 +154,6 @@ impl EnrolmentReason {
         )
     }
 
-    /// Severity of the finding.
     pub fn severity(self) -> Severity {
         if self.is_contradiction() {
             Severity::Critical

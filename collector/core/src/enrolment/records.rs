@@ -25,13 +25,11 @@ pub enum RecordConflict {
 /// Records of one shard, by VM.
 type Shard = BTreeMap<VmKey, EnrolmentRecord>;
 
-/// All records.
 #[derive(Debug)]
 pub struct EnrolmentRecords {
     shards: Vec<Shard>,
     /// One VM for each key, unless a stored shard was edited.
     by_key: HashMap<KeyFingerprint, SmallSet<VmKey>>,
-    /// Records in the state `enrolled`.
     enrolled: usize,
 }
 
@@ -57,7 +55,6 @@ impl EnrolmentRecords {
         }
     }
 
-    /// Number of records.
     pub fn len(&self) -> usize {
         self.shards.iter().map(BTreeMap::len).sum()
     }
@@ -72,12 +69,10 @@ impl EnrolmentRecords {
         self.enrolled
     }
 
-    /// The shard of a VM.
     pub fn shard(&self, vm: &VmKey) -> usize {
         shard_of(vm, self.shards.len())
     }
 
-    /// The record of a VM.
     pub fn get(&self, vm: &VmKey) -> Option<&EnrolmentRecord> {
         self.shards[self.shard(vm)].get(vm)
     }

@@ -18,7 +18,6 @@ pub struct CertificateLife {
 const JITTER_STEPS: u64 = 2001;
 
 impl CertificateLife {
-    /// Length in seconds.
     fn seconds(self) -> u64 {
         self.not_after.saturating_sub(self.not_before)
     }

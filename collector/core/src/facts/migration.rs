@@ -49,9 +49,7 @@ impl Migration {
 /// A `VirtualMachineInstanceMigration`: records a node on which a VM has run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VmiMove {
-    /// Its name.
     pub name: String,
-    /// Its UID.
     pub uid: Option<Uid>,
     /// The VMI that it moves: `spec.vmiName` in its own namespace.
     pub vm: VmKey,

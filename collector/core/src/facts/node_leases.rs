@@ -11,10 +11,8 @@ pub struct NodeLeases {
     pub leases: Vec<NodeLease>,
 }
 
-/// One Lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeLease {
-    /// The Node of the kubelet.
     pub node: NodeName,
     /// `spec.renewTime` in milliseconds since 1970, by the kubelet's clock.
     pub renewed_ms: u64,

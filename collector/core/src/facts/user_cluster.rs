@@ -12,7 +12,6 @@ use crate::{
 /// A `UserCluster`: selects the VMIs of one tenant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserCluster {
-    /// Its name.
     pub name: ClusterName,
     /// `spec.vmis.namespace`: the namespace in the infra cluster that holds its VMIs; others may
     /// share it.
@@ -43,18 +42,13 @@ impl UserCluster {
     }
 }
 
-/// A Node of a user cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UserNode {
-    /// The cluster that it belongs to.
     pub cluster: ClusterName,
-    /// Its name.
     pub name: NodeName,
-    /// Its UID.
     pub uid: Option<Uid>,
     /// `metadata.creationTimestamp` in milliseconds since 1970.
     pub created_ms: Option<u64>,
-    /// Its labels.
     pub labels: Labels,
     /// `spec.providerID`, e.g. `kubevirt://worker-0`.
     pub provider_id: Option<String>,

@@ -9,11 +9,9 @@ use super::verdict::{HealthCause, HealthConditionStatus, HealthVerdict};
 pub enum HealthCondition {
     /// The VM has a known infra node.
     Placed,
-    /// The VM runs.
     Running,
     /// Its infra node is ready.
     HostReady,
-    /// Its agent answers.
     AgentReporting,
     /// Its Node in the user cluster is ready.
     NodeReady,
@@ -196,7 +194,6 @@ impl Evaluation {
         }
     }
 
-    /// The condition holds.
     pub(super) fn holds(reason: &'static str, message: impl Into<Text>) -> Self {
         Self::new(
             HealthConditionStatus::True,
@@ -338,7 +335,6 @@ impl Evaluation {
         }
     }
 
-    /// Marks it as undecided.
     pub(super) fn undecided(self) -> Self {
         Self {
             is_undecided: true,

@@ -61,7 +61,6 @@ pub(crate) struct HealthFacts<'a> {
     pub(crate) tenant: &'a Tenant,
     /// Its labels name a user cluster that does not select it.
     pub(crate) is_tenant_pending: bool,
-    /// State of its user cluster.
     pub(crate) cluster_state: Option<ClusterState>,
     /// How its Node was found, or why none is joined with it.
     pub(crate) node_match: &'a NodeMatch,
@@ -79,7 +78,6 @@ pub(crate) struct HealthFacts<'a> {
     pub(crate) usage: Option<GuestUsage>,
     /// Comparison with the other VMs of its infra node, if that is needed.
     pub(crate) contention: Option<&'a HostContention>,
-    /// Its migrations that have failed lately.
     pub(crate) failed_migrations: &'a FailedMigrations,
     /// Whether its VMI names a migration that KubeVirt has forgotten.
     pub(crate) dead_migration: &'a DeadMigration,
@@ -315,7 +313,6 @@ impl<'a> HealthFacts<'a> {
         self.hearing(self.host_heartbeat.filter(|_| !self.is_inventory_stale))
     }
 
-    /// The kubelet of the Node.
     pub(super) fn node_hearing(&self) -> Hearing {
         self.hearing(self.node_heartbeat)
     }

@@ -54,7 +54,6 @@ impl HoldTimes {
     pub const MAX_MS: u64 = 300_000;
 }
 
-/// Direction of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Worse,
@@ -70,7 +69,6 @@ struct PendingChange {
     since_ms: UnixMs,
 }
 
-/// A condition as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeldCondition {
     shown: Evaluation,
@@ -90,7 +88,6 @@ impl HeldCondition {
         }
     }
 
-    /// The evaluation that is shown.
     pub(super) fn shown(&self) -> &Evaluation {
         &self.shown
     }

@@ -29,7 +29,6 @@ impl SeenSince {
         }
     }
 
-    /// With the state that is seen now.
     pub(crate) fn then(self, state: VmState, has_vmi: bool, now_ms: UnixMs) -> Self {
         if (self.state, self.has_vmi) == (state, has_vmi) {
             return self;

@@ -27,7 +27,6 @@ pub(crate) struct HealthTrack {
     due_ms: Option<UnixMs>,
 }
 
-/// Evaluates one condition.
 fn evaluate(condition: HealthCondition, facts: &HealthFacts<'_>) -> Evaluation {
     let present = match condition {
         HealthCondition::Placed => placed::evaluate(facts),

@@ -22,7 +22,6 @@ const CONSUMER_PHASES: [&str; 2] = ["WaitForFirstConsumer", "PendingPopulation"]
 pub(super) enum VolumeProblem<'a> {
     /// The PersistentVolume of the claim is gone.
     Lost(&'a ReadVolume),
-    /// The DataVolume has failed.
     Failed(&'a ReadVolume, &'a DataVolumeState),
     /// The claim of the DataVolume exceeds a quota.
     QuotaExceeded(&'a ReadVolume, &'a DataVolumeState),
@@ -32,11 +31,9 @@ pub(super) enum VolumeProblem<'a> {
     ClaimNotFound(&'a ReadVolume),
     /// There is neither DataVolume nor claim.
     DataVolumeNotFound(&'a ReadVolume),
-    /// The DataVolume is paused.
     Paused(&'a ReadVolume, &'a DataVolumeState),
     /// The claim is not bound; of a DataVolume, because it waits for its first consumer.
     Unbound(&'a ReadVolume, Option<&'a DataVolumeState>),
-    /// The DataVolume is being filled.
     Filling(&'a ReadVolume, &'a DataVolumeState),
 }
 

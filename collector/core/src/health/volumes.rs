@@ -20,7 +20,6 @@ const STORAGE: HealthCause = HealthCause::Storage;
 /// Maximum bytes of a name and of a text of KubeVirt in a message.
 const MAX_NAME_BYTES: usize = 96;
 const MAX_SAID_BYTES: usize = 256;
-/// Folder of the packaged manifests.
 const MANIFESTS: &str = "packaging/collector/kubernetes";
 
 /// Why the VM does not start, if it waits for a volume.

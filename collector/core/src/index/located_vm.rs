@@ -10,7 +10,6 @@ use crate::view::VmView;
 /// A VM, and labels of the infra node on which it runs.
 #[derive(Debug, Clone)]
 pub struct LocatedVm {
-    /// The VM.
     pub view: Arc<VmView>,
     /// The values of the requested labels; none for a label that the node does not have.
     pub host_labels: Vec<Option<String>>,

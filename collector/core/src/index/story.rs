@@ -21,7 +21,6 @@ fn moves<'a>(store: &'a Store, vm: &'a VmKey) -> impl Iterator<Item = &'a VmiMov
     names.filter_map(|name| store.moves.get(&(vm.namespace.clone(), name.clone())))
 }
 
-/// A VM before a change.
 #[derive(Debug, Default)]
 pub(super) struct BeforeChange {
     view: Option<std::sync::Arc<VmView>>,
@@ -29,7 +28,6 @@ pub(super) struct BeforeChange {
 }
 
 impl BeforeChange {
-    /// The collector's findings.
     pub(super) fn findings(&self) -> &[Finding] {
         &self.findings
     }

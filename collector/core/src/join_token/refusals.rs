@@ -14,7 +14,6 @@ const RECENT_SECONDS: u64 = 3600;
 /// The refusals of one token, or of all unknown ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TokenRefusal {
-    /// Number of refusals.
     pub count: u64,
     /// Reason of the last one.
     pub reason: EnrolmentReason,
@@ -51,7 +50,6 @@ impl TokenRefusals {
         }
     }
 
-    /// The refusals of a known token.
     pub fn of(&self, id: &JoinTokenId) -> Option<TokenRefusal> {
         self.known.get(id).copied()
     }

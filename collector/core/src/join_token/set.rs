@@ -26,7 +26,6 @@ pub struct JoinToken {
     pub secret_sha256: SecretDigest,
     /// The user cluster whose VMs may use it.
     pub cluster: ClusterName,
-    /// When it was created.
     pub created: u64,
     /// When it ends.
     pub expires: u64,
@@ -78,7 +77,6 @@ pub enum TokenSetError {
     Malformed(String),
     /// There are too many.
     Full,
-    /// A token has too many networks.
     TooManyNetworks,
     /// There is no such token.
     Unknown(JoinTokenId),
@@ -97,7 +95,6 @@ impl fmt::Display for TokenSetError {
 
 impl std::error::Error for TokenSetError {}
 
-/// All tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JoinTokens(BTreeMap<JoinTokenId, JoinToken>);
 
@@ -136,7 +133,6 @@ impl JoinTokens {
         self.0.values()
     }
 
-    /// A token.
     pub fn get(&self, id: &JoinTokenId) -> Option<&JoinToken> {
         self.0.get(id)
     }

@@ -8,7 +8,6 @@ use virtfleet_wire::{enrolment::MAX_TOKEN_BYTES, ids::InvalidId};
 
 /// Version of the form.
 const PREFIX: &str = "vft1";
-/// Digits of an id.
 const ID_DIGITS: usize = 12;
 /// Digits of a secret: 256 bits.
 const SECRET_DIGITS: usize = 64;
@@ -25,7 +24,6 @@ impl JoinTokenId {
         Self(hex(&bytes))
     }
 
-    /// The digits.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -71,7 +69,6 @@ impl fmt::Display for JoinTokenId {
 pub struct SecretDigest(String);
 
 impl SecretDigest {
-    /// From the digest.
     pub fn from_bytes(digest: [u8; 32]) -> Self {
         Self(hex(&digest))
     }
@@ -112,7 +109,6 @@ impl From<SecretDigest> for String {
 /// A token that an agent has shown. Its secret is never printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PresentedToken {
-    /// Which token.
     pub id: JoinTokenId,
     secret: String,
 }

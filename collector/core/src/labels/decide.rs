@@ -14,13 +14,10 @@ use crate::facts::InfraNode;
 /// State of one key of one Node.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct LabelState<'a> {
-    /// The key.
     pub(super) key: &'a str,
-    /// The label's value.
     pub(super) current: Option<&'a str>,
     /// Its entry in the ownership annotation.
     pub(super) owned: Option<&'a OwnedLabel>,
-    /// The Node.
     pub(super) input: &'a LabelInput,
     /// The infra node on which the VM runs.
     pub(super) host: &'a InfraNode,

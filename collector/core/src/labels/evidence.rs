@@ -40,11 +40,9 @@ pub struct Term {
 /// One of `matchExpressions` of a node selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRequirement {
-    /// The label's key.
     pub key: String,
     /// How the label is compared with the values.
     pub operator: NodeOperator,
-    /// The values to compare with.
     pub values: Vec<String>,
 }
 

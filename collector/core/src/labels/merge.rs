@@ -49,7 +49,6 @@ pub struct AgreedRule {
     pub takeover: Takeover,
 }
 
-/// Contradicting rules.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleConflict {
     /// The policies, by name; one if it contradicts itself.
@@ -67,7 +66,6 @@ impl MergedRule {
     }
 }
 
-/// What one rule requires.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct RuleRequest {
     source: String,

@@ -23,7 +23,6 @@ pub(super) struct LabelOutcome {
 }
 
 impl LabelOutcome {
-    /// Whether the label changes.
     pub(super) fn changes(&self) -> bool {
         self.value != self.before.0
     }

@@ -38,7 +38,6 @@ pub struct OwnedLabel {
     /// The infra node of the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub infra_node_uid: Option<Uid>,
-    /// UID of the VMI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vmi_uid: Option<Uid>,
     /// The `LabelPropagation` that selected it; several that agree are joined by `, `.

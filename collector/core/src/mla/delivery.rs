@@ -26,7 +26,6 @@ pub enum StreamDelivery {
     Late,
     /// The receiver has not accepted any yet.
     Untried,
-    /// An admin has suspended the stream.
     Suspended,
     /// The settings of the stream name no receiver that can be used.
     NoReceiver,
@@ -83,22 +82,18 @@ static NOT_READ: PageDelivery = PageDelivery::NotRead;
 /// Delivery of the metrics of all VMs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MetricsDelivery {
-    /// The streams of user clusters.
     tenants: BTreeMap<ClusterName, StreamDelivery>,
-    /// The operator's stream.
     fleet: Option<StreamDelivery>,
     /// The VMs whose pages a stream takes.
     pages: BTreeMap<VmKey, PageDelivery>,
 }
 
-/// Delivery of the metrics of one VM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VmDelivery<'a> {
     /// The user cluster whose stream has them; none: the operator's stream.
     pub cluster: Option<&'a ClusterName>,
     /// What becomes of the samples of the stream.
     pub stream: StreamDelivery,
-    /// What became of the VM's pages.
     pub page: &'a PageDelivery,
 }
 

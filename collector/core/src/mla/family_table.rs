@@ -160,7 +160,6 @@ impl TableShare {
         &self.table.none
     }
 
-    /// The metadata of a family.
     pub(super) fn meta(&self, family: &str, kind: Option<MetricType>, help: &str) -> Arc<MetricMeta> {
         let kind = kind.map(MetricTypeCode::from);
         let metas = &mut *self.table.lock();

@@ -18,7 +18,6 @@ pub struct MemoryPool {
     shares: AtomicUsize,
 }
 
-/// The share of one stream.
 #[derive(Debug)]
 pub struct MemoryShare {
     pool: Arc<MemoryPool>,

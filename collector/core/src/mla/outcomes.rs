@@ -25,7 +25,6 @@ const MAX_COMPARED: usize = 60;
 /// A label of a series: name, and value or target label.
 pub(super) type OutcomeLabel = (SymbolId, OutcomeValue);
 
-/// Value of a label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OutcomeValue {
     /// A symbol.
@@ -65,7 +64,6 @@ pub(super) enum KeptOrNot {
 #[derive(Debug, Default)]
 pub(super) struct PageOutcomes(Box<[u8]>);
 
-/// Writes outcomes.
 #[derive(Debug, Default)]
 pub(super) struct OutcomeWriter {
     bytes: Vec<u8>,

@@ -63,7 +63,6 @@ impl PageLayout {
     }
 }
 
-/// A position in a layout.
 #[derive(Debug, Clone)]
 pub(super) struct LayoutCursor {
     /// Index of the present series.

@@ -19,12 +19,10 @@ const MAX_HELP_BYTES: usize = 1024;
 /// Series of the last page that are compared with a line before it counts as a new series.
 const MAX_AHEAD: usize = 4;
 
-/// A complete page.
 #[derive(Debug, Clone)]
 pub struct GuestPage {
     /// The series. The same allocation as that of the last page if that had the same series.
     pub(super) series: PageSeries,
-    /// Their values.
     pub(super) values: Vec<f64>,
     /// Where the series come from, if they are others than those of the last page.
     pub(super) origins: Option<SeriesOrigins>,
@@ -37,7 +35,6 @@ pub struct GuestPage {
 /// Which series of a page the last page had.
 #[derive(Debug, Clone)]
 pub(super) struct SeriesOrigins {
-    /// The series of the last page.
     pub(super) last: PageSeries,
     /// Index in `last` of each series, or [`NO_ORIGIN`]. The indices increase.
     pub(super) indices: Vec<u32>,

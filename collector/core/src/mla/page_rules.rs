@@ -34,7 +34,6 @@ pub(super) const SYNTHETIC: [&str; 5] = [
     "scrape_series_added",
 ];
 
-/// Limits on one page and its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleLimits {
     /// Maximum number of samples of a page.
@@ -55,7 +54,6 @@ impl SampleLimits {
         }
     }
 
-    /// No limits.
     pub(super) fn none() -> Self {
         Self {
             samples: u64::MAX,

@@ -14,7 +14,6 @@ use super::{
 /// Bits of the NaN that ends a series: Prometheus' staleness marker.
 pub const STALE_NAN: u64 = 0x7ff0_0000_0000_0002;
 
-/// One series to write.
 #[derive(Debug)]
 pub struct OutSeries<'a> {
     /// Name and value of each label, sorted by name, with `__name__`.
@@ -27,13 +26,11 @@ pub struct OutSeries<'a> {
     pub symbols: &'a SymbolPool,
 }
 
-/// Receives samples.
 pub trait SampleSink {
     /// Writes one sample. A staleness marker has the bits [`STALE_NAN`].
     fn sample(&mut self, series: &OutSeries<'_>, timestamp_ms: i64, value: f64);
 }
 
-/// What a page has become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StreamPageResult {
     /// Samples written, those about the pull included, without staleness markers.

@@ -3,7 +3,6 @@
 
 use std::fmt;
 
-/// Limits of one stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeriesLimits {
     /// Maximum number of series of one VM after the rules.
@@ -22,7 +21,6 @@ pub enum ExceededLimit {
 }
 
 impl Default for SeriesLimits {
-    /// No limits.
     fn default() -> Self {
         Self {
             per_vm: usize::MAX,

@@ -47,7 +47,6 @@ pub struct PullTime {
     pub seconds: f64,
 }
 
-/// All series of a stream.
 #[derive(Debug)]
 pub struct StreamSeries {
     generations: BTreeMap<u64, RuleGeneration>,
@@ -79,7 +78,6 @@ struct SourceState {
 /// What becomes of a page under one set of rules.
 #[derive(Debug)]
 struct EvaluatedPage {
-    /// Key of its generation.
     generation: u64,
     source: OutcomeSource,
     /// What becomes of its series, and of the synthetic series after them.
@@ -99,7 +97,6 @@ struct PageContent<'a> {
 }
 
 impl StreamSeries {
-    /// A stream without series.
     pub fn new(table: &TableShare, stamp: StampLabels, rules: CompiledRules) -> Self {
         let stamp = Arc::new(stamp.unique());
         let first = RuleGeneration::new(0, 0, Arc::clone(&stamp), rules);
@@ -138,7 +135,6 @@ impl StreamSeries {
         &self.stamp.per_vm
     }
 
-    /// The sources that have series.
     pub fn sources(&self) -> impl Iterator<Item = &SourceKey> {
         self.sources.keys()
     }
@@ -478,7 +474,6 @@ impl StreamSeries {
 }
 
 impl SourceState {
-    /// Number of `outcomes`.
     fn outcome_count(&self, synthetic: &PageLayout) -> usize {
         let synthetic = if self.page.source.platform {
             0

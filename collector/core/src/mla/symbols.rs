@@ -9,7 +9,6 @@ use hashbrown::HashTable;
 pub struct SymbolId(pub(super) u32);
 
 impl SymbolId {
-    /// The empty string.
     pub const EMPTY: Self = Self(0);
 
     /// The number, for tables beside the pool.
@@ -47,7 +46,6 @@ impl SymbolPool {
         self.number
     }
 
-    /// The string.
     pub fn text(&self, id: SymbolId) -> &str {
         text(&self.texts, &self.ends, id.0)
     }

@@ -30,7 +30,6 @@ pub(super) fn series(table: &TableShare) -> PageSeries {
     Arc::new(layout.unwrap_or_default())
 }
 
-/// What is known of one pull.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct PullFigures {
     pub(super) up: bool,

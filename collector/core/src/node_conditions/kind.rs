@@ -27,7 +27,6 @@ pub enum NodeConditionKind {
 }
 
 impl NodeConditionKind {
-    /// Every kind.
     pub const ALL: [Self; 5] = [
         Self::AgentReporting,
         Self::DisksReady,
@@ -57,7 +56,6 @@ impl NodeConditionKind {
         format!("{NODE_CONDITION_PREFIX}{}", self.as_str())
     }
 
-    /// The kind of this name.
     pub fn of(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == name)
     }

@@ -19,33 +19,25 @@ pub const MAX_NODE_MESSAGE_BYTES: usize = 250;
 /// [`FleetIndex::node_condition_input`](crate::index::FleetIndex::node_condition_input).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeConditionInput {
-    /// The VM.
     pub vm: VmKey,
-    /// Its user cluster.
     pub cluster: ClusterName,
     /// Conditions that the `UserCluster` requests; none while it is suspended, and for a Node that
     /// may be another machine.
     pub requested: BTreeSet<NodeConditionKind>,
     /// The Node, which the guest cannot choose.
     pub node: NodeName,
-    /// Its UID.
     pub node_uid: Option<Uid>,
     /// Its `metadata.resourceVersion`; none in a manifest folder.
     pub resource_version: Option<String>,
-    /// Its conditions.
     pub present: ReportedConditions,
-    /// The conditions of the VM's health.
     pub health: Vec<HealthConditionView>,
 }
 
-/// A condition to set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlannedCondition {
     /// Its type, with the prefix.
     pub kind: String,
-    /// Its status.
     pub status: HealthConditionStatus,
-    /// Its reason.
     pub reason: String,
     /// Its message, bounded and escaped.
     pub message: String,
@@ -53,12 +45,10 @@ pub struct PlannedCondition {
     pub is_transition: bool,
 }
 
-/// Changes of one Node's conditions.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NodeConditionPatch {
     /// Conditions to add or change.
     pub set: Vec<PlannedCondition>,
-    /// Types of conditions to remove.
     pub remove: Vec<String>,
 }
 

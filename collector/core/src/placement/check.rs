@@ -76,7 +76,6 @@ pub struct PlacementReport {
     pub not_checked: Vec<String>,
 }
 
-/// Checks the whole fleet.
 pub fn check(fleet: &PlacementFleet) -> PlacementReport {
     let occupancy = Occupancy::new(fleet);
     let mut checker = Checker {

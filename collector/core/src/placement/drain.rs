@@ -384,7 +384,6 @@ fn not_known(
 }
 
 impl DrainVm {
-    /// Its name.
     pub fn key(&self) -> VmKey {
         VmKey {
             namespace: self.namespace.clone(),

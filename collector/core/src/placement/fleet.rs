@@ -21,10 +21,8 @@ pub struct PlacementFleet {
     pub partial: bool,
 }
 
-/// A VM that has a VMI.
 #[derive(Debug, Clone)]
 pub struct PlacedVm {
-    /// The VM as in lists.
     pub view: Arc<VmView>,
     /// The VMI's labels, which its virt-launcher pod has, too.
     pub labels: Labels,
@@ -45,7 +43,6 @@ pub struct PlacedVm {
 }
 
 impl PlacedVm {
-    /// Its name.
     pub fn key(&self) -> VmKey {
         VmKey {
             namespace: self.view.namespace.clone(),

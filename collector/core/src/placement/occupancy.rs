@@ -143,7 +143,6 @@ impl<'a> Occupancy<'a> {
         self.fleet.hosts.get(host)?.labels.get(topology_key)
     }
 
-    /// The domain of a VM.
     pub(super) fn domain_of(&self, vm: usize, topology_key: &str) -> Option<&'a str> {
         self.domain(self.host_at(vm)?, topology_key)
     }

@@ -15,7 +15,6 @@ use crate::{
 /// Order of VMs or infra nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopOrder {
-    /// By CPU in use.
     Cpu,
     /// By the share of stolen CPU time.
     Steal,
@@ -26,7 +25,6 @@ pub enum TopOrder {
 }
 
 impl TopOrder {
-    /// The order of this name.
     pub fn of(text: &str) -> Option<Self> {
         Some(match text {
             "cpu" => Self::Cpu,
@@ -105,7 +103,6 @@ impl TopHost {
         }
     }
 
-    /// Counts a VM.
     pub(super) fn add(&mut self, vm: &VmView, vcpus: u64) {
         self.vms += 1;
         self.vcpus = self.vcpus.saturating_add(vcpus);

@@ -7,9 +7,7 @@ use crate::label_map::Labels;
 /// What node requirements are compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct NodeTraits<'a> {
-    /// The node's name.
     pub name: &'a str,
-    /// Its labels.
     pub labels: &'a Labels,
 }
 
@@ -42,11 +40,8 @@ impl NodeComparison {
 /// One requirement on a label of a node, or on its name.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct NodeExpression {
-    /// The label's key.
     pub key: Box<str>,
-    /// Comparison.
     pub operator: NodeComparison,
-    /// Values to compare with.
     pub values: Box<[Box<str>]>,
     /// It is one of `matchFields`: `key` is `metadata.name`, and the name is compared.
     pub is_field: bool,
@@ -96,7 +91,6 @@ impl fmt::Display for NodeExpression {
 pub struct NodeTerm(pub Box<[NodeExpression]>);
 
 impl NodeTerm {
-    /// Whether a node matches.
     pub fn matches(&self, node: NodeTraits<'_>) -> bool {
         !self.0.is_empty() && self.0.iter().all(|one| one.holds(node))
     }
@@ -108,12 +102,10 @@ impl NodeTerm {
     }
 }
 
-/// A preference for nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct WeightedNodeTerm {
     /// From 1 to 100.
     pub weight: u8,
-    /// The nodes.
     pub term: NodeTerm,
 }
 

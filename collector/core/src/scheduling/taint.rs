@@ -14,7 +14,6 @@ pub enum TaintEffect {
 }
 
 impl TaintEffect {
-    /// The effect of this name.
     pub fn of(text: &str) -> Self {
         match text {
             "NoSchedule" => Self::NoSchedule,
@@ -33,15 +32,12 @@ impl TaintEffect {
 /// A taint of an infra node.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Taint {
-    /// Its key.
     pub key: Box<str>,
     /// Its value; empty if it has none.
     pub value: Box<str>,
-    /// Its effect.
     pub effect: TaintEffect,
 }
 
-/// `operator` of a toleration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OperatorOfToleration {
     /// The values must be equal.
@@ -52,14 +48,12 @@ pub enum OperatorOfToleration {
     Other,
 }
 
-/// A toleration of a VM.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Toleration {
     /// The taint's key; empty: every key.
     pub key: Box<str>,
     /// How the values are compared.
     pub operator: OperatorOfToleration,
-    /// The taint's value.
     pub value: Box<str>,
     /// The taint's effect; none: every effect.
     pub effect: Option<TaintEffect>,

@@ -92,7 +92,6 @@ impl<'a> SpecCheck<'a> {
         }
     }
 
-    /// Marks it as required.
     pub(super) fn required(self) -> Self {
         Self {
             is_required: true,

@@ -55,7 +55,6 @@ pub(crate) enum SpecSummary<'a> {
     Incomplete,
 }
 
-/// Summarises the checks.
 pub(crate) fn summary(checks: Vec<SpecCheck<'_>>) -> SpecSummary<'_> {
     let of = |result: SpecResult| checks.iter().filter(move |one| one.result == result).count();
     let (compared, not_seen) = (of(SpecResult::Agrees), of(SpecResult::NotSeen));

@@ -71,7 +71,6 @@ pub(super) fn verdict(
     Some(TimelineEntry::new(now_ms, TimelineKind::Verdict, text))
 }
 
-/// The way of a migration.
 pub(super) fn route(migration: &Migration) -> String {
     let name = |node: &Option<NodeName>| node.as_ref().map_or("?", NodeName::as_str).to_owned();
     format!("from {} to {}", name(&migration.source), name(&migration.target))
@@ -82,13 +81,11 @@ fn hosts(migration: Option<&Migration>) -> impl Iterator<Item = &NodeName> {
     migration.flat_map(|one| [&one.source, &one.target].into_iter().flatten())
 }
 
-/// A migration begins.
 pub(super) fn migration_begins(record: &MigrationRecord) -> TimelineEntry {
     let text = format!("a live migration {} begins", route(&record.known));
     TimelineEntry::new(record.start_ms(), TimelineKind::Migration, text).naming(hosts(Some(&record.known)))
 }
 
-/// A migration has ended.
 pub(super) fn migration_ends(record: &MigrationRecord, now_ms: UnixMs) -> TimelineEntry {
     let known = &record.known;
     let took = known.start_ms.zip(known.end_ms);

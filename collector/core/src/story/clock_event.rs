@@ -19,7 +19,6 @@ pub(crate) enum ClockEventKind {
     Step,
 }
 
-/// One event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GuestClockEvent {
     pub(crate) kind: ClockEventKind,
@@ -44,7 +43,6 @@ pub(crate) struct ClockEvents {
 }
 
 impl ClockEvents {
-    /// Reads a report.
     pub(crate) fn of(report: &GuestReport) -> Self {
         let boottime_ms = report.clock.boottime_ns / 1_000_000;
         let Some(section) = report.sections.get("clock") else {

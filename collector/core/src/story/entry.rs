@@ -34,7 +34,6 @@ pub enum TimelineKind {
 }
 
 impl TimelineKind {
-    /// Every kind.
     pub const ALL: [Self; 9] = [
         Self::Verdict,
         Self::State,
@@ -102,7 +101,6 @@ impl TimelineEntry {
         }
     }
 
-    /// Sets the finding that it is about.
     pub(super) fn about(self, finding: &str) -> Self {
         Self {
             finding: Some(escaped(finding, MAX_TEXT_BYTES)),

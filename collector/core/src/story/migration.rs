@@ -22,7 +22,6 @@ pub enum MigrationPhase {
 }
 
 impl MigrationPhase {
-    /// Every phase.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Running, Self::Succeeded, Self::Failed];
 
     /// The name in JSON and in filters.

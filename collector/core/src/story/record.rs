@@ -19,7 +19,6 @@ pub(super) const FELT_AFTER_MS: u64 = 180_000;
 /// milliseconds.
 const CLOCK_TOLERANCE_MS: u64 = 5_000;
 
-/// One migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MigrationRecord {
     pub(super) known: Migration,
@@ -96,7 +95,6 @@ impl MigrationRecord {
         at_ms.saturating_add(CLOCK_TOLERANCE_MS) >= self.start_ms() && self.end_ms().is_none_or(is_before_end)
     }
 
-    /// The guest felt an event of its clocks.
     pub(super) fn feel(&mut self, event: &GuestClockEvent) {
         let felt = &mut self.felt;
         match event.kind {
@@ -122,7 +120,6 @@ impl MigrationRecord {
         }
     }
 
-    /// The VM has these addresses now.
     pub(super) fn record_addresses(&mut self, now: &[IpAddr], now_ms: UnixMs) {
         if self.end_ms().is_none() || !self.explains(now_ms) {
             return;
@@ -185,7 +182,6 @@ fn of_state(state: &Migration) -> MigrationView {
     }
 }
 
-/// A migration as its object shows it.
 pub(super) fn of_object(object: &VmiMove) -> MigrationView {
     let view = object.state.as_deref().map(of_state);
     let view = view.unwrap_or(MigrationView {

@@ -21,7 +21,6 @@ const MAX_STARTS: usize = 4096;
 /// Maximum VMs that a finding names.
 const MAX_NAMED_VMS: usize = 5;
 
-/// The start of a migration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct MigrationStart {
     pub(crate) at_ms: UnixMs,

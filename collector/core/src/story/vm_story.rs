@@ -72,7 +72,6 @@ impl FailedMigrations {
     }
 }
 
-/// What a new report changes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ReportChange<'a> {
     /// Time of the answer.
@@ -85,7 +84,6 @@ pub(crate) struct ReportChange<'a> {
 }
 
 impl VmStory {
-    /// Adds an entry.
     pub(crate) fn add(&mut self, entry: TimelineEntry) {
         self.timeline.add(entry);
     }
@@ -256,7 +254,6 @@ impl VmStory {
             .map(|at| at.saturating_add(REPEAT_INTERVAL_MS));
     }
 
-    /// The migrations that have failed lately.
     pub(crate) fn failures(&self) -> &FailedMigrations {
         &self.failures
     }

@@ -53,7 +53,6 @@ impl ClusterState {
 /// State of a user cluster, with a message.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClusterStatus {
-    /// State.
     pub state: ClusterState,
     /// Why it is not `Ready`, and what to do.
     pub message: Option<String>,

@@ -10,7 +10,6 @@ const MAX_WORD_BYTES: usize = 128;
 /// Maximum bytes kept of an error.
 const MAX_ERROR_BYTES: usize = 256;
 
-/// The answer to one request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadAnswer<T> {
     /// The object exists.
@@ -26,7 +25,6 @@ pub enum ReadAnswer<T> {
 }
 
 impl<T> ReadAnswer<T> {
-    /// A request that failed.
     pub fn failed(why: &str) -> Self {
         Self::Failed(escaped(why, MAX_ERROR_BYTES).into())
     }
@@ -74,7 +72,6 @@ impl ClaimState {
     }
 }
 
-/// A DataVolume of CDI.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataVolumeState {
     /// `status.phase`, e.g. `ImportInProgress`; empty if it has none.
@@ -114,9 +111,7 @@ fn word(text: &str) -> Box<str> {
 /// One volume, as read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadVolume {
-    /// What was read.
     pub volume: ClaimVolume,
-    /// Its claim.
     pub claim: ReadAnswer<ClaimState>,
     /// Its DataVolume; none if the volume names none.
     pub data_volume: Option<ReadAnswer<DataVolumeState>>,
@@ -167,7 +162,6 @@ impl ReadVolume {
 /// The volumes of one VM, as read at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReadVolumes {
-    /// When.
     pub at_ms: UnixMs,
     /// At most [`super::MAX_CLAIM_VOLUMES`].
     pub volumes: Box<[ReadVolume]>,

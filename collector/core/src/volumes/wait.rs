@@ -16,14 +16,10 @@ const CLAIM_NOT_FOUND: &str = "FailedPvcNotFound";
 /// no room.
 const CLAIM_MESSAGES: [&str; 2] = ["persistentvolumeclaims", "persistentvolumeclaim \""];
 
-/// What a VM waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VolumeWait<'a> {
-    /// A claim does not exist.
     ClaimNotFound,
-    /// A DataVolume does not exist.
     DataVolumeNotFound,
-    /// A DataVolume has failed.
     DataVolumeFailed,
     /// The scheduler says that a claim cannot be used; with its message.
     Unschedulable(&'a str),

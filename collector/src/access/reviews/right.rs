@@ -21,7 +21,6 @@ pub enum WriteResource {
     JoinTokens,
 }
 
-/// One right.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(in crate::access) enum AccessRight {
     /// To read the whole fleet.

@@ -12,35 +12,24 @@ pub enum CaStoreError {
     Authority {
         /// The folder or the Secret.
         place: String,
-        /// The underlying error.
         source: CaError,
     },
     /// A file or the folder cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     File {
-        /// What was tried.
         action: &'static str,
-        /// The file or folder.
         path: PathBuf,
-        /// The underlying error.
         source: io::Error,
     },
-    /// Another collector uses the folder.
     #[error(
         "another collector uses the folder {}; give each its own enrolment.folder", folder.display()
     )]
-    Locked {
-        /// The folder.
-        folder: PathBuf,
-    },
+    Locked { folder: PathBuf },
     /// A request to the API server failed.
     #[error("cannot {action} {place}")]
     Api {
-        /// What was tried.
         action: &'static str,
-        /// The Secret.
         place: String,
-        /// The underlying error.
         source: Box<kube::Error>,
     },
     /// The authority was removed while the collector runs.
@@ -57,12 +46,10 @@ pub enum CaStoreError {
         "{place} does not exist; create it with the authority of {kind}, e.g. with a Certificate of cert-manager"
     )]
     NoExternal {
-        /// The Secret.
         place: String,
         /// What its authority signs.
         kind: RootKind,
     },
-    /// Other writers changed it at each attempt.
     #[error("{place} was changed by another writer at each attempt; try again")]
     Busy {
         /// The folder or the Secret.

@@ -17,7 +17,6 @@ const LOCK_FILE: &str = "lock";
 /// Exists while new files replace the old ones. They are complete then, and the replacement is
 /// finished at the next start.
 const COMMIT_FILE: &str = ".commit";
-/// Suffix of new files.
 const NEW_SUFFIX: &str = ".new";
 /// Names of all files of an authority.
 const FILES: [&str; 6] = [

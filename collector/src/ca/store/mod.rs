@@ -83,7 +83,6 @@ impl CaStore {
         }
     }
 
-    /// Trust domain of the certificates.
     pub fn trust_domain(&self) -> &str {
         &self.trust_domain
     }

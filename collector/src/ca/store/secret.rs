@@ -13,7 +13,6 @@ use kube::{
 
 use super::CaStoreError;
 
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Clients of the infra cluster's API server.
@@ -25,7 +24,6 @@ pub struct SecretClients {
     pub watches: Client,
 }
 
-/// One Secret.
 #[derive(Clone)]
 pub(super) struct SecretStore {
     clients: SecretClients,
@@ -118,7 +116,6 @@ impl SecretStore {
     }
 }
 
-/// The data of a Secret.
 pub(super) fn data(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
     let data = secret.data.iter().flatten();
     data.map(|(name, bytes)| (name.clone(), bytes.0.clone()))

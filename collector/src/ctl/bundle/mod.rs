@@ -171,7 +171,6 @@ fn folder_name(now_ms: u64) -> String {
     format!("virtfleet-support-{}", time.replace(':', ""))
 }
 
-/// The archive of these parts.
 fn pack(
     folder: &str,
     mut parts: Vec<BundlePart>,

@@ -9,7 +9,6 @@ pub(super) struct BundlePart {
     pub(super) content: PartContent,
 }
 
-/// What a file has.
 pub(super) enum PartContent {
     Json(Value),
     Metrics(String),
@@ -17,7 +16,6 @@ pub(super) enum PartContent {
 }
 
 impl BundlePart {
-    /// A file with JSON.
     pub(super) fn json(name: &str, about: &'static str, value: Value) -> Self {
         Self {
             name: name.to_owned(),

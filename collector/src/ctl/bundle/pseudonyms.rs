@@ -44,7 +44,6 @@ static WORDS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[A-Za-z0-9
 static MAC: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"^(?i)([0-9a-f]{2}:){5}[0-9a-f]{2}$").ok());
 
-/// The pseudonyms of one bundle.
 #[derive(Debug, Default)]
 pub(super) struct Pseudonyms {
     known: HashMap<String, String>,
@@ -174,7 +173,6 @@ impl Pseudonyms {
             .flatten()
     }
 
-    /// The pseudonym of an address.
     fn address(&mut self, word: &str) -> Option<String> {
         let is_mac = MAC.as_ref().is_some_and(|mac| mac.is_match(word));
         let kind = if is_mac {

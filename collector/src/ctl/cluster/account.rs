@@ -17,14 +17,11 @@ impl fmt::Display for AccountName {
     }
 }
 
-/// The credentials in a kubeconfig.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum OwnCredentials {
     /// A client certificate, or none.
     NoToken,
-    /// A token of a user.
     Token,
-    /// A token of a ServiceAccount.
     AccountToken(AccountName),
 }
 

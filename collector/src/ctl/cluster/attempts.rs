@@ -18,10 +18,8 @@ use crate::ctl::{
 /// ServiceAccount in the collector's namespace for admins whose kubeconfig has no token.
 const ADMIN_ACCOUNT: &str = "virtfleetctl";
 
-/// A token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AttemptToken {
-    /// The one in a file.
     File(PathBuf),
     /// A short-lived one of a ServiceAccount for the collector's audience.
     Requested(AccountName),
@@ -29,14 +27,12 @@ pub(super) enum AttemptToken {
     Own,
 }
 
-/// A way to the collector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AttemptWay {
     ServiceProxy,
     PortForward,
 }
 
-/// One attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Attempt {
     pub(super) token: AttemptToken,

@@ -42,7 +42,6 @@ use super::{
 };
 use crate::api::ErrorBody;
 
-/// The collector of a cluster.
 pub(in crate::ctl) struct ClusterTransport {
     runtime: Runtime,
     client: Client,

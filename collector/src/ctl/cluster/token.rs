@@ -56,7 +56,6 @@ impl OwnToken {
         Ok(Some(Self(BoxCloneSyncService::new(service))))
     }
 
-    /// The present token.
     pub(super) async fn read(&self) -> Result<Option<String>, Fail> {
         let answer = self.0.clone().oneshot(Request::new(Body::empty())).await;
         let token =
@@ -83,7 +82,6 @@ pub(super) enum TokenSource {
 }
 
 impl TokenSource {
-    /// The source for an attempt.
     pub(super) fn new(
         token: &AttemptToken,
         client: &Client,
@@ -105,7 +103,6 @@ impl TokenSource {
         })
     }
 
-    /// A valid token.
     pub(super) async fn token(&self) -> Result<String, Result<AttemptFailure, Fail>> {
         match self {
             Self::File(file) => token_file::read(file).map_err(Err),

@@ -20,7 +20,6 @@ pub(super) struct SerialReport {
     pub(super) vms: Vec<VmSerials>,
 }
 
-/// Result for one VM.
 #[derive(Debug)]
 pub(super) struct VmSerials {
     /// Empty if unknown.
@@ -31,7 +30,6 @@ pub(super) struct VmSerials {
     pub(super) error: Option<String>,
 }
 
-/// Result for one disk.
 struct DiskResult<'a> {
     word: &'static str,
     serial: Option<&'a str>,

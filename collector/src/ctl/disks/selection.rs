@@ -17,7 +17,6 @@ pub(super) struct SerialSelection {
     pub(super) left_out: usize,
 }
 
-/// One VM.
 pub(super) struct SelectedVm {
     /// Empty for a VM that was named without namespace and not found.
     pub(super) namespace: String,

@@ -20,7 +20,6 @@ use crate::{
 /// A VirtualMachine without its status.
 type VirtualMachine = Object<Value, NotUsed>;
 
-/// The VirtualMachines of a cluster.
 pub(super) struct VirtualMachines {
     client: Client,
     resource: ApiResource,

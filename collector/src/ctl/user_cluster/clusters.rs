@@ -27,7 +27,6 @@ pub(super) struct UserSide {
     pub(super) server: UserServer,
 }
 
-/// The infra cluster's kubeconfig.
 pub(super) fn infra_config(clusters: &BothClusters, connection: &ConnectionArgs) -> Result<Config, Fail> {
     let mut connection = connection.clone();
     connection.kubeconfig.clone_from(&clusters.infra_kubeconfig);

@@ -3,7 +3,6 @@
 use super::{add::Addition, args::ClusterCommand, clusters, remove, rotate};
 use crate::ctl::{connection_args::ConnectionArgs, console::Console, fail::Fail};
 
-/// Runs the command.
 pub(in crate::ctl) fn run(
     command: &ClusterCommand,
     connection: &ConnectionArgs,

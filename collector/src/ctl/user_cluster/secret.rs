@@ -77,7 +77,6 @@ pub(super) async fn check(text: &[u8], user: &UserSide) -> Present {
     }
 }
 
-/// The Secret with a new kubeconfig.
 pub(super) fn secret_object(at: &SecretPlace, new: &Credential, previous: &[String]) -> Value {
     let mut object = at.object();
     let mut annotations = BTreeMap::from([

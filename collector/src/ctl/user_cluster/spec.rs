@@ -13,7 +13,6 @@ use crate::{
 
 /// Annotation of objects in the infra cluster that were made here.
 pub(super) const MADE_BY: &str = "virtfleet.io/made-by";
-/// Key of the kubeconfig in its Secret.
 const KUBECONFIG_KEY: &str = "kubeconfig";
 
 /// Namespace, name and key of the Secret with the kubeconfig.

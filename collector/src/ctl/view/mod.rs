@@ -40,25 +40,20 @@ use virtfleet_wire::finding::Severity;
 
 use super::table::{Table, Tone};
 
-/// Order of the items of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ItemOrder {
-    /// As the API returns them.
     OfApi,
     /// As `--sort-by` says.
     Requested,
 }
 
-/// View options.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ViewOptions {
     /// Show all columns.
     pub(super) wide: bool,
     /// Show the header line.
     pub(super) headers: bool,
-    /// Order of the items of a list.
     pub(super) order: ItemOrder,
-    /// Use colours.
     pub(super) colour: bool,
     /// Maximum characters of a cell.
     pub(super) max_chars: usize,

@@ -11,7 +11,6 @@ const MAX_VALUE_CHARS: usize = 1000;
 /// Column of the values, counted from the section's indent.
 const VALUE_COLUMN: usize = 16;
 
-/// Builder of a sheet.
 pub(super) struct Sheet<'options> {
     text: String,
     options: &'options ViewOptions,
@@ -47,7 +46,6 @@ impl<'options> Sheet<'options> {
         self.line(&format!("{name:VALUE_COLUMN$} {value}"));
     }
 
-    /// A line of text.
     pub(super) fn line(&mut self, line: &str) {
         self.text.push_str(self.indent);
         self.text.push_str(line.trim_end());
@@ -59,7 +57,6 @@ impl<'options> Sheet<'options> {
         self.line(&safe(text, MAX_VALUE_CHARS));
     }
 
-    /// A table.
     pub(super) fn table(&mut self, table: &Table) {
         for line in table.lines(self.options.headers, self.options.colour, MAX_CELL_CHARS) {
             self.line(&line);

@@ -19,7 +19,6 @@ use self::{join_token::vm_of_join_token, node_proof::vm_of_node_proof};
 use super::{Enroller, channel::EnrolmentChannel, failure::EnrolmentFailure, issue::IssueEnd};
 use crate::{clock::unix_seconds, scrape::accept::UnverifiedPeer, tokens::JoinTokenBook};
 
-/// The end of a claim.
 #[derive(Debug)]
 pub(crate) enum ClaimEnd {
     /// The token or the proof allows this VM to enrol. Everything else is checked as for every

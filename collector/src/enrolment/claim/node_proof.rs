@@ -29,7 +29,6 @@ const MAX_CANDIDATES: usize = 1024;
 /// Why a node proof says nothing about a VM.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum NodeProofRefusal {
-    /// No VM has the SMBIOS UUID of the guest.
     #[error("it shows a node proof, and no VM has its SMBIOS UUID")]
     NoVm,
     /// There is no Node to compare with.
@@ -40,12 +39,9 @@ pub(super) enum NodeProofRefusal {
     OtherNode {
         /// The user of the certificate, quoted.
         found: String,
-        /// The Node of the VM.
         expected: NodeName,
-        /// Its user cluster.
         cluster: ClusterName,
     },
-    /// The proof is not accepted.
     #[error("the node proof {reason} (UserCluster {cluster})")]
     Proof {
         /// The user cluster whose authorities were asked.

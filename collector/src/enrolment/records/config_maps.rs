@@ -21,7 +21,6 @@ const LABEL: (&str, &str) = ("virtfleet.io/component", "enrolments");
 const DATA_KEY: &str = "enrolments.json";
 /// Maximum bytes of the JSON: a ConfigMap may have 1 MiB in all.
 const MAX_JSON_BYTES: usize = 1000 * 1024;
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// Concurrent requests while all are read.
 const CONCURRENT_READS: usize = 8;
@@ -125,7 +124,6 @@ enum RequestError {
     /// The API server refused it.
     #[error("{}", .0.message)]
     Status(Box<Status>),
-    /// Any other error.
     #[error("{0}")]
     Other(String),
 }

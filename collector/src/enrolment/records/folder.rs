@@ -11,7 +11,6 @@ use std::{
 use super::store::{RecordStore, RecordWriteError, StoredShard};
 use crate::regular_file::{open_regular, write_private};
 
-/// Name of the file.
 const FILE: &str = "enrolments.json";
 /// Maximum size of the file: [`virtfleet_collector_core::enrolment::MAX_RECORDS`] with long names.
 const MAX_FILE_BYTES: u64 = 128 * 1024 * 1024;

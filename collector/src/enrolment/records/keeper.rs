@@ -41,7 +41,6 @@ const WRITE_MARGIN: Duration = Duration::from_secs(2);
 /// Why a process that does not lead records nothing.
 const STANDBY: &str = "this collector does not lead";
 
-/// State of one shard.
 #[derive(Debug)]
 struct ShardState<V> {
     /// Version in the store; none if it has none.
@@ -71,7 +70,6 @@ impl<V> Default for ShardState<V> {
     }
 }
 
-/// A change in memory.
 #[derive(Debug)]
 struct AppliedChange {
     vm: VmKey,
@@ -79,7 +77,6 @@ struct AppliedChange {
     reply: Option<oneshot::Sender<Result<(), RecordError>>>,
 }
 
-/// The end of a write.
 struct WriteEnd<V> {
     shard: usize,
     generation: u64,

@@ -55,7 +55,6 @@ struct SharedRecords {
     current: RwLock<Result<(), String>>,
 }
 
-/// Request to the keeper.
 #[derive(Debug)]
 enum BookRequest {
     /// Replace a record.
@@ -105,7 +104,6 @@ impl RecordBook {
         self.shared.read()
     }
 
-    /// The record of a VM.
     pub fn get(&self, vm: &VmKey) -> Option<EnrolmentRecord> {
         self.read().get(vm).cloned()
     }

@@ -1,9 +1,7 @@
 //! Storage of records, behind a trait so that tests can inject errors.
 
-/// One stored shard.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredShard<V> {
-    /// Its number.
     pub shard: usize,
     /// Its JSON, and the version needed to replace it; none if it does not exist.
     pub stored: Option<(String, V)>,
@@ -12,10 +10,8 @@ pub struct StoredShard<V> {
 /// Why a shard was not written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordWriteError {
-    /// Another process wrote it meanwhile.
     #[error("another process wrote it meanwhile")]
     Conflict,
-    /// The write failed.
     #[error("{0}")]
     Failed(String),
 }
@@ -25,7 +21,6 @@ pub trait RecordStore: Send + Sync + 'static {
     /// The version needed to replace what was read.
     type Version: Clone + Send + Sync + 'static;
 
-    /// Number of shards.
     fn shards(&self) -> usize;
 
     /// Reads one shard, or all.

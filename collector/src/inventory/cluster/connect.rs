@@ -81,7 +81,6 @@ impl ConnectionPolicy {
         }
     }
 
-    /// The infra API server's addresses.
     pub(super) fn infra(&self) -> Arc<InfraApiServer> {
         Arc::clone(&self.infra)
     }

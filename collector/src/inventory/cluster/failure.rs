@@ -13,7 +13,6 @@ const MAX_MESSAGE_CHARS: usize = 512;
 pub(super) struct WatchFailure {
     /// The HTTP status, if the server sent one.
     pub(super) code: Option<u16>,
-    /// Message for display.
     pub(super) message: String,
     /// Number of consecutive failures.
     pub(super) count: u32,

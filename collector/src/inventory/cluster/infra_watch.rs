@@ -12,7 +12,6 @@ use super::{
     status_registry::{StatusRegistry, WatchId},
 };
 
-/// One watch of the infra cluster.
 pub(super) struct InfraWatch {
     pub(super) id: WatchId,
     pub(super) reflector: Reflector<Object>,

@@ -11,7 +11,6 @@ use crate::{bounded::bounded, inventory::read};
 /// Maximum characters of a problem with an object.
 const MAX_PROBLEM_CHARS: usize = 512;
 
-/// A watched kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Kind {
     Vmi,
@@ -26,7 +25,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The kind's name.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Vmi => "VirtualMachineInstance",
@@ -53,7 +51,6 @@ impl Kind {
         }
     }
 
-    /// Its API resource.
     pub(super) fn resource(self) -> ApiResource {
         let (group, version, plural) = self.place();
         ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, self.name()), plural)

@@ -72,7 +72,6 @@ impl WatchMetrics {
         self.relists.get_or_create(&labels(kind, cluster)).inc();
     }
 
-    /// Removes the metrics of a cluster.
     pub(super) fn remove(&self, kind: &'static str, cluster: &str) {
         let labels = labels(kind, cluster);
         self.synced.remove(&labels);

@@ -132,12 +132,10 @@ impl Inventory {
         })
     }
 
-    /// The infra API server's addresses.
     pub(crate) fn api_server(&self) -> Arc<InfraApiServer> {
         self.policy.infra()
     }
 
-    /// Clients for the Secrets of the authority.
     pub fn secret_clients(&self) -> SecretClients {
         SecretClients {
             requests: self.clients.request_client.clone(),

@@ -26,7 +26,6 @@ use virtfleet_wire::layered::{Node, NodeValue};
 
 use crate::inventory::read::{ANNOTATIONS as OS_ANNOTATIONS, Field};
 
-/// A reduced object.
 #[derive(Debug, Clone)]
 pub(super) struct Object {
     /// Name, namespace, UID, resourceVersion and generation.

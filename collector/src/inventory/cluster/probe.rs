@@ -121,7 +121,6 @@ pub(super) struct ProbeParts {
     pub(super) client: Client,
     /// None: the infra cluster.
     pub(super) cluster: Option<ClusterName>,
-    /// Maximum Leases.
     pub(super) max_leases: usize,
     pub(super) limits: ProbeLimits,
     pub(super) events: mpsc::Sender<InventoryEvent>,
@@ -131,7 +130,6 @@ pub(super) struct ProbeParts {
 /// Asks one API server.
 pub(super) struct ServerProbe {
     parts: ProbeParts,
-    /// Leases in a page.
     page: u32,
     /// How often in a row the Leases could not be read.
     tries: u32,

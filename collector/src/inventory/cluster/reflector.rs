@@ -64,15 +64,12 @@ const MAX_VERSION_REJECTIONS: u32 = 5;
 /// Output of a [`Reflector`].
 #[derive(Debug)]
 pub(super) enum ReflectorEvent<K> {
-    /// A list starts.
     ListStarted,
-    /// An object of the list.
     Listed(K),
     /// The list is complete: objects that were not in it do not exist.
     Complete,
     /// The object was created or changed.
     Applied(K),
-    /// The object was deleted.
     Deleted(K),
     /// A watch started: the server works.
     Watching,
@@ -117,7 +114,6 @@ pub(super) struct Reflector<K: Clone> {
     labels: Option<&'static str>,
     fields: Option<String>,
     state: ReflectorState<K>,
-    /// Objects in a page.
     page: u32,
     /// Only for a user cluster.
     limits: Option<TenantLimits>,

@@ -27,7 +27,6 @@ pub(super) struct Secrets {
     namespaces: Arc<Mutex<BTreeMap<String, watch::Sender<NamespaceSecrets>>>>,
 }
 
-/// Secrets of one namespace.
 #[derive(Default)]
 pub(super) struct NamespaceSecrets {
     /// The data of each Secret, by name.
@@ -40,7 +39,6 @@ pub(super) struct NamespaceSecrets {
     failure: Option<WatchFailure>,
 }
 
-/// Result of the lookup of a kubeconfig.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KubeconfigLookup {
     /// The list is not complete yet.
@@ -49,7 +47,6 @@ pub(super) enum KubeconfigLookup {
     Absent,
     /// The Secret has no such key.
     NoKey,
-    /// The kubeconfig.
     Kubeconfig(Vec<u8>),
     /// The Secrets could never be read.
     Failed(WatchFailure),

@@ -18,7 +18,6 @@ use super::{failure::WatchFailure, kinds::Kind, metrics::WatchMetrics};
 /// The namespace of the kubelets' Leases.
 pub(super) const NODE_LEASES: &str = "kube-node-lease";
 
-/// Identifies a watch.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct WatchId {
     pub(super) kind: Kind,
@@ -116,7 +115,6 @@ impl StatusRegistry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A list starts.
     pub(super) fn list_started(&self, id: &WatchId) {
         self.metrics.list_started(id.kind.name(), id.cluster());
     }
@@ -130,7 +128,6 @@ impl StatusRegistry {
         })
     }
 
-    /// The watch works.
     pub(super) fn works(&self, id: &WatchId) {
         self.change(id, |status| status.failure = None);
     }

@@ -51,14 +51,12 @@ const MAX_WATCH_OUTAGE: Duration = Duration::from_secs(30);
 /// Its credentials may be refused for so long: one refusal may be a mistake of the server.
 const MAX_REFUSAL: Duration = Duration::from_secs(5);
 
-/// Task of one user cluster.
 pub(super) struct UserClusterTask {
     pub(super) name: ClusterName,
     pub(super) secret: Option<SecretRef>,
     /// Secrets of the infra cluster.
     pub(super) secrets: Secrets,
     pub(super) policy: ConnectionPolicy,
-    /// Maximum Nodes.
     pub(super) max_nodes: usize,
     pub(super) tenants: Arc<Tenants>,
     pub(super) registry: Arc<StatusRegistry>,
@@ -118,7 +116,6 @@ fn without_client(
     registry.cluster(name, Some(found));
 }
 
-/// What makes the kubeconfig of a user cluster.
 fn make_kubeconfig(name: &ClusterName) -> String {
     format!("virtfleetctl cluster add {name} --kubeconfig FILE makes it, or a ClusterSource")
 }
@@ -264,7 +261,6 @@ struct NodeWatch<'a> {
     registry: &'a Arc<StatusRegistry>,
     events: &'a mpsc::Sender<InventoryEvent>,
     cache: &'a mut ResourceCache,
-    /// Maximum Nodes.
     max_nodes: usize,
 }
 

@@ -24,7 +24,6 @@ use crate::{
     tenants::Tenants,
 };
 
-/// The watch of `UserCluster`s.
 pub(super) struct UserClusterWatch {
     watch: InfraWatch,
     shared: UserClusterContext,

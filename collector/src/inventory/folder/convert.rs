@@ -8,7 +8,6 @@ use crate::inventory::read::{self as objects, Field, ManifestSecret, Problem};
 /// Result of a conversion.
 #[derive(Debug)]
 pub(super) enum Converted {
-    /// A fact.
     Fact(Fact),
     /// A Secret of a user cluster's folder.
     Secret(ManifestSecret),

@@ -22,7 +22,6 @@ use super::{
 /// Result of a scan for a file: its stamp, or why it has none.
 type ScannedFile = Result<Stamp, String>;
 
-/// Follows the folder.
 pub(super) struct FolderFollower {
     folder: PathBuf,
     /// None if inotify is not available; then only rescans find changes.
@@ -35,7 +34,6 @@ pub(super) struct FolderFollower {
     watched: BTreeSet<PathBuf>,
 }
 
-/// Result of one step.
 #[derive(Debug, Default)]
 pub(super) struct FollowStep {
     pub(super) events: Vec<InventoryEvent>,

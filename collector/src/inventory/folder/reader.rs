@@ -21,7 +21,6 @@ use crate::inventory::read::Problem;
 /// Why a file cannot be used. Displayed as `line: field: problem`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum InvalidManifest {
-    /// Its text is invalid.
     Text(Problem),
     /// It could not be read.
     Unreadable(String),

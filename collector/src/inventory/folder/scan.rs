@@ -22,7 +22,6 @@ pub(super) struct Stamp {
     changed: (i64, i64),
 }
 
-/// Result of one scan.
 #[derive(Debug, Default)]
 pub(super) struct FolderScan {
     /// Manifests by path relative to the folder.

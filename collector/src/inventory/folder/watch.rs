@@ -34,16 +34,10 @@ const MAX_FIRST_SCANS: u32 = 10;
 pub enum WatchError {
     /// It is missing at the start, or is not a folder.
     #[error("the manifest folder {} cannot be read; create it, or set inventory.folder", folder.display())]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
+    Folder { folder: PathBuf, source: std::io::Error },
     /// A step panicked, which is a bug.
     #[error("reading the manifest folder {} panicked", folder.display())]
     FollowStep {
-        /// The folder.
         folder: PathBuf,
         /// The panic.
         source: task::JoinError,

@@ -87,7 +87,6 @@ pub(in crate::inventory) fn vm(object: &Field<'_>) -> Result<Vm, Problem> {
     })
 }
 
-/// A `Namespace` of the infra cluster.
 pub(in crate::inventory) fn namespace(object: &Field<'_>) -> Result<InfraNamespace, Problem> {
     Ok(InfraNamespace {
         name: object.at("metadata.name")?.required()?,
@@ -95,7 +94,6 @@ pub(in crate::inventory) fn namespace(object: &Field<'_>) -> Result<InfraNamespa
     })
 }
 
-/// A `Node` of the infra cluster.
 pub(in crate::inventory) fn infra_node(object: &Field<'_>) -> Result<InfraNode, Problem> {
     let state = object.get("status")?;
     Ok(InfraNode {
@@ -112,7 +110,6 @@ pub(in crate::inventory) fn infra_node(object: &Field<'_>) -> Result<InfraNode, 
     })
 }
 
-/// A `Node` of a user cluster.
 pub(in crate::inventory) fn user_node(
     object: &Field<'_>,
     cluster: &ClusterName,

@@ -11,7 +11,6 @@ use super::{
     objects::selector,
 };
 
-/// A `LabelPropagation`.
 pub(in crate::inventory) fn policy(object: &Field<'_>) -> Result<LabelPolicy, Problem> {
     let metadata = object.get("metadata")?;
     let spec = object.get("spec")?;

@@ -76,7 +76,6 @@ fn plugging_volume(volume: &Field<'_>, volumes: &[Field<'_>]) -> Option<Plugging
     })
 }
 
-/// The claim of the volume with this name.
 fn claim_of(volumes: &[Field<'_>], name: &str) -> Option<ClaimName> {
     let mut volumes = volumes.iter().take(MAX_VOLUMES);
     let named = |volume: &&Field<'_>| {

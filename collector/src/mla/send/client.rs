@@ -36,7 +36,6 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 /// Characters of an answer's body that are shown to people.
 const MAX_MESSAGE_CHARS: usize = 300;
 
-/// An HTTP client of one receiver.
 #[derive(Debug)]
 pub(super) struct HttpClient {
     client: legacy::Client<HttpsConnector<ReceiverConnector>, Full<Bytes>>,
@@ -44,7 +43,6 @@ pub(super) struct HttpClient {
     user_agent: HeaderValue,
 }
 
-/// A receiver's answer.
 #[derive(Debug)]
 pub(super) struct ReceiverAnswer {
     pub(super) status: u16,

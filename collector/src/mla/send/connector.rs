@@ -18,7 +18,6 @@ use crate::dial_guard::DialGuard;
 
 type Boxed = Box<dyn Error + Send + Sync>;
 
-/// Connects to a receiver.
 #[derive(Debug, Clone)]
 pub(super) struct ReceiverConnector {
     http: HttpConnector,
@@ -28,7 +27,6 @@ pub(super) struct ReceiverConnector {
 }
 
 impl ReceiverConnector {
-    /// A connector with this timeout of a connection.
     pub(super) fn new(guard: Option<Arc<DialGuard>>, timeout: Duration) -> Self {
         let mut http = HttpConnector::new();
         http.enforce_http(false);

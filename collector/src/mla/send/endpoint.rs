@@ -19,7 +19,6 @@ pub struct Endpoint {
     /// Name that the receiver's certificate must have, and that is sent as SNI; default: the host
     /// of the URL.
     pub server_name: Option<String>,
-    /// Version of the protocol.
     pub protocol: ProtocolSetting,
     /// Compression of request bodies.
     pub compression: CompressionSetting,
@@ -45,25 +44,19 @@ impl fmt::Debug for Endpoint {
 /// Why a receiver cannot be used. Displays as the rest of a sentence that begins with the setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// The URL is malformed.
     #[error("url {0:?} is no URL of the form https://host[:port]/path")]
     Url(String),
-    /// The URL contains a user name or password.
     #[error("url contains a user name or password; set the header Authorization instead")]
     Credentials,
-    /// `https` without TLS settings.
     #[error("url is https, but there are no trusted certificate authorities for it")]
     NoTls,
-    /// The server name is malformed.
     #[error("server name {0:?} is neither a DNS name nor an IP address")]
     ServerName(String),
-    /// A header that the sender sets itself.
     #[error("header {0} is set by the sender itself; remove it")]
     ReservedHeader(String),
     /// Protocol and compression do not agree.
     #[error("{0}")]
     Settings(&'static str),
-    /// The user agent is no header value.
     #[error("user agent {0:?} has characters that a header cannot have")]
     UserAgent(String),
 }

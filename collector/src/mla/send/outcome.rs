@@ -35,14 +35,12 @@ pub enum SendResult {
     Retry {
         /// How long the receiver asked to wait. Unbounded; [`super::Backoff`] bounds it.
         after: Option<Duration>,
-        /// Why.
         reason: SendFailure,
         /// What happened, for people: bounded, without control characters.
         message: String,
     },
     /// It will never be accepted; it is done, and its samples are lost.
     Refused {
-        /// Why.
         reason: SendRefusal,
         /// Samples that were not written.
         samples: u32,

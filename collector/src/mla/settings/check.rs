@@ -32,15 +32,10 @@ pub(crate) struct Sections<'a> {
     pub(crate) headers: Vec<&'a str>,
     /// Whether `remoteWrite.auth` is set.
     pub(crate) has_auth: bool,
-    /// `externalLabels`.
     pub(crate) external_labels: &'a BTreeMap<String, String>,
-    /// `placementLabels`.
     pub(crate) placement_labels: &'a [PlacementLabelSpec],
-    /// `relabel`.
     pub(crate) relabel: &'a [RelabelRule],
-    /// `interval`.
     pub(crate) interval: Option<Span>,
-    /// `limits`.
     pub(crate) limits: &'a StreamLimitsSpec,
     /// `remoteWrite.protocol`.
     pub(crate) protocol: RemoteWriteProtocol,

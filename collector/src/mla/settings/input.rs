@@ -11,7 +11,6 @@ use crate::objects::{InfraSecretKey, InfraSecretRef, MlaSpec};
 pub struct SecretValues(BTreeMap<String, Zeroizing<Vec<u8>>>);
 
 impl SecretValues {
-    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.get(key).map(|value| value.as_slice())
     }
@@ -35,7 +34,6 @@ impl fmt::Debug for SecretValues {
     }
 }
 
-/// Result of the lookup of a Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretLookup {
     /// It has not been read yet.
@@ -44,7 +42,6 @@ pub enum SecretLookup {
     Absent,
     /// It cannot be read; the text says why, and what to do.
     Failed(String),
-    /// Its data.
     Found(SecretValues),
 }
 
@@ -53,12 +50,10 @@ pub enum SecretLookup {
 pub struct TenantMla {
     /// `spec.mla`, or why it cannot be read.
     pub spec: Result<MlaSpec, String>,
-    /// Its Secrets.
     pub secrets: BTreeMap<InfraSecretRef, SecretLookup>,
 }
 
 impl MlaSpec {
-    /// The Secrets that it names.
     pub fn secrets(&self) -> Vec<InfraSecretRef> {
         let remote_write = &self.remote_write;
         let mut found: Vec<_> = remote_write

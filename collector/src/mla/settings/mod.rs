@@ -37,7 +37,6 @@ pub use self::{
     resolve::StreamDefaults,
 };
 
-/// Settings of one stream.
 #[derive(Debug, Clone)]
 pub struct StreamSettings {
     /// Where samples are sent. None: they are queued, and `problem` says why they cannot be sent.
@@ -52,7 +51,6 @@ pub struct StreamSettings {
     /// Minimum time between two pages of a VM, a little shorter than the interval that is set, so
     /// that the nearest pull is taken; zero: each page is taken.
     pub min_gap: Duration,
-    /// Limits.
     pub limits: StreamLimits,
     /// No samples are taken or sent.
     pub suspend: bool,
@@ -100,7 +98,6 @@ pub type AllStreamSettings = Arc<BTreeMap<StreamName, StreamSettings>>;
 /// A label with the placement of the VM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacementLabel {
-    /// The label's name in the series.
     pub name: String,
     /// Where its value comes from.
     pub value: PlacementValue,
@@ -113,13 +110,11 @@ pub enum PlacementValue {
     Zone,
     /// The region of the infra node.
     Region,
-    /// The name of the infra node.
     InfraNode,
     /// The infra node's label with this key.
     NodeLabel(String),
 }
 
-/// Limits on one stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamLimits {
     /// Maximum size of the queue on disk in bytes.

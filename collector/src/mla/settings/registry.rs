@@ -31,7 +31,6 @@ pub struct MlaCondition {
     pub configured: bool,
     /// Reason, in CamelCase.
     pub reason: &'static str,
-    /// Message for display.
     pub message: String,
 }
 

@@ -82,7 +82,6 @@ pub(super) struct StreamSpec<'a> {
     pub(super) guests: bool,
 }
 
-/// Credentials of a stream.
 #[derive(Default)]
 pub(super) struct Credentials<'a> {
     pub(super) pem: tls::Pem<'a>,

@@ -190,7 +190,6 @@ pub struct InfraSecretKey {
 }
 
 impl InfraSecretKey {
-    /// The Secret.
     pub fn secret(&self) -> InfraSecretRef {
         InfraSecretRef {
             namespace: self.namespace.clone(),

@@ -28,7 +28,6 @@ use crate::{
     },
 };
 
-/// Requested validity of a token.
 const TOKEN_VALIDITY: Duration = Duration::from_hours(30 * 24);
 /// Minimum validity of a token; a shorter one would be renewed in almost every cycle.
 const MIN_TOKEN_SECONDS: i64 = 600;

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-/// Limits of a server.
 #[derive(Debug, Clone)]
 pub struct Limits {
     /// Maximum open connections, over all listeners that share a [`Server`]. Beyond it the longest

@@ -10,9 +10,7 @@ use prometheus_client::{
 /// Metrics of one server; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct ServerMetrics {
-    /// Open connections.
     pub open: Gauge<i64, AtomicI64>,
-    /// Accepted connections.
     pub accepted: Counter,
     /// Connections closed because their slot was needed, or because all were busy.
     pub dropped: Counter,
@@ -20,7 +18,6 @@ pub struct ServerMetrics {
     pub handshake_failures: Counter,
     /// Clients with a valid certificate that are not authorized.
     pub unauthorised: Counter,
-    /// Requests with a response.
     pub requests: Counter,
     /// Requests rejected with 503, because too many were running.
     pub busy: Counter,

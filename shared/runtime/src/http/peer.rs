@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 /// `Arc<RequestPeer>`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestPeer {
-    /// Its address and port.
     pub address: SocketAddr,
     /// The URIs, then the DNS names, of its verified certificate; none without a certificate.
     pub names: Option<Vec<String>>,

@@ -35,10 +35,8 @@ use crate::{
     tls::{TlsAcceptor, peer_names},
 };
 
-/// Transport of a listener.
 #[derive(Debug, Clone)]
 pub enum Transport {
-    /// Plain HTTP.
     Plain,
     /// TLS with certificates on both sides.
     Tls(Arc<TlsAcceptor>),
@@ -49,7 +47,6 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// The transport of a connection.
     fn of(&self, stream: &TcpStream) -> Option<Self> {
         let Self::ByAddress(served) = self else {
             return Some(self.clone());
@@ -222,7 +219,6 @@ impl<S> Server<S> {
     }
 }
 
-/// How a connection ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConnectionEnd {
     /// The client was authorised, and then either side closed the connection.
@@ -235,7 +231,6 @@ pub enum ConnectionEnd {
     Aborted,
 }
 
-/// An accepted connection.
 struct Connection<S> {
     server: Server<S>,
     peer: SocketAddr,

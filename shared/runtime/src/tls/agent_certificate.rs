@@ -13,10 +13,8 @@ const SERVER_AUTH: &[u8] = &[0x2b, 6, 1, 5, 5, 7, 3, 1];
 /// Why an issued certificate does not fit. Displays as a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UnfitCertificate {
-    /// It cannot be parsed.
     #[error("the certificate cannot be parsed")]
     Unparsable,
-    /// It is for another key.
     #[error("the certificate is for another key than the agent's")]
     OtherKey,
     /// Its URIs are not exactly the requested identity.
@@ -24,13 +22,10 @@ pub enum UnfitCertificate {
     OtherIdentity {
         /// The URIs that it has.
         found: Vec<String>,
-        /// The requested identity.
         expected: String,
     },
-    /// It lacks the DNS name of agents.
     #[error("the certificate has no DNS name {AGENT_DNS_NAME}")]
     NoDnsName,
-    /// Its key usage does not allow servers.
     #[error("the certificate is not valid for a server (extended key usage)")]
     NotForServers,
 }

@@ -24,14 +24,12 @@ use super::{
     reload::{Reloading, Source},
 };
 
-/// Files of the client's TLS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientTlsPaths {
     /// Authorities of servers.
     pub ca: PathBuf,
     /// The client's certificate and chain.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
 }
 

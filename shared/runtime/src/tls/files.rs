@@ -21,9 +21,7 @@ pub enum TlsError {
     Read {
         /// The expected content.
         what: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The underlying error.
         source: rustls::pki_types::pem::Error,
     },
     /// A file lacks the expected content.
@@ -31,29 +29,19 @@ pub enum TlsError {
     Empty {
         /// The expected content.
         what: &'static str,
-        /// The file.
         path: PathBuf,
     },
     /// rustls rejects the certificate or the key, or they do not match.
     #[error("{} cannot be used", path.display())]
-    Refused {
-        /// The file.
-        path: PathBuf,
-        /// The underlying error.
-        source: rustls::Error,
-    },
-    /// The authorities cannot be used for verification.
+    Refused { path: PathBuf, source: rustls::Error },
     #[error("the authorities in {} cannot be used", path.display())]
     Authorities {
-        /// The file.
         path: PathBuf,
-        /// The underlying error.
         source: rustls::server::VerifierBuilderError,
     },
 }
 
 impl TlsError {
-    /// The file.
     pub fn path(&self) -> &Path {
         match self {
             Self::Read { path, .. }

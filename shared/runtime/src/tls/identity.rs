@@ -23,22 +23,18 @@ pub struct CertificateChain(Vec<CertificateDer<'static>>);
 /// Why a certificate, a key or an authority cannot be used. Displays as the end of a sentence.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// Not PEM.
     #[error("is not PEM: {0}")]
     NotPem(rustls::pki_types::pem::Error),
-    /// PEM without a certificate.
     #[error("contains no certificate")]
     Empty,
     /// A certificate that cannot be parsed, or is the certificate of an authority.
     #[error("contains a certificate that cannot be used: {0}")]
     Certificate(webpki::Error),
-    /// rustls rejects it.
     #[error("cannot be used: {0}")]
     Rejected(rustls::Error),
 }
 
 impl CertificateChain {
-    /// A chain of one certificate.
     pub fn from_der(certificate: &[u8]) -> Self {
         Self(vec![CertificateDer::from(certificate.to_vec())])
     }
@@ -64,7 +60,6 @@ impl CertificateChain {
         self.0.first().map(peer_names).unwrap_or_default()
     }
 
-    /// The certificate itself.
     pub(super) fn first(&self) -> Option<&CertificateDer<'static>> {
         self.0.first()
     }

@@ -36,9 +36,7 @@ pub enum IssuedTlsError {
     /// Text that is not PEM.
     #[error("the {what} cannot be read")]
     Read {
-        /// Which text.
         what: &'static str,
-        /// The underlying error.
         source: rustls::pki_types::pem::Error,
     },
     /// Text without the expected content.

@@ -46,13 +46,10 @@ pub fn public_key_sha256(pkcs8: &[u8]) -> Option<[u8; 32]> {
 /// Why no proof can be signed.
 #[derive(Debug, thiserror::Error)]
 pub enum SignNodeProofError {
-    /// The file has no certificate.
     #[error("it holds no certificate")]
     NoCertificate,
-    /// The file has no private key.
     #[error("it holds no private key: {0}")]
     NoKey(rustls::pki_types::pem::Error),
-    /// The key cannot sign.
     #[error("its private key cannot be used: {0}")]
     Key(#[from] rustls::Error),
     /// None of the schemes of a proof fits the key.
@@ -95,13 +92,11 @@ pub fn sign_node_proof(pem: &[u8], key_sha256: &[u8; 32]) -> Result<NodeProof, S
 /// proof".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NodeProofError {
-    /// The certificates cannot be read.
     #[error("has certificates that cannot be read: {0}")]
     Certificate(String),
     /// The certificate is not a valid client certificate of one of the authorities.
     #[error("has a certificate that the authorities of its cluster reject: {0}")]
     Untrusted(String),
-    /// The signature is not one of this certificate over this key.
     #[error("is signed for another key, or by another one than its certificate's")]
     Signature,
 }

@@ -24,7 +24,6 @@ pub struct VmIdentity {
     pub trust_domain: String,
     /// The VM's namespace in the infra cluster.
     pub namespace: Namespace,
-    /// The VM's name.
     pub name: VmName,
     /// The VMI's UID, or the UID of its VirtualMachine.
     pub uid: Uid,

@@ -12,13 +12,11 @@ use super::{TlsError, files::Stamp};
 /// idle process does nothing.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Source of a configuration.
 pub(super) trait Source {
     /// The configuration.
     type Config;
     /// Reads the files and builds the configuration.
     fn load(&self) -> Result<Arc<Self::Config>, TlsError>;
-    /// The files.
     fn files(&self) -> [&Path; 3];
     /// Changes when something other than the files has changed. The configuration is then rebuilt
     /// at the next connection.

@@ -26,11 +26,9 @@ use super::{
 pub struct ServerTlsPaths {
     /// Certificate and chain.
     pub certificate: PathBuf,
-    /// Its private key.
     pub key: PathBuf,
     /// Authorities of clients; none allows every client, without client certificates.
     pub client_ca: Option<PathBuf>,
-    /// Which of their clients are authorized.
     pub clients: ClientRule,
 }
 
@@ -41,7 +39,6 @@ pub struct HeldTls {
     pub identity: Arc<HeldIdentity>,
     /// Authorities of clients.
     pub client_ca: PathBuf,
-    /// Which of their clients are authorized.
     pub clients: ClientRule,
 }
 

@@ -14,7 +14,6 @@ use crate::{
 };
 
 impl Redactor {
-    /// Labels of an infra node.
     pub(super) fn infra_labels(&self, labels: &Labels) -> Labels {
         let replaced = labels.iter().map(|(key, value)| {
             let value = if is_public(key, value) {

@@ -26,7 +26,6 @@ use virtfleet_wire::ids::NodeName;
 /// A keyed hash: without the key, a pseudonym cannot be found by hashing candidates.
 pub type KeyedHash = Arc<dyn Fn(&str) -> [u8; 8] + Send + Sync>;
 
-/// Prefix of a pseudonym.
 const PREFIX: &str = "infra-";
 
 /// Replaces names of the infra cluster by pseudonyms.

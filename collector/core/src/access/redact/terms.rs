@@ -37,7 +37,6 @@ pub(super) fn is_flag(value: &str) -> bool {
     matches!(value, "" | "true" | "false")
 }
 
-/// One name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct InfraTerm {
     /// The full name of a node of which this is the short one.
@@ -98,7 +97,6 @@ impl InfraTerms {
         self.0.contains_key(value)
     }
 
-    /// Whether it is the name of a node.
     pub(super) fn has_node(&self, name: &str) -> bool {
         self.0.get(name).is_some_and(|term| term.node)
     }

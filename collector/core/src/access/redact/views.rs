@@ -114,7 +114,6 @@ impl Redactor {
         finding
     }
 
-    /// All details of a VM.
     pub fn detail(&self, detail: VmDetail) -> VmDetail {
         let none = BTreeSet::new();
         // A label of the Node that its infra node has, too, was probably copied from there.

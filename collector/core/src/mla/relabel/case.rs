@@ -1,6 +1,5 @@
 //! Upper and lower case as in Go: Unicode's simple mappings, one character for one character.
 
-/// The text in lower case.
 pub(super) fn lower(text: &str) -> String {
     let convert = |c: char| match c {
         // Its simple mapping; the full one has two characters.
@@ -10,7 +9,6 @@ pub(super) fn lower(text: &str) -> String {
     text.chars().map(convert).collect()
 }
 
-/// The text in upper case.
 pub(super) fn upper(text: &str) -> String {
     text.chars()
         .map(|c| single(c.to_uppercase()).unwrap_or_else(|| simple_upper(c)))

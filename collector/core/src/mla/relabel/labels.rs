@@ -5,7 +5,6 @@ use std::sync::Arc;
 /// A label's value while rules are applied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LabelValue {
-    /// The value itself.
     Text(Arc<str>),
     /// The value of the target's label with this index, which differs from VM to VM. Rules that
     /// only move or remove it have the same outcome for all VMs.
@@ -37,7 +36,6 @@ impl WorkingLabels {
         self.labels
     }
 
-    /// The value of a label.
     pub fn get(&self, name: &str) -> Option<&LabelValue> {
         self.labels
             .iter()
@@ -45,7 +43,6 @@ impl WorkingLabels {
             .map(|(_, value)| value)
     }
 
-    /// Number of labels.
     pub fn len(&self) -> usize {
         self.labels.len()
     }
@@ -71,7 +68,6 @@ impl WorkingLabels {
         self.labels.push((name.into(), value));
     }
 
-    /// Removes a label.
     pub(super) fn remove(&mut self, name: &str) {
         self.retain(|known| known != name);
     }

@@ -118,7 +118,6 @@ impl RelabelAction {
 pub struct RelabelError {
     /// Index of the rule, from 0.
     pub index: usize,
-    /// What is invalid.
     pub why: String,
 }
 
@@ -135,7 +134,6 @@ impl std::error::Error for RelabelError {}
 pub enum RelabelVerdict {
     /// It is kept, with the changed labels.
     Kept,
-    /// A rule drops it.
     Dropped,
     /// A rule makes too many labels or too long a value; the series is dropped.
     OverLimit,

@@ -4,14 +4,12 @@
 
 use regex::{Captures, Regex};
 
-/// A parsed template.
 #[derive(Debug, Clone)]
 pub(super) struct Template(Box<[Part]>);
 
 #[derive(Debug, Clone)]
 enum Part {
     Text(String),
-    /// A group by its index.
     Group(usize),
 }
 

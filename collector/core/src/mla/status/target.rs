@@ -9,7 +9,6 @@ use crate::pull_result::UnixMs;
 /// The last page of a VM that was pulled for the streams.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetStatus {
-    /// The VM.
     pub vm: VmKey,
     /// The user cluster whose stream has its samples; none if only the operator's has.
     pub cluster: Option<ClusterName>,

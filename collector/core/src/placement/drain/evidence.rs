@@ -72,7 +72,6 @@ pub struct NodePod {
 }
 
 impl DrainEvidence {
-    /// The volumes of a VM.
     pub(super) fn volumes_of(&self, vm: &VmKey) -> &[VmVolume] {
         self.volumes.get(vm).map_or(&[], Vec::as_slice)
     }

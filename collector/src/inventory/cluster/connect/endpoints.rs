@@ -14,7 +14,6 @@ use super::ConnectionPolicy;
 
 /// Interval between two reads: a replaced API server has another address.
 const READ_INTERVAL: Duration = Duration::from_mins(5);
-/// Timeout of one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Keeps the policy's list of these addresses up to date. Without the right to read them, only the

@@ -40,13 +40,10 @@ const ERROR_READ_TIMEOUT: Duration = Duration::from_secs(1);
 /// Why a response was not read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(in crate::inventory::cluster) enum LimitError {
-    /// The response is larger than [`MAX_RESPONSE_BYTES`].
     #[error("a response has more than {MAX_RESPONSE_BYTES} bytes")]
     Response,
-    /// An object is larger than [`MAX_OBJECT_BYTES`].
     #[error("an object has more than {MAX_OBJECT_BYTES} bytes")]
     Object,
-    /// The responses of all user clusters use [`MAX_IN_FLIGHT_BYTES`].
     #[error("the responses of all user clusters have more than {MAX_IN_FLIGHT_BYTES} bytes at present")]
     Busy,
 }
@@ -158,7 +155,6 @@ pub(in crate::inventory::cluster) fn meaning(code: u16) -> (&'static str, &'stat
     }
 }
 
-/// Form of a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BodyForm {
     List,

@@ -18,7 +18,6 @@ use super::ConnectionPolicy;
 const READ_INTERVAL: Duration = Duration::from_mins(5);
 /// Interval between two reads while the API server does not answer.
 const RETRY_INTERVAL: Duration = Duration::from_secs(10);
-/// Timeout of one read.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Passes the networks to the policy and the fleet at every change. Reads them once before it
