@@ -1,5 +1,5 @@
-//! Checks a file's tree against the JSON Schema of its type: unknown and deprecated keys, numbers
-//! out of range.
+//! Checks a file's tree against the JSON Schema of its type: unknown and removed keys, numbers out
+//! of range.
 //!
 //! serde stops at the first unknown key and cannot suggest a known one; the schema contains all
 //! keys. Only the keywords that schemars writes for ordinary types are supported: `$ref`,
@@ -17,7 +17,7 @@ use super::{
 /// Maximum number of `$ref`s and alternatives that are followed for one value.
 const MAX_HOPS: usize = 16;
 
-/// Message about a deprecated key.
+/// Message about a removed key.
 const IGNORED: &str = "no longer has an effect and is ignored; remove it";
 
 /// Keywords that restrict a value. A schema without any of them allows any value.
@@ -60,7 +60,7 @@ impl<'s> Shapes<'s> {
             self.open |= *schema == Value::Bool(true);
             return;
         };
-        if hops > MAX_HOPS || !RESTRICTING_KEYWORDS.iter().any(|key| shape.contains_key(*key)) {
+        if hops > MAX_HOPS || !is_restricting(shape) {
             self.open = true;
             return;
         }
@@ -83,21 +83,20 @@ impl<'s> Shapes<'s> {
 
     /// Known keys of a mapping, with their schemas.
     fn properties(&self) -> impl Iterator<Item = (&'s String, &'s Value)> {
+        self.listed().filter(|(_, schema)| !is_removed(schema))
+    }
+
+    /// Whether a key is listed only because earlier versions had it.
+    fn has_removed(&self, key: &str) -> bool {
+        self.listed()
+            .any(|(name, schema)| name == key && is_removed(schema))
+    }
+
+    fn listed(&self) -> impl Iterator<Item = (&'s String, &'s Value)> {
         self.alternatives
             .iter()
             .filter_map(|shape| shape.get("properties")?.as_object())
             .flatten()
-    }
-
-    /// Keys to suggest in place of an unknown one.
-    fn suggestions(&self) -> impl Iterator<Item = (&'s String, &'s Value)> {
-        self.properties().filter(|(_, schema)| !is_deprecated(schema))
-    }
-
-    /// Whether a key is known only because earlier versions had it.
-    fn has_deprecated(&self, key: &str) -> bool {
-        self.properties()
-            .any(|(name, schema)| name == key && is_deprecated(schema))
     }
 
     /// Schemas for the value of a key. None if the key is unknown.
@@ -154,12 +153,19 @@ impl<'s> Shapes<'s> {
     }
 }
 
-fn is_deprecated(schema: &Value) -> bool {
-    schema.get("deprecated") == Some(&Value::Bool(true))
+fn is_restricting(shape: &Map<String, Value>) -> bool {
+    RESTRICTING_KEYWORDS.iter().any(|key| shape.contains_key(*key))
+}
+
+/// Whether this is the schema of a key that earlier versions had: deprecated, and any value is
+/// allowed. A deprecated key with a type still has its meaning.
+fn is_removed(schema: &Value) -> bool {
+    let is_deprecated = schema.get("deprecated") == Some(&Value::Bool(true));
+    is_deprecated && !schema.as_object().is_some_and(is_restricting)
 }
 
 /// Removes unknown keys and forbidden values from a file's tree, and reports them as `problems`;
-/// removes deprecated keys, and reports them as `ignored`.
+/// takes out the keys that earlier versions had, and reports them as `ignored`.
 pub(super) fn screen(
     tree: &mut Tree,
     schema: &Value,
@@ -199,14 +205,14 @@ fn walk(
         }
         TreeValue::Map(map) => map.retain(|key, child| {
             steps.push(Step::Key(key.clone()));
-            let stays = if shapes.has_deprecated(key) {
+            let stays = if shapes.has_removed(key) {
                 ignored.push(Problem::at(&child.origin, print(steps), IGNORED));
                 false
             } else if let Some(shapes) = shapes.under(key) {
                 walk(child, &shapes, steps, problems, ignored)
             } else {
                 let mut problem = Problem::at(&child.origin, print(steps), "unknown key");
-                problem.nearest = nearest(key, shapes.suggestions().map(|(name, _)| name.as_str()))
+                problem.nearest = nearest(key, shapes.properties().map(|(name, _)| name.as_str()))
                     .map(str::to_owned)
                     .or_else(|| elsewhere(key, shapes.root));
                 problems.push(problem);
@@ -244,10 +250,10 @@ fn elsewhere(key: &str, root: &Value) -> Option<String> {
                 format!("{path}.{name}")
             }
         };
-        if let Some((name, _)) = shapes.suggestions().find(|(name, _)| *name == key) {
+        if let Some((name, _)) = shapes.properties().find(|(name, _)| *name == key) {
             return Some(join(name));
         }
-        shapes.suggestions().find_map(|(name, schema)| {
+        shapes.properties().find_map(|(name, schema)| {
             let below = Shapes::new(shapes.root, [schema]);
             find(key, &below, &join(name), depth - 1)
                 .or_else(|| find(key, &below.items(), &format!("{}[]", join(name)), depth - 1))

@@ -201,6 +201,8 @@ struct Odd {
 #[derive(Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Inner {
+    /// Deprecated, and still read.
+    #[schemars(extend("deprecated" = true))]
     count: u8,
     #[serde(default)]
     words: Vec<String>,
