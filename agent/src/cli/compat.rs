@@ -121,25 +121,20 @@ fn answer(argument: &str) -> Option<Answer> {
     })
 }
 
-/// As [`answer`], only for flags of collectors that earlier versions had.
+/// As [`answer`], only for flags of collectors that earlier versions had: a unit in the field that
+/// names one must still start the agent.
 fn answer_removed(argument: &str) -> Option<Answer> {
-    let flag = argument.strip_prefix("--")?;
-    let of_collector = flag
-        .strip_prefix("no-")
-        .unwrap_or(flag)
-        .strip_prefix("collector.")?;
-    let collector = of_collector.split(['.', '=']).next()?;
+    let collector = argument.split(['.', '=']).nth(1)?;
     let is_removed = collector == POWER_SUPPLY || REMOVED_COLLECTORS.contains(&collector);
     answer(argument).filter(|_| is_removed)
 }
 
-/// Leaves out flags of collectors that earlier versions had: a unit in the field that names one
-/// must still start the agent. Returns one line for each.
-fn without_removed(given: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
+/// Leaves out the flags that have an answer, and their values. Returns one line for each.
+fn leave_out(given: Vec<OsString>, answer: fn(&str) -> Option<Answer>) -> (Vec<OsString>, Vec<String>) {
     let (mut taken, mut lines) = (Vec::new(), Vec::new());
     let mut rest = given.into_iter();
     while let Some(argument) = rest.next() {
-        match argument.to_str().and_then(answer_removed) {
+        match argument.to_str().and_then(answer) {
             Some(answer) => {
                 lines.push(answer.line);
                 if answer.takes_next {
@@ -162,17 +157,17 @@ pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString
         .and_then(|name| Path::new(name).file_name()?.to_str());
     let by_name = called.is_some_and(|name| PROGRAMS.contains(&name));
     if !by_name && !given.iter().any(|argument| argument == COMPAT) {
-        return without_removed(given);
+        return leave_out(given, answer_removed);
     }
     let mut taken: Vec<OsString> = given.drain(..given.len().min(1)).collect();
-    let mut lines = Vec::new();
-    let mut rest = given.into_iter().filter(|argument| argument != COMPAT).peekable();
-    let has_verb = rest
-        .peek()
+    given.retain(|argument| argument != COMPAT);
+    let has_verb = given
+        .first()
         .is_some_and(|first| !first.to_string_lossy().starts_with('-'));
     let wants_version = |argument: &OsString| argument == "--version" || argument == "-V";
+    let (given, lines) = leave_out(given, answer);
     let mut flags = Vec::new();
-    while let Some(argument) = rest.next() {
+    for argument in given {
         match argument.to_str() {
             Some("--help-long" | "--help-man") => flags.push("--help".into()),
             // node_exporter's name for the text format.
@@ -180,16 +175,7 @@ pub fn translate(arguments: impl IntoIterator<Item = OsString>) -> (Vec<OsString
             Some("logfmt") if flags.last().is_some_and(|last| last == "--log.format") => {
                 flags.push("text".into());
             }
-            Some(text) => match answer(text) {
-                Some(answer) => {
-                    lines.push(answer.line);
-                    if answer.takes_next {
-                        rest.next();
-                    }
-                }
-                None => flags.push(argument),
-            },
-            None => flags.push(argument),
+            _ => flags.push(argument),
         }
     }
     if !has_verb && !flags.iter().any(wants_version) {
@@ -252,10 +238,11 @@ mod tests {
         for program in ["virtfleet-agent", "node_exporter"] {
             let (line, lines) = said(&format!(
                 "{program} run --no-collector.rapl --collector.rapl.enable-zone-label --collector.edac \
-                 --collector.tapestats.ignored-devices ^st --collector.powersupply.ignored-supplies=AC --collector.cpu"
+                 --no-collector.rapl.enable-zone-label --collector.thermal_zone=x --collector.cpu \
+                 --collector.tapestats.ignored-devices ^st --collector.powersupply.ignored-supplies=AC"
             ));
             assert_eq!(line, format!("{program} run --collector.cpu"));
-            assert_eq!(lines.len(), 5, "{lines:?}");
+            assert_eq!(lines.len(), 7, "{lines:?}");
             assert!(lines[0].ends_with("the agent has no collector rapl"), "{lines:?}");
         }
     }
