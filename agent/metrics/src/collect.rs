@@ -153,8 +153,7 @@ impl From<CachedStateError> for CollectError {
 pub struct Context {
     /// Roots of the guest's file trees.
     pub roots: Roots,
-    /// The settings' `metrics` section. When collectors are built, `collectors` lists each of them
-    /// with its effective state.
+    /// The settings' `metrics` section.
     pub settings: MetricsSettings,
     /// Filesystem usage (statfs) provider.
     pub statfs: Arc<dyn Statfs>,

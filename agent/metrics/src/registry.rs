@@ -60,27 +60,20 @@ impl Registry {
     /// As [`Registry::new`].
     pub fn with_table(
         table: &'static [Entry],
-        mut context: Context,
+        context: Context,
         overrides: &BTreeMap<String, bool>,
     ) -> Result<Self, RegistryError> {
         let known: Vec<&'static str> = table.iter().map(|entry| entry.name).collect();
         check_names(&known, &context.settings, overrides)?;
         let deadline = deadline(&context.settings)?;
-        // Determined before any collector is built, because the output of one may depend on
-        // another.
-        let profile = context.settings.profile;
-        let switched = &mut context.settings.collectors;
-        for entry in table {
-            let on = overrides.get(entry.name).or_else(|| switched.get(entry.name));
-            let on = on.copied().unwrap_or(entry.runs_in(profile));
-            switched.insert(entry.name.to_owned(), on);
-        }
+        let switched = &context.settings.collectors;
         let mut slots = Vec::new();
         for entry in table {
             // Disabled collectors are built too, so that their settings are always checked.
             // Building reads and starts nothing.
             let collector = (entry.build)(&context)?;
-            if context.settings.collectors[entry.name] {
+            let on = overrides.get(entry.name).or_else(|| switched.get(entry.name));
+            if on.copied().unwrap_or(entry.runs_in(context.settings.profile)) {
                 slots.push(Slot::new(entry, collector, limit(&context.settings, entry.name)));
             }
         }
