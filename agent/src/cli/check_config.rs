@@ -83,18 +83,20 @@ fn text(document: &Document) -> String {
         text.push_str(&arguments.to_string());
         text.push('\n');
     };
-    if !document.valid {
-        for problem in &document.problems {
-            line(format_args!("{problem}"));
-        }
-        return text;
+    for problem in &document.problems {
+        line(format_args!("{problem}"));
     }
-    line(format_args!("ok"));
+    if document.valid {
+        line(format_args!("ok"));
+    }
     if !document.ignored.is_empty() {
         line(format_args!("\nignored:"));
     }
     for key in &document.ignored {
         line(format_args!("  {key}"));
+    }
+    if !document.valid {
+        return text;
     }
     for (title, files) in [
         ("files, lowest precedence first", &document.files),

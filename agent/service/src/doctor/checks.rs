@@ -69,7 +69,7 @@ fn settings(seen: &Seen) -> Vec<CheckResult> {
             0 => "no file; the defaults apply".to_owned(),
             files => match seen.settings.ignored.len() {
                 0 => format!("{files} read, every setting applied"),
-                keys => format!("{files} read, every setting applied; {keys} removed keys ignored"),
+                keys => format!("{files} read, every setting applied; removed keys, ignored: {keys}"),
             },
         };
         return vec![CheckResult::ok("settings", detail)];

@@ -54,7 +54,7 @@ fn check_config_reports_ok_and_the_origin_of_each_setting() {
 }
 
 #[test]
-fn keys_of_earlier_versions_are_named_and_valid() {
+fn keys_of_earlier_versions_are_named_and_no_problem() {
     let (_dir, roots) = root(&[
         ("/etc/virtfleet/agent.yaml", TLS),
         (
@@ -66,6 +66,14 @@ fn keys_of_earlier_versions_are_named_and_valid() {
     assert!(checked.valid);
     let expected =
         "ok\n\nignored:\n  /etc/virtfleet/agent.d/10-old.yaml:4: metrics.rapl: no longer has an effect";
+    assert!(checked.text.starts_with(expected), "{}", checked.text);
+
+    let wrong = format!("{TLS}metrics: {{rapl: {{}}, rpl: 1}}\n");
+    let (_dir, roots) = root(&[("/etc/virtfleet/agent.yaml", &wrong)]);
+    let checked = check_config(&roots, None, true, Output::Text).unwrap();
+    assert!(!checked.valid);
+    let expected = "/etc/virtfleet/agent.yaml:8: metrics.rpl: unknown key\n\n\
+                    ignored:\n  /etc/virtfleet/agent.yaml:8: metrics.rapl: no longer";
     assert!(checked.text.starts_with(expected), "{}", checked.text);
 }
 
