@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! inventory ─ apply ─▶ ┌───────┐ ─ snapshot, detail, revisions ─▶ API, metrics
-//! scrape ── results ──▶ │ Fleet │ ─ targets, dial ──────────────▶ scrape
+//! scrape ── results ──▶ │ Fleet │ ─ can_answer, dial ───────────▶ scrape
 //!                      └───────┘
 //! ```
 //! The lock is held for one event or one read, and never across an await.

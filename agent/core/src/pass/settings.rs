@@ -1,7 +1,7 @@
 //! Decides whether the running agent must be restarted to apply the settings on disk.
 //!
 //! The agent publishes the digest of its settings in the status line of its service
-//! ([`serving_words`]). The comparison therefore uses the settings in effect, no matter who started
+//! ([`status_line`]). The comparison therefore uses the settings in effect, no matter who started
 //! the agent or when, and needs no file.
 
 /// Precedes the digest in the status line.

@@ -130,6 +130,7 @@ pub(super) struct ProbeParts {
 /// Asks one API server.
 pub(super) struct ServerProbe {
     parts: ProbeParts,
+    /// Leases in a page.
     page: u32,
     /// How often in a row the Leases could not be read.
     tries: u32,
