@@ -278,7 +278,7 @@ fn a_relay_that_lies_only_makes_its_own_vms_silent() {
         .find(|guest| guest.cluster == "cluster-a");
     let honest = honest.unwrap().clone();
     let mut behind = Vec::new();
-    for (index, lie) in lies.into_iter().enumerate() {
+    for (index, &lie) in lies.iter().enumerate() {
         let letter = char::from(b'b' + u8::try_from(index).unwrap());
         let cluster = format!("cluster-{letter}");
         put_behind(&stage, &cluster, lying::start(lie, honest.address));

@@ -116,10 +116,11 @@ fn only_clients_with_a_certificate_are_answered() {
 
 #[test]
 fn faults_are_as_they_are_described() {
-    let world = World::new(&Fault::ALL.map(|fault| (fault, 1)));
+    let faults: Vec<_> = Fault::ALL.iter().map(|&fault| (fault, 1)).collect();
+    let world = World::new(&faults);
     // For answers that never come. What comes gets time, because the machine may be busy.
     let brief = Duration::from_millis(500);
-    for fault in Fault::ALL {
+    for &fault in Fault::ALL {
         let address = world.guest(fault).address;
         let get_briefly = |path| world.get(address, path, brief);
         let get = |path| world.get(address, path, SOON);

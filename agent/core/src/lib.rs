@@ -18,6 +18,8 @@ pub mod scrape_filter;
 pub mod settings;
 pub mod textfile;
 pub mod virtio;
+#[cfg(test)]
+mod word_tests;
 
 /// Version of the agent: the package version, with the suffix `-dev` in a debug build.
 pub const VERSION: &str = if cfg!(debug_assertions) {

@@ -85,5 +85,7 @@ pub mod view;
 pub mod vmi_spec;
 pub mod volumes;
 pub mod way;
+#[cfg(test)]
+mod word_tests;
 
 pub use virtfleet_wire::host_port;

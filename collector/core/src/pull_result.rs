@@ -189,6 +189,8 @@ impl Failure {
 /// Classes of [`Failure`], also a metric's label value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum FailureClass {
     /// The VM has no address yet.
     NoAddress,
@@ -215,31 +217,9 @@ pub enum FailureClass {
 impl FailureClass {
     /// The name in JSON and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::NoAddress => "no_address",
-            Self::NotAllowed => "not_allowed",
-            Self::Connect => "connect",
-            Self::Timeout => "timeout",
-            Self::Tls => "tls",
-            Self::WrongVm => "wrong_vm",
-            Self::Enrolment => "enrolment",
-            Self::Http => "http",
-            Self::TooLarge => "too_large",
-            Self::Malformed => "malformed",
-        }
+        self.into()
     }
 
     /// Every class, for metrics that must exist before the first failure.
-    pub const ALL: [Self; 10] = [
-        Self::NoAddress,
-        Self::NotAllowed,
-        Self::Connect,
-        Self::Timeout,
-        Self::Tls,
-        Self::WrongVm,
-        Self::Enrolment,
-        Self::Http,
-        Self::TooLarge,
-        Self::Malformed,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 }

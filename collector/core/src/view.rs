@@ -53,6 +53,8 @@ pub struct List<T> {
 /// State of a VM in the infra cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum VmState {
     /// Defined, without a VMI.
     Stopped,
@@ -77,29 +79,9 @@ pub enum VmState {
 impl VmState {
     /// The name in JSON and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Stopped => "stopped",
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Migrating => "migrating",
-            Self::Paused => "paused",
-            Self::Stopping => "stopping",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
-    pub const ALL: [Self; 9] = [
-        Self::Stopped,
-        Self::Starting,
-        Self::Running,
-        Self::Migrating,
-        Self::Paused,
-        Self::Stopping,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Unknown,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
     /// Whether the VM should leave this state soon.
     pub fn is_transitional(self) -> bool {
         matches!(self, Self::Starting | Self::Stopping | Self::Migrating)
@@ -113,6 +95,8 @@ impl VmState {
 /// Status of an agent, by the collector's pulls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum AgentStatus {
     /// The last pull succeeded.
     Up,
@@ -132,14 +116,7 @@ pub enum AgentStatus {
 impl AgentStatus {
     /// The name in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Silent => "silent",
-            Self::Waiting => "waiting",
-            Self::Off => "off",
-            Self::Disabled => "disabled",
-            Self::Unmanaged => "unmanaged",
-        }
+        self.into()
     }
 }
 

@@ -109,34 +109,14 @@ pub struct MemorySpec {
     pub current_bytes: Option<u64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Bus of a disk; its text is the name in KubeVirt's API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::EnumString, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum DiskBus {
     Virtio,
     Scsi,
     Sata,
     Usb,
-}
-
-impl DiskBus {
-    pub fn of(text: &str) -> Option<Self> {
-        Some(match text {
-            "virtio" => Self::Virtio,
-            "scsi" => Self::Scsi,
-            "sata" => Self::Sata,
-            "usb" => Self::Usb,
-            _ => return None,
-        })
-    }
-
-    /// The name in KubeVirt's API.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Virtio => "virtio",
-            Self::Scsi => "scsi",
-            Self::Sata => "sata",
-            Self::Usb => "usb",
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

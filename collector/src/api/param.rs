@@ -340,7 +340,7 @@ mod tests {
             AgentStatus::Unmanaged,
         ];
         assert_eq!(words("agent"), statuses.map(AgentStatus::as_str));
-        let streams = StreamState::ALL.map(StreamState::as_str);
+        let streams: Vec<_> = StreamState::ALL.iter().map(|state| state.as_str()).collect();
         assert_eq!(words_of(QUEUE_FILTERS, "state"), streams);
     }
 }

@@ -1,6 +1,6 @@
 //! Filters and output options that several commands share.
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, builder::PossibleValuesParser};
 use virtfleet_collector_core::{health::HealthVerdict, view::VmState};
 
 /// Selects VMs. Several values of one filter mean "one of these".
@@ -42,7 +42,7 @@ pub(super) struct VmSelection {
     #[arg(long, value_delimiter = ',', value_parser = HealthVerdict::ALL.map(HealthVerdict::label))]
     pub(super) health: Vec<String>,
     /// Only VMs in these states
-    #[arg(long, value_delimiter = ',', value_parser = VmState::ALL.map(VmState::as_str))]
+    #[arg(long, value_delimiter = ',', value_parser = words_of(VmState::ALL))]
     pub(super) state: Vec<String>,
     /// Only VMs whose labels match this selector, e.g. `app=web,tier!=db,zone in (a,b)`
     #[arg(short = 'l', long, value_name = "SELECTOR")]
@@ -65,6 +65,12 @@ pub(super) struct HostSelection {
 
 /// States of agents that are pulled, or would be if the VM ran.
 const PULLED: [&str; 5] = ["up", "silent", "waiting", "off", "disabled"];
+
+/// Accepts the words of these values.
+pub(super) fn words_of<T: Copy + Into<&'static str>>(values: &[T]) -> PossibleValuesParser {
+    let words = values.iter().map(|&value| -> &'static str { value.into() });
+    PossibleValuesParser::new(words)
+}
 
 /// Parameters of a request.
 pub(super) type QueryPairs = Vec<(&'static str, String)>;

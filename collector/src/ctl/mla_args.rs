@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use virtfleet_collector_core::mla::status::StreamState;
 
-use super::filters::{OutputOptions, QueryPairs, VmFilters, query};
+use super::filters::{OutputOptions, QueryPairs, VmFilters, query, words_of};
 
 /// Arguments of `mla`.
 #[derive(Debug, Args)]
@@ -62,7 +62,7 @@ pub(super) struct QueueFilters {
     #[arg(long, value_delimiter = ',')]
     pub(super) cluster: Vec<String>,
     /// Only streams in these states
-    #[arg(long, value_delimiter = ',', value_parser = StreamState::ALL.map(StreamState::as_str))]
+    #[arg(long, value_delimiter = ',', value_parser = words_of(StreamState::ALL))]
     pub(super) state: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use virtfleet_collector_core::{
 };
 use virtfleet_wire::duration::Span;
 
-use super::filters::{HostSelection, QueryPairs, VmSelection, query};
+use super::filters::{HostSelection, QueryPairs, VmSelection, query, words_of};
 
 /// Selects by VM and time.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) struct EventFilters {
     #[command(flatten)]
     pub(super) host: HostSelection,
     /// Only events of these kinds
-    #[arg(long, value_delimiter = ',', value_parser = TimelineKind::ALL.map(TimelineKind::as_str))]
+    #[arg(long, value_delimiter = ',', value_parser = words_of(TimelineKind::ALL))]
     pub(super) kind: Vec<String>,
 }
 

@@ -31,8 +31,8 @@ impl EnrolmentMetrics {
             enrolled: Gauge::default(),
         };
         for result in EnrolmentReason::ALL
-            .map(EnrolmentReason::as_str)
-            .into_iter()
+            .iter()
+            .map(<&str>::from)
             .chain(["issued", "renewed"])
         {
             drop(metrics.results.get_or_create(&EnrolmentLabel { result }));

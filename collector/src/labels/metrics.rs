@@ -11,6 +11,7 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
+use strum::VariantNames as _;
 use virtfleet_collector_core::labels::plan::Reason;
 use virtfleet_wire::ids::ClusterName;
 
@@ -45,7 +46,7 @@ impl LabelMetrics {
             conditions: Family::default(),
             queue: Family::default(),
         };
-        for result in SendError::ALL.into_iter().chain(["cut"]) {
+        for result in SendError::VARIANTS.iter().copied().chain(["ok", "cut"]) {
             drop(metrics.patches.get_or_create(&ResultLabel { result }));
             drop(metrics.evidence.get_or_create(&ResultLabel { result }));
             drop(metrics.conditions.get_or_create(&ResultLabel { result }));

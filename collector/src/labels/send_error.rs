@@ -3,7 +3,8 @@
 use crate::{bounded::bounded, page::not_kubernetes, paged_list::ListError};
 
 /// Why a request failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub enum SendError {
     /// 409: the Node has changed since, or was created again.
     #[error("the Node has changed since it was read")]
@@ -27,26 +28,8 @@ pub enum SendError {
 impl SendError {
     /// The class as the value of a metric's label.
     pub fn as_str(&self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::Gone => "gone",
-            Self::Denied(_) => "denied",
-            Self::Refused(_) => "refused",
-            Self::Unreachable(_) => "unreachable",
-            Self::NoClient => "no_client",
-        }
+        self.into()
     }
-
-    /// Every class, and `ok`.
-    pub const ALL: [&'static str; 7] = [
-        "ok",
-        "conflict",
-        "gone",
-        "denied",
-        "refused",
-        "unreachable",
-        "no_client",
-    ];
 
     /// Whether the failure concerns the whole cluster rather than one Node.
     pub fn is_cluster_failure(&self) -> bool {
@@ -86,3 +69,18 @@ impl From<ListError> for SendError {
 
 /// Maximum characters kept of an API server's message.
 pub(super) const MAX_MESSAGE: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use strum::VariantNames as _;
+
+    use super::*;
+
+    #[test]
+    fn classes_have_the_published_names() {
+        assert_eq!(
+            SendError::VARIANTS.join(" "),
+            "conflict gone denied refused unreachable no_client"
+        );
+    }
+}

@@ -7,8 +7,10 @@ use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info},
     registry::Registry,
 };
+use strum::VariantNames as _;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
+#[strum(serialize_all = "snake_case")]
 pub(super) enum RelayResult {
     /// Both sides ended.
     Closed,
@@ -28,36 +30,6 @@ pub(super) enum RelayResult {
     Unreachable,
     /// The destination did not answer in time.
     Timeout,
-}
-
-impl RelayResult {
-    const ALL: [Self; 10] = [
-        Self::Closed,
-        Self::Broken,
-        Self::Idle,
-        Self::Stopped,
-        Self::Full,
-        Self::TooFast,
-        Self::Malformed,
-        Self::NotAllowed,
-        Self::Unreachable,
-        Self::Timeout,
-    ];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Closed => "closed",
-            Self::Broken => "broken",
-            Self::Idle => "idle",
-            Self::Stopped => "stopped",
-            Self::Full => "full",
-            Self::TooFast => "too_fast",
-            Self::Malformed => "malformed",
-            Self::NotAllowed => "not_allowed",
-            Self::Unreachable => "unreachable",
-            Self::Timeout => "timeout",
-        }
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -89,7 +61,7 @@ impl DirectionMetrics {
     pub(super) fn ended(&self, result: RelayResult) {
         let labels = ConnectionLabels {
             direction: self.direction,
-            result: result.as_str(),
+            result: result.into(),
         };
         self.connections.get_or_create(&labels).inc();
     }
@@ -125,7 +97,7 @@ impl RelayMetrics {
         );
         let of = |direction: &'static str| {
             let label = DirectionLabel { direction };
-            for result in RelayResult::ALL.map(RelayResult::as_str) {
+            for &result in RelayResult::VARIANTS {
                 drop(connections.get_or_create(&ConnectionLabels { direction, result }));
             }
             DirectionMetrics {
@@ -140,5 +112,18 @@ impl RelayMetrics {
             pull: of("pull"),
             push: of("push"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_have_the_published_names() {
+        assert_eq!(
+            RelayResult::VARIANTS.join(" "),
+            "closed broken idle stopped full too_fast malformed not_allowed unreachable timeout"
+        );
     }
 }

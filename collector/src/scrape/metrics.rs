@@ -32,11 +32,7 @@ impl PullMetrics {
             late: Histogram::new([0.01, 0.1, 1.0, 5.0, 15.0, 30.0, 60.0]),
             targets: Gauge::default(),
         };
-        for result in FailureClass::ALL
-            .map(FailureClass::as_str)
-            .into_iter()
-            .chain(["ok"])
-        {
+        for result in FailureClass::ALL.iter().map(<&str>::from).chain(["ok"]) {
             drop(metrics.pulls.get_or_create(&ResultLabel { result }));
         }
         registry.register("pulls", "Finished pulls by result", metrics.pulls.clone());
@@ -84,11 +80,7 @@ impl ProxyMetrics {
     /// Registers the counter as `proxied_pages`. Every result exists from the start.
     pub fn register(registry: &mut Registry) -> Self {
         let pages = Family::<ResultLabel, Counter>::default();
-        for result in FailureClass::ALL
-            .map(FailureClass::as_str)
-            .into_iter()
-            .chain(["ok"])
-        {
+        for result in FailureClass::ALL.iter().map(<&str>::from).chain(["ok"]) {
             drop(pages.get_or_create(&ResultLabel { result }));
         }
         registry.register(

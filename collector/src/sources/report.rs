@@ -19,7 +19,7 @@ const MAX_SKIP_CHARS: usize = 500;
 /// Maximum characters of a message.
 const MAX_MESSAGE_CHARS: usize = 1024;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, strum::VariantNames)]
 pub(super) enum ReadyReason {
     Synced,
     Suspended,
@@ -38,17 +38,7 @@ pub(super) type Ended = (ReadyReason, String);
 
 impl ReadyReason {
     fn as_str(self) -> &'static str {
-        match self {
-            Self::Synced => "Synced",
-            Self::Suspended => "Suspended",
-            Self::Invalid => "Invalid",
-            Self::Unreachable => "Unreachable",
-            Self::Unauthorized => "Unauthorized",
-            Self::CredentialsFailed => "CredentialsFailed",
-            Self::InfraFailed => "InfraFailed",
-            Self::RemovalHeld => "RemovalHeld",
-            Self::LeadershipLost => "LeadershipLost",
-        }
+        self.into()
     }
 }
 
@@ -278,6 +268,7 @@ impl SourceReport {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use strum::VariantNames as _;
     use virtfleet_collector_core::cluster_source::{HeldRemoval, SkipReason};
 
     use super::*;
@@ -288,6 +279,14 @@ mod tests {
             "metadata": { "name": "seed", "generation": 2 }, "spec": { "kind": "KKP" },
         });
         serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn reasons_have_the_published_names() {
+        assert_eq!(
+            ReadyReason::VARIANTS.join(" "),
+            "Synced Suspended Invalid Unreachable CredentialsFailed InfraFailed RemovalHeld LeadershipLost"
+        );
     }
 
     #[test]

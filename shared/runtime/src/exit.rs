@@ -3,7 +3,7 @@
 use std::process::{ExitCode, Termination};
 
 /// Exit code of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub enum Code {
     Ok,
     /// Failure; standard error has the error.
@@ -43,22 +43,11 @@ impl Code {
         }
     }
 
-    pub const ALL: [Self; 10] = [
-        Self::Ok,
-        Self::Failure,
-        Self::Usage,
-        Self::Changes,
-        Self::Refused,
-        Self::NotFound,
-        Self::HealthUnknown,
-        Self::HealthDegraded,
-        Self::HealthCritical,
-        Self::Config,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The code with this number; `Failed` for an unknown number.
     pub fn of(number: u8) -> Self {
-        let code = Self::ALL.into_iter().find(|code| code.number() == number);
+        let code = Self::ALL.iter().copied().find(|code| code.number() == number);
         code.unwrap_or(Self::Failure)
     }
 }

@@ -14,6 +14,8 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
             "sha2",
             // Names the nearest known name in an error; it has no dependency, and touches nothing.
             "strsim",
+            // Derives only: the words of enums, and lists of their values.
+            "strum",
             "thiserror",
             "uuid",
             "virtfleet-wire",
@@ -34,6 +36,8 @@ pub(crate) const PURE_CRATES: &[(&str, &[&str])] = &[
             "schemars",
             "serde",
             "serde_json",
+            // Derives only: the words of enums, and lists of their values.
+            "strum",
             "virtfleet-wire",
         ],
     ),

@@ -8,7 +8,7 @@ use std::{
 };
 
 /// What the relay does after its answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::VariantArray)]
 pub(super) enum Lie {
     /// Connects to the VM of another tenant.
     OtherVm,
@@ -33,16 +33,7 @@ pub(super) enum Lie {
 const CUT_BYTES: usize = 300;
 
 impl Lie {
-    pub(super) const ALL: [Self; 8] = [
-        Self::OtherVm,
-        Self::Drop,
-        Self::Replay,
-        Self::Cut,
-        Self::Garbage,
-        Self::Slow,
-        Self::Flip,
-        Self::Endless,
-    ];
+    pub(super) const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The classes of failure that it may cause.
     pub(super) fn failures(self) -> &'static [&'static str] {

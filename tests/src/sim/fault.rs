@@ -2,8 +2,11 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use strum::{IntoStaticStr, VariantArray};
+
 /// A fault. A guest has at most one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Fault {
     /// Accepts connections and sends nothing, not even in the TLS handshake.
     Silent,
@@ -48,47 +51,11 @@ pub const LATE: Duration = Duration::from_secs(4);
 
 impl Fault {
     /// All faults.
-    pub const ALL: [Self; 17] = [
-        Self::Silent,
-        Self::Endless,
-        Self::HugeReport,
-        Self::WrongCa,
-        Self::WrongVm,
-        Self::Http500,
-        Self::Slow,
-        Self::Garbage,
-        Self::Echo,
-        Self::Sections,
-        Self::Forge,
-        Self::Redirect,
-        Self::Continue,
-        Self::Findings,
-        Self::Claims,
-        Self::Headers,
-        Self::Late,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Silent => "silent",
-            Self::Endless => "endless",
-            Self::HugeReport => "huge-report",
-            Self::WrongCa => "wrong-ca",
-            Self::WrongVm => "wrong-vm",
-            Self::Http500 => "http500",
-            Self::Slow => "slow",
-            Self::Garbage => "garbage",
-            Self::Echo => "echo",
-            Self::Sections => "sections",
-            Self::Forge => "forge",
-            Self::Redirect => "redirect",
-            Self::Continue => "continue",
-            Self::Findings => "findings",
-            Self::Claims => "claims",
-            Self::Headers => "headers",
-            Self::Late => "late",
-        }
+        self.into()
     }
 }
 
@@ -101,8 +68,9 @@ impl fmt::Display for Fault {
 impl FromStr for Fault {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
-        let names = Self::ALL.map(Self::name).join(", ");
-        let found = Self::ALL.into_iter().find(|fault| fault.name() == text);
-        found.ok_or_else(|| format!("there is no fault {text:?}; there are {names}"))
+        let found = Self::ALL.iter().find(|fault| fault.name() == text);
+        let names = Self::ALL.iter().map(|fault| fault.name()).collect::<Vec<_>>();
+        let error = || format!("there is no fault {text:?}; there are {}", names.join(", "));
+        found.copied().ok_or_else(error)
     }
 }

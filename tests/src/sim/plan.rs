@@ -199,7 +199,7 @@ impl Plan {
                 .filter(|guest| guest.fault == Some(fault))
                 .count()
         };
-        let faults = Fault::ALL.into_iter().filter(|fault| count(*fault) > 0);
+        let faults = Fault::ALL.iter().copied().filter(|fault| count(*fault) > 0);
         let faults: Vec<String> = faults.map(|fault| format!("{} {fault}", count(fault))).collect();
         let (guests, hosts, clusters) = (self.guests.len(), self.hosts.len(), self.clusters.len());
         let text = format!("{guests} guests on {hosts} hosts, {clusters} user clusters");

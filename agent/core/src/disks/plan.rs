@@ -214,6 +214,8 @@ impl DiskStep {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum RefusalKind {
     /// No disk matches. A disk that is not required may be plugged in later, so this is no refusal
     /// for it.

@@ -67,29 +67,7 @@ impl Refusal {
 impl RefusalKind {
     /// Name of the kind in the plan and in findings, e.g. `foreign-data`.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::CameLater => "came-later",
-            Self::Ambiguous => "ambiguous",
-            Self::ClaimedTwice => "claimed-twice",
-            Self::NotEligible => "not-eligible",
-            Self::InUse => "in-use",
-            Self::ForeignData => "foreign-data",
-            Self::NotAClone => "not-a-clone",
-            Self::UnknownData => "unknown-data",
-            Self::Unreadable => "unreadable",
-            Self::BlankAgain => "blank-again",
-            Self::Unfinished => "unfinished",
-            Self::PartlyProven => "partly-proven",
-            Self::MaybeShared => "maybe-shared",
-            Self::DuplicateUuid => "duplicate-uuid",
-            Self::SeveralDevices => "several-devices",
-            Self::MountPointTaken => "mount-point-taken",
-            Self::NoJournal => "no-journal",
-            Self::NoTool => "no-tool",
-            Self::NoKey => "no-key",
-            Self::Settings => "settings",
-        }
+        self.into()
     }
 }
 

@@ -12,6 +12,8 @@ pub const FORMAT: u32 = 1;
 /// State of a declared disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DiskStatus {
     Ready,
     /// Steps are pending; the next run applies them.
@@ -25,23 +27,11 @@ pub enum DiskStatus {
 }
 
 impl DiskStatus {
-    pub const ALL: [Self; 5] = [
-        Self::Ready,
-        Self::Pending,
-        Self::Refused,
-        Self::Failed,
-        Self::Missing,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Name of the state in output.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Pending => "pending",
-            Self::Refused => "refused",
-            Self::Failed => "failed",
-            Self::Missing => "missing",
-        }
+        self.into()
     }
 }
 

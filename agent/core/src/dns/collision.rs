@@ -21,6 +21,8 @@ pub const STUBS: [IpAddr; 2] = [
 /// Reason why an address must not be a nameserver of this guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum CollisionKind {
     /// Address of NodeLocal DNS, now or later: the cache would forward to itself.
     NodeLocal,
@@ -37,13 +39,7 @@ pub enum CollisionKind {
 impl CollisionKind {
     /// Name in output.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::NodeLocal => "node-local",
-            Self::LocalAddress => "local-address",
-            Self::ClusterDns => "cluster-dns",
-            Self::ServiceRange => "service-range",
-            Self::Stub => "stub",
-        }
+        self.into()
     }
 }
 

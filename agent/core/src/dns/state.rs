@@ -21,6 +21,8 @@ pub const FORMAT: u32 = 1;
 /// State of the guest's DNS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum DnsStatus {
     /// As requested, and verified.
     Verified,
@@ -41,27 +43,11 @@ pub enum DnsStatus {
 }
 
 impl DnsStatus {
-    pub const ALL: [Self; 7] = [
-        Self::Verified,
-        Self::Differs,
-        Self::Colliding,
-        Self::Broken,
-        Self::RolledBack,
-        Self::Unknown,
-        Self::Off,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Name of the state in output.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Verified => "verified",
-            Self::Differs => "differs",
-            Self::Colliding => "colliding",
-            Self::Broken => "broken",
-            Self::RolledBack => "rolled-back",
-            Self::Unknown => "unknown",
-            Self::Off => "off",
-        }
+        self.into()
     }
 }
 

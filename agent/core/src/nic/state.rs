@@ -229,6 +229,8 @@ pub struct Rates {
 /// State of the queues of an interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum QueueStatus {
     /// The number of queues is as requested.
     Spread,
@@ -249,26 +251,10 @@ pub enum QueueStatus {
 }
 
 impl QueueStatus {
-    pub const ALL: [Self; 7] = [
-        Self::Spread,
-        Self::Differs,
-        Self::Single,
-        Self::Manual,
-        Self::RolledBack,
-        Self::Excluded,
-        Self::Unknown,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Name of the state in output.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Spread => "spread",
-            Self::Differs => "differs",
-            Self::Single => "single",
-            Self::Manual => "manual",
-            Self::RolledBack => "rolled-back",
-            Self::Excluded => "excluded",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 }

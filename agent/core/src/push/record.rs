@@ -93,6 +93,8 @@ impl PushFailure {
 /// Kinds of failures, as in the metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum PushFailureReason {
     /// The name has no address, or no nameserver answers.
     Resolve,
@@ -111,27 +113,11 @@ pub enum PushFailureReason {
 }
 
 impl PushFailureReason {
-    pub const ALL: [Self; 7] = [
-        Self::Resolve,
-        Self::Refused,
-        Self::Timeout,
-        Self::Unreachable,
-        Self::Tls,
-        Self::Unauthorized,
-        Self::Unused,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The kind as in the metric.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Resolve => "resolve",
-            Self::Refused => "refused",
-            Self::Timeout => "timeout",
-            Self::Unreachable => "unreachable",
-            Self::Tls => "tls",
-            Self::Unauthorized => "unauthorized",
-            Self::Unused => "unused",
-        }
+    pub fn word(self) -> &'static str {
+        self.into()
     }
 }
 

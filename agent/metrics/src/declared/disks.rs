@@ -88,7 +88,7 @@ fn write(page: &mut Page, disks: &[DiskState]) {
         MetricType::Gauge,
     );
     for disk in disks {
-        for standing in DiskStatus::ALL {
+        for &standing in DiskStatus::ALL {
             let labels = [("name", disk.name.as_str()), ("state", standing.word())];
             family.sample(&labels, f64::from(u8::from(disk.standing == standing)));
         }

@@ -47,7 +47,7 @@ fn write(page: &mut Page, state: &DnsState, history: &[NameserverHistory]) {
         "State of the guest's DNS: 1 for its state, 0 for the others.",
         MetricType::Gauge,
     );
-    for standing in DnsStatus::ALL {
+    for &standing in DnsStatus::ALL {
         let value = f64::from(u8::from(state.standing == standing));
         family.sample(&[("state", standing.word())], value);
     }
@@ -181,7 +181,7 @@ fn nameservers(page: &mut Page, state: &DnsState, shown: &[NameserverRow<'_>]) {
     );
     for one in shown {
         let Some(judged) = one.judged else { continue };
-        for health in Health::ALL {
+        for &health in Health::ALL {
             let labels = [("nameserver", one.name.as_str()), ("state", health.word())];
             family.sample(&labels, f64::from(u8::from(judged.health == health)));
         }

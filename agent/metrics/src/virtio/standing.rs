@@ -17,7 +17,7 @@ pub(super) fn write(page: &mut Page, state: &NicState) {
         MetricType::Gauge,
     );
     for (nic, found) in state.nics.iter().take(MAX_EXPORTED) {
-        for standing in QueueStatus::ALL {
+        for &standing in QueueStatus::ALL {
             let labels = [("nic", nic.as_str()), ("standing", standing.word())];
             family.sample(&labels, f64::from(u8::from(found.standing == standing)));
         }

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn each_failure_has_its_next_command() {
-        for reason in PushFailureReason::ALL {
+        for &reason in PushFailureReason::ALL {
             let part = match reason {
                 PushFailureReason::Resolve => "→ getent hosts relay.example;",
                 PushFailureReason::Refused => "virtfleet-collector doctor",

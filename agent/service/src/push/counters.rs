@@ -20,7 +20,7 @@ impl Default for PushCounters {
         Self {
             attempts: 0,
             connections: 0,
-            failures: PushFailureReason::ALL.map(|reason| (reason, 0)).into(),
+            failures: PushFailureReason::ALL.iter().map(|&one| (one, 0)).collect(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use regex::{Regex, RegexBuilder};
+use strum::{IntoStaticStr, VariantArray};
 use virtfleet_wire::ids::{ClusterName, Namespace};
 
 use super::found::{ClusterCondition, SourceCluster};
@@ -98,7 +99,7 @@ pub struct SkippedCluster {
 
 /// Why a cluster gets no UserCluster, why its UserCluster stays as it is, or that its account
 /// fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 pub enum SkipReason {
     /// Its name is not valid for a UserCluster.
     InvalidName,
@@ -125,18 +126,7 @@ pub enum SkipReason {
 impl SkipReason {
     /// The name in a status.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InvalidName => "InvalidName",
-            Self::NoNamespace => "NoNamespace",
-            Self::NameTaken => "NameTaken",
-            Self::OverLimit => "OverLimit",
-            Self::Paused => "Paused",
-            Self::SourceSuspended => "SourceSuspended",
-            Self::Deleting => "Deleting",
-            Self::UserClusterDeleting => "UserClusterDeleting",
-            Self::RemovalHeld => "RemovalHeld",
-            Self::AccountFailed => "AccountFailed",
-        }
+        self.into()
     }
 
     /// Whether an admin has to do something about it.

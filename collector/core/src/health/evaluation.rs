@@ -2,10 +2,12 @@
 
 use std::borrow::Cow;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use super::verdict::{HealthCause, HealthConditionStatus, HealthVerdict};
 
 /// Conditions of a VM's health, in the order in which they are shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
 pub enum HealthCondition {
     /// The VM has a known infra node.
     Placed,
@@ -18,6 +20,7 @@ pub enum HealthCondition {
     /// Its volumes and declared disks can be used.
     DisksReady,
     /// The guest resolves names.
+    #[strum(serialize = "DNSReady")]
     DnsReady,
     /// Its virtio devices work and are set up for its vCPUs.
     VirtioTuned,
@@ -32,6 +35,7 @@ pub enum HealthCondition {
     /// The receiver of a stream accepts its metrics.
     MetricsDelivered,
     /// The labels of its Node have their desired values.
+    // Published under this name since decision 0022.
     LabelsInSync,
 }
 
@@ -103,23 +107,7 @@ impl HealthCondition {
 
     /// The type in JSON.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Placed => "Placed",
-            Self::Running => "Running",
-            Self::HostReady => "HostReady",
-            Self::AgentReporting => "AgentReporting",
-            Self::NodeReady => "NodeReady",
-            Self::DisksReady => "DisksReady",
-            Self::DnsReady => "DNSReady",
-            Self::VirtioTuned => "VirtioTuned",
-            Self::TimeSynced => "TimeSynced",
-            Self::ComputeReady => "ComputeReady",
-            Self::Migratable => "Migratable",
-            Self::SpecInEffect => "SpecInEffect",
-            Self::MetricsDelivered => "MetricsDelivered",
-            // Published under this name since decision 0022.
-            Self::LabelsInSync => "LabelsInSync",
-        }
+        self.into()
     }
 }
 

@@ -50,6 +50,8 @@ impl HealthVerdict {
 /// the one with the earlier cause explains the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum HealthCause {
     /// The infra node.
     Host,
@@ -76,33 +78,11 @@ pub enum HealthCause {
 
 impl HealthCause {
     /// Every cause, in the order of blame.
-    pub const ALL: [Self; 10] = [
-        Self::Host,
-        Self::Storage,
-        Self::Vm,
-        Self::Migration,
-        Self::Network,
-        Self::Guest,
-        Self::Neighbour,
-        Self::Agent,
-        Self::Labels,
-        Self::Receiver,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The name in JSON and metrics.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Host => "host",
-            Self::Storage => "storage",
-            Self::Vm => "vm",
-            Self::Migration => "migration",
-            Self::Network => "network",
-            Self::Guest => "guest",
-            Self::Neighbour => "neighbour",
-            Self::Agent => "agent",
-            Self::Labels => "labels",
-            Self::Receiver => "receiver",
-        }
+        self.into()
     }
 }
 

@@ -56,7 +56,7 @@ fn three_failed_pulls_are_a_finding_until_the_agent_answers() {
 
 #[test]
 fn every_class_has_an_id_and_a_remedy() {
-    for class in FailureClass::ALL {
+    for &class in FailureClass::ALL {
         let (mut index, vm) = (small(), key("ns", "w0"));
         for now in ["t1", "t2", "t3"] {
             fail(&mut index, &vm, class, now);

@@ -48,6 +48,8 @@ pub struct LabelInput {
 
 /// Reason of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "PascalCase")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
 pub enum Reason {
     /// It has the desired value.
     InLine,
@@ -99,28 +101,6 @@ pub enum Reason {
 impl Reason {
     /// The name in JSON, metrics and Events.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::InLine => "InLine",
-            Self::Missing => "Missing",
-            Self::Moved => "Moved",
-            Self::TakenOver => "TakenOver",
-            Self::Repaired => "Repaired",
-            Self::Withdrawn => "Withdrawn",
-            Self::SourceGone => "SourceGone",
-            Self::Initial => "Initial",
-            Self::Drift => "Drift",
-            Self::Unsafe => "Unsafe",
-            Self::SafetyUnknown => "SafetyUnknown",
-            Self::Foreign => "Foreign",
-            Self::KubeletImposes => "KubeletImposes",
-            Self::Conflict => "Conflict",
-            Self::Protected => "Protected",
-            Self::InvalidValue => "InvalidValue",
-            Self::PlacementUnknown => "PlacementUnknown",
-            Self::AnnotationBroken => "AnnotationBroken",
-            Self::Suspended => "Suspended",
-            Self::Contested => "Contested",
-            Self::NotWritten => "NotWritten",
-        }
+        self.into()
     }
 }

@@ -118,7 +118,7 @@ fn bus<'a>(disk: &'a DiskSpec, found: &GuestDisk) -> Option<SpecCheck<'a>> {
         DiskBus::Scsi => seen == DiskAttachment::VirtioScsi,
         DiskBus::Sata | DiskBus::Usb => seen == DiskAttachment::Emulated,
     };
-    let value = SpecValue::Text(asked.as_str());
+    let value = SpecValue::Text(asked.into());
     Some(match found.attachment {
         Some(seen) => SpecCheck::new(
             path,

@@ -12,6 +12,8 @@ const MAX_TEXT_BYTES: usize = 240;
 /// What an entry is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum TimelineKind {
     /// The verdict, its cause or its reason changed.
     Verdict,
@@ -34,31 +36,11 @@ pub enum TimelineKind {
 }
 
 impl TimelineKind {
-    pub const ALL: [Self; 9] = [
-        Self::Verdict,
-        Self::State,
-        Self::Migration,
-        Self::Placement,
-        Self::Pause,
-        Self::Clock,
-        Self::Restart,
-        Self::Address,
-        Self::Finding,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// The name in JSON and in filters.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Verdict => "verdict",
-            Self::State => "state",
-            Self::Migration => "migration",
-            Self::Placement => "placement",
-            Self::Pause => "pause",
-            Self::Clock => "clock",
-            Self::Restart => "restart",
-            Self::Address => "address",
-            Self::Finding => "finding",
-        }
+        self.into()
     }
 }
 

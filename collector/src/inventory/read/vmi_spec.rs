@@ -4,8 +4,8 @@
 //! and must not hide the VM.
 
 use virtfleet_collector_core::vmi_spec::{
-    CpuFeatureSpec, CpuSpec, CpuTopology, DiskBus, DiskSpec, DnsSpec, InterfaceSpec, MAX_SPEC_DISKS,
-    MAX_SPEC_DNS, MAX_SPEC_FEATURES, MAX_SPEC_INTERFACES, MAX_SPEC_TEXT_CHARS, MemorySpec, VmiSpec,
+    CpuFeatureSpec, CpuSpec, CpuTopology, DiskSpec, DnsSpec, InterfaceSpec, MAX_SPEC_DISKS, MAX_SPEC_DNS,
+    MAX_SPEC_FEATURES, MAX_SPEC_INTERFACES, MAX_SPEC_TEXT_CHARS, MemorySpec, VmiSpec,
 };
 
 use super::{capacity::quantity, field::Field};
@@ -154,7 +154,7 @@ fn disk(field: &Field<'_>, volumes: &[Field<'_>]) -> Option<DiskSpec> {
     let phase = hot_plugged.and_then(|volume| text(volume, "phase"));
     Some(DiskSpec {
         serial: text(field, "serial"),
-        bus: bus.and_then(|bus| DiskBus::of(&bus)),
+        bus: bus.and_then(|bus| bus.parse().ok()),
         is_cdrom: target.is_some_and(|(kind, _)| kind == "cdrom"),
         cache: text(field, "cache"),
         io: text(field, "io"),

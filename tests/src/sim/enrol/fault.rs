@@ -38,26 +38,3 @@ pub enum EnrolFault {
     /// Its settings do not ask for enrolment.
     NotOffered,
 }
-
-impl EnrolFault {
-    /// All faults.
-    pub const ALL: [Self; 17] = [
-        Self::OtherUuid,
-        Self::OtherMac,
-        Self::OtherHostname,
-        Self::NewKeys,
-        Self::SecondKey,
-        Self::ReplayedCsr,
-        Self::OtherName,
-        Self::OtherKey,
-        Self::NeverAccepts,
-        Self::Forgets,
-        Self::Slow,
-        Self::Endless,
-        Self::Silent,
-        Self::Garbage,
-        Self::ReplacesForever,
-        Self::KeepsKey,
-        Self::NotOffered,
-    ];
-}

@@ -115,6 +115,8 @@ pub struct Answer {
 /// Health of a nameserver according to its answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Health {
     /// Correct answers.
     Healthy,
@@ -137,31 +139,11 @@ pub enum Health {
 }
 
 impl Health {
-    pub const ALL: [Self; 9] = [
-        Self::Healthy,
-        Self::Slow,
-        Self::NoTcp,
-        Self::TcpOnly,
-        Self::Lying,
-        Self::Incomplete,
-        Self::Failing,
-        Self::Looping,
-        Self::Dead,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Name in output.
     pub fn word(self) -> &'static str {
-        match self {
-            Self::Healthy => "healthy",
-            Self::Slow => "slow",
-            Self::NoTcp => "no-tcp",
-            Self::TcpOnly => "tcp-only",
-            Self::Lying => "lying",
-            Self::Incomplete => "incomplete",
-            Self::Failing => "failing",
-            Self::Looping => "looping",
-            Self::Dead => "dead",
-        }
+        self.into()
     }
 
     /// Whether it may be used: its answers are correct, even if they are slow or incomplete.

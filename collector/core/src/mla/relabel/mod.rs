@@ -68,6 +68,8 @@ pub struct RelabelRule {
 /// What a rule does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum RelabelAction {
     /// Sets the target label to the replacement if the regex matches.
     #[default]
@@ -97,19 +99,7 @@ pub enum RelabelAction {
 impl RelabelAction {
     /// The word in a rule.
     pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Replace => "replace",
-            Self::Keep => "keep",
-            Self::Drop => "drop",
-            Self::KeepEqual => "keepequal",
-            Self::DropEqual => "dropequal",
-            Self::HashMod => "hashmod",
-            Self::LabelMap => "labelmap",
-            Self::LabelDrop => "labeldrop",
-            Self::LabelKeep => "labelkeep",
-            Self::Lowercase => "lowercase",
-            Self::Uppercase => "uppercase",
-        }
+        self.into()
     }
 }
 

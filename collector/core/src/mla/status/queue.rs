@@ -100,6 +100,8 @@ impl QueueStatusView {
 /// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
+#[derive(strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "kebab-case")]
 pub enum StreamState {
     /// Requests are sent as samples arrive.
     Live,
@@ -117,25 +119,11 @@ pub enum StreamState {
 
 impl StreamState {
     /// Every state, in order.
-    pub const ALL: [Self; 6] = [
-        Self::Live,
-        Self::CatchingUp,
-        Self::Retrying,
-        Self::Refused,
-        Self::Stopped,
-        Self::NotConfigured,
-    ];
+    pub const ALL: &[Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// As in JSON.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::CatchingUp => "catching-up",
-            Self::Retrying => "retrying",
-            Self::Refused => "refused",
-            Self::Stopped => "stopped",
-            Self::NotConfigured => "not-configured",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether samples are lost, or will be, until somebody acts.
