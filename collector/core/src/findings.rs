@@ -218,9 +218,15 @@ const MAX_GUEST_TEXT_CHARS: usize = 200;
 /// A guest's text, safe for terminals and logs: control characters escaped, cut after 200
 /// characters.
 pub(crate) fn guest_text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len().min(MAX_GUEST_TEXT_CHARS));
+    bounded(text, MAX_GUEST_TEXT_CHARS)
+}
+
+/// `text` with control characters, line separators and bidirectional overrides escaped, truncated
+/// after `max` characters.
+pub fn bounded(text: &str, max: usize) -> String {
+    let mut out = String::with_capacity(text.len().min(max));
     for (count, char) in text.chars().enumerate() {
-        if count == MAX_GUEST_TEXT_CHARS {
+        if count == max {
             out.push('…');
             break;
         }
@@ -397,6 +403,9 @@ mod tests {
             guest_text(&"é".repeat(300)).chars().count(),
             MAX_GUEST_TEXT_CHARS + 1
         );
+        assert_eq!(bounded("plain", 5), "plain");
+        assert_eq!(bounded("äöü", 2), "äö…");
+        assert_eq!(bounded("a\u{2028}b", 9), "a\\u{2028}b");
     }
 
     #[test]

@@ -64,6 +64,7 @@ pub(crate) fn clusters(
     store: &Store,
     statuses: Option<&BTreeMap<ClusterName, ClusterStatus>>,
 ) -> Vec<ClusterView> {
+    let nodes = |name: &ClusterName| store.user_nodes.get(name).map_or(0, BTreeMap::len);
     let mut views: BTreeMap<&ClusterName, ClusterView> = store
         .clusters
         .iter()
@@ -75,7 +76,7 @@ pub(crate) fn clusters(
                 message,
                 node_conditions: cluster.requested_conditions(),
                 source: cluster.labels.get(SOURCE_LABEL).map(str::to_owned),
-                ..empty_cluster(store, name, &cluster.namespace)
+                ..empty_cluster(name, &cluster.namespace, nodes(name))
             };
             (name, view)
         })
@@ -90,11 +91,12 @@ pub(crate) fn clusters(
         } else if let Some(cluster_label) = &entry.keys.cluster_label
             && !store.clusters.contains_key(&cluster_label.cluster)
         {
+            let name = &cluster_label.cluster;
             let view = views
-                .entry(&cluster_label.cluster)
-                .or_insert_with(|| empty_cluster(store, &cluster_label.cluster, &vm.namespace));
+                .entry(name)
+                .or_insert_with(|| empty_cluster(name, &vm.namespace, nodes(name)));
             count(view, vm);
-            let (keys, namespaces) = labelled.entry(&cluster_label.cluster).or_default();
+            let (keys, namespaces) = labelled.entry(name).or_default();
             keys.insert(cluster_label.key);
             namespaces.insert(&vm.namespace);
         }
@@ -172,8 +174,7 @@ pub(crate) fn without_cluster(keys: &BTreeSet<&str>, namespaces: &BTreeSet<&Name
 }
 
 /// A view without VMs and without `UserCluster`.
-fn empty_cluster(store: &Store, name: &ClusterName, namespace: &Namespace) -> ClusterView {
-    let nodes = store.user_nodes.get(name).map_or(0, BTreeMap::len);
+pub(crate) fn empty_cluster(name: &ClusterName, namespace: &Namespace, nodes: usize) -> ClusterView {
     ClusterView {
         name: name.clone(),
         known: false,

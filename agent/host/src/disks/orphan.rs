@@ -17,7 +17,7 @@ use nix::{
 };
 use virtfleet_agent_core::disks::{DevNumber, journal::Entry};
 
-use super::{Disks, tools::mkfs, uses::node_number};
+use super::{Disks, observe::node_number, tools::mkfs};
 use crate::list;
 
 /// Maximum time to wait for a tool that makes progress.

@@ -7,7 +7,6 @@ mod open;
 use std::{
     collections::BTreeSet,
     fs,
-    os::unix::fs::{FileTypeExt as _, MetadataExt as _},
     path::{Path, PathBuf},
 };
 
@@ -19,8 +18,9 @@ use virtfleet_agent_core::{
 
 pub(super) use self::{kernel::users, open::openers};
 use super::facts::{block, partition_folder, partitions};
+use super::observe::{node_number, swapped};
 pub(super) use super::used_mount::UsedMount;
-use crate::{ReadError, Roots, list, read_bounded, read_text};
+use crate::{ReadError, Roots, list, read_bounded};
 
 /// Maximum size of one process's mountinfo in bytes. A node with thousands of pods has a few MiB.
 const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
@@ -113,34 +113,6 @@ fn source_number(roots: &Roots, source: &[u8]) -> Option<DevNumber> {
         .then(|| node_number(&roots.root(source)))?
 }
 
-/// Number of a block device's node.
-pub(super) fn node_number(path: &Path) -> Option<DevNumber> {
-    let metadata = fs::metadata(path).ok()?;
-    metadata.file_type().is_block_device().then(|| {
-        let number = metadata.rdev();
-        DevNumber {
-            major: libc::major(number),
-            minor: libc::minor(number),
-        }
-    })
-}
-
-/// Block devices in use as swap.
-pub(super) fn swaps(roots: &Roots) -> Result<BTreeSet<DevNumber>, MountsError> {
-    let path = roots.proc("swaps");
-    let text = match read_text(&path, 1 << 20) {
-        Ok(text) => text,
-        // A kernel without swap.
-        Err(ReadError::Missing) => return Ok(BTreeSet::new()),
-        Err(error) => return Err(at(&path, error.to_string())),
-    };
-    let names = text
-        .lines()
-        .skip(1)
-        .filter_map(|line| line.split_ascii_whitespace().next());
-    Ok(names.filter_map(|name| node_number(&roots.root(name))).collect())
-}
-
 /// Users of all block devices at one moment.
 pub(super) struct Users {
     mounts: Vec<UsedMount>,
@@ -158,7 +130,7 @@ impl Users {
         Ok(Self {
             system: super::system::names(roots, &mounts),
             mounts,
-            swaps: swaps(roots)?,
+            swaps: swapped(roots).map_err(|error| at(&error.path, error.reason))?,
             kernel: users(roots),
         })
     }

@@ -6,8 +6,8 @@ use virtfleet_wire::ids::{ClusterName, Namespace};
 
 use super::VisibleFleet;
 use crate::{
-    snapshot::{count, without_cluster},
-    view::{ClusterState, ClusterView, VmView},
+    snapshot::{count, empty_cluster, without_cluster},
+    view::{ClusterView, VmView},
 };
 
 /// The user clusters in the scope, and those that only labels of visible VMs name. The latter are
@@ -28,7 +28,8 @@ pub(super) fn of_vms<'a>(
         }
         let view = views
             .entry(label.cluster.clone())
-            .or_insert_with(|| named_by_labels(&label.cluster, vm));
+            // Without Nodes, which may be those of another tenant.
+            .or_insert_with(|| empty_cluster(&label.cluster, &vm.namespace, 0));
         count(view, vm);
         let (keys, namespaces) = labelled.entry(&label.cluster).or_default();
         keys.insert(label.key);
@@ -40,24 +41,4 @@ pub(super) fn of_vms<'a>(
         }
     }
     views.into_values().collect()
-}
-
-/// A cluster without VMs and Nodes: its Nodes may be those of another tenant.
-fn named_by_labels(name: &ClusterName, vm: &VmView) -> ClusterView {
-    ClusterView {
-        name: name.clone(),
-        known: false,
-        namespace: vm.namespace.clone(),
-        state: ClusterState::Pending,
-        message: None,
-        vms: 0,
-        running: 0,
-        agents_up: 0,
-        zones: BTreeMap::new(),
-        nodes: 0,
-        nodes_without_vm: 0,
-        partial: false,
-        node_conditions: BTreeSet::new(),
-        source: None,
-    }
 }

@@ -21,8 +21,8 @@ const MAX_MOUNTINFO_BYTES: usize = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the mounts: {}: {reason}", path.display())]
 pub struct MountsError {
-    path: PathBuf,
-    reason: String,
+    pub(in crate::disks) path: PathBuf,
+    pub(in crate::disks) reason: String,
 }
 
 /// The mounts of PID 1 on block devices; sizes and owners are not filled.

@@ -5,12 +5,10 @@ use std::{fs::File, path::Path, sync::mpsc::sync_channel, thread, time::Duration
 
 use virtfleet_agent_core::disks::DevNumber;
 
-use super::{
-    super::{
-        facts::{block, line},
-        ioctl,
-    },
-    node_number,
+use super::super::{
+    facts::{block, line},
+    ioctl,
+    observe::node_number,
 };
 use crate::{Roots, list};
 
