@@ -38,8 +38,8 @@ fn words_are_as_published() {
     );
     assert_eq!(
         words::<SkipReason>(),
-        "InvalidName NoNamespace NameTaken OverLimit Paused Deleting UserClusterDeleting \
-         RemovalHeld AccountFailed"
+        "InvalidName NoNamespace NameTaken OverLimit Paused SourceSuspended Deleting \
+         UserClusterDeleting RemovalHeld AccountFailed"
     );
     assert_eq!(
         json_words::<AgentStatus>(),

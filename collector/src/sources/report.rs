@@ -285,7 +285,7 @@ mod tests {
     fn reasons_have_the_published_names() {
         assert_eq!(
             ReadyReason::VARIANTS.join(" "),
-            "Synced Suspended Invalid Unreachable CredentialsFailed InfraFailed RemovalHeld LeadershipLost"
+            "Synced Suspended Invalid Unreachable Unauthorized CredentialsFailed InfraFailed RemovalHeld LeadershipLost"
         );
     }
 
