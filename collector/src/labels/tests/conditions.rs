@@ -8,7 +8,7 @@ use super::{
     super::*,
     harness::{Fault, Harness, ms, settings},
 };
-use crate::fleet::FleetRead as _;
+use crate::{fleet::FleetRead as _, leader::WriteAccess};
 
 const DISKS: &str = "virtfleet.io/DisksReady";
 

@@ -7,6 +7,7 @@ use super::{
     super::*,
     harness::{Fault, Harness, ms, settings},
 };
+use crate::leader::WriteAccess;
 
 /// Why Nodes are not as requested, and an error.
 fn reasons(harness: &Harness) -> (Vec<Reason>, Option<String>) {

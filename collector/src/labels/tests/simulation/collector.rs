@@ -22,7 +22,10 @@ use super::{
     world::{KINDS, PARALLEL, PER_SECOND, SharedWorld, USER_CLUSTERS, kind},
 };
 use crate::{
-    events::EventRecorder, fleet::Fleet, inventory::cluster::node_events::NodeEvents, leader::Candidate,
+    events::EventRecorder,
+    fleet::Fleet,
+    inventory::cluster::node_events::NodeEvents,
+    leader::{Candidate, WriteAccess},
 };
 
 /// A running collector. Dropping it kills it.
