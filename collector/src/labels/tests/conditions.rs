@@ -4,10 +4,7 @@ use virtfleet_collector_core::{
     facts::InventoryEvent, findings::NODE_CONDITIONS_DENIED, node_conditions::NodeConditionKind::DisksReady,
 };
 
-use super::{
-    super::*,
-    harness::{Fault, Harness, ms, settings},
-};
+use super::harness::{Fault, Harness, ms, settings};
 use crate::{fleet::FleetRead as _, leader::WriteAccess};
 
 const DISKS: &str = "virtfleet.io/DisksReady";
