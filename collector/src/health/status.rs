@@ -9,6 +9,7 @@ use virtfleet_collector_core::{
     },
     view::VmDetail,
 };
+use virtfleet_wire::finding::Severity;
 
 use crate::{
     labels::LabelStatus,
@@ -194,10 +195,17 @@ fn condition(new: &HealthConditionView, before: &[Condition], now: &str) -> Cond
 }
 
 /// Findings for the status. A finding that was in `before` keeps its message, because messages may
-/// hold numbers that change with every report. A collector that has just started has not pulled the
-/// agent often enough to report it as failing: until then findings about the agent in `before` are
-/// kept.
+/// hold numbers that change with every report.
+///
+/// While it is undecided whether the agent answers, the findings about it are those of `before`: a
+/// collector that has just started has not pulled the agent often enough to report it as failing,
+/// and a VM that has just started is no problem yet. A critical finding needs no further pull.
 fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
+    let reporting = HealthCondition::AgentReporting.as_str();
+    let agent = vm.conditions.iter().find(|one| one.kind == reporting);
+    let is_undecided = agent.is_some_and(|one| one.is_undecided);
+    let is_early =
+        |one: &GuestHealthFinding| is_undecided && is_of_agent(&one.id) && one.severity < Severity::Critical;
     let worst = health::worst(&vm.findings_list).into_iter();
     let keep = |(id, severity, message): (String, _, String)| {
         let known = before
@@ -210,10 +218,7 @@ fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFind
             message,
         }
     };
-    let mut found: Vec<_> = worst.map(keep).collect();
-    let reporting = HealthCondition::AgentReporting.as_str();
-    let agent = vm.conditions.iter().find(|one| one.kind == reporting);
-    let is_undecided = agent.is_some_and(|one| one.is_undecided);
+    let mut found: Vec<_> = worst.map(keep).filter(|one| !is_early(one)).collect();
     if is_undecided && !found.iter().any(|one| is_of_agent(&one.id)) {
         found.extend(before.iter().filter(|one| is_of_agent(&one.id)).cloned());
         found.sort_by(|a, b| (b.severity, &a.id).cmp(&(a.severity, &b.id)));

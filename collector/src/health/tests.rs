@@ -1,6 +1,7 @@
 //! Tests of the GuestHealth writer with an in-memory store and tokio's clock paused.
 
 mod first_report;
+mod restart;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -290,44 +291,6 @@ async fn an_agent_is_silent_after_a_threshold_and_numbers_cause_no_write() {
         seconds(30).await;
     }
     assert_eq!(fake.writes(), settled, "numbers cause no write");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_restart_keeps_the_status_of_a_failing_agent() {
-    let fake = Fake::default();
-    let begin = || {
-        let (fleet, stop, _events) = stage_in_time(&fake);
-        (fleet, stop)
-    };
-    let described = || {
-        let found = fake.stored.lock().unwrap()[&key()].status().findings;
-        found.into_iter().map(|one| one.id).collect::<Vec<_>>()
-    };
-    let (fleet, stop) = begin();
-    for pull in 0..5 {
-        silence(&fleet, pull);
-        seconds(30).await;
-    }
-    let before = described();
-    assert!(before.contains(&"agent-timeout".to_owned()), "{before:?}");
-    stop.cancel();
-    let writes = fake.writes();
-    let (fleet, _stop) = begin();
-    for pull in 0..5 {
-        silence(&fleet, pull);
-        seconds(30).await;
-        assert_eq!(
-            (described(), fake.writes()),
-            (before.clone(), writes),
-            "pull {pull}"
-        );
-    }
-    fleet.apply(InventoryEvent::Delete(FactKey::Vmi(key())));
-    seconds(6).await;
-    assert!(
-        !described().contains(&"agent-timeout".to_owned()),
-        "a stopped VM has none"
-    );
 }
 
 #[tokio::test(start_paused = true)]
