@@ -26,6 +26,8 @@ pub(crate) struct PullHistory {
     pub(crate) queues: Box<[QueueTraffic]>,
     /// The page from which the next use is computed.
     usage_since: Option<UsagePage>,
+    /// Only one page of this boot is known, so the next one shows the use.
+    pub(crate) is_usage_pending: bool,
     /// Consecutive slow answers; none if the last answer was not slow.
     pub(crate) slow: Option<Streak>,
     pub(crate) verified: Option<Verified>,
@@ -98,6 +100,7 @@ impl PullHistory {
             Some(self.usage.unwrap_or_default())
         } else {
             self.usage_since = Some(now);
+            self.is_usage_pending = before.is_none();
             before.map(|before| GuestUsage::between(before, now))
         };
         let metrics = &answer.metrics;
@@ -175,6 +178,21 @@ mod tests {
             slow: false,
             certificate: None,
         }
+    }
+
+    #[test]
+    fn the_use_is_pending_until_a_second_page_of_one_boot() {
+        let mut history = PullHistory::default();
+        let mut is_pending = |boot_id: &str, seconds: u32| {
+            let at = 1_000_000 + u64::from(seconds) * 1000;
+            let answer = answer(boot_id, seconds);
+            history.record_usage(at, &answer);
+            history.answer = Some((at, Box::new(answer)));
+            history.is_usage_pending
+        };
+        let pages = [("a", 0), ("a", 4), ("a", 30), ("a", 31), ("b", 60), ("b", 90)];
+        let pending = pages.map(|(boot_id, seconds)| is_pending(boot_id, seconds));
+        assert_eq!(pending, [true, true, false, false, true, false]);
     }
 
     #[test]

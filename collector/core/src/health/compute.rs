@@ -37,9 +37,15 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
     if facts.fresh_answer().is_none() {
         return no_report(facts);
     }
-    let Some(usage) = facts.usage else {
+    let Some(usage) = facts.usage.filter(|_| !facts.is_usage_pending) else {
         let message = "the use of CPU and memory needs two answers of the agent with CPU counters";
-        return Evaluation::not_required("UsageNotKnown", message);
+        let unknown = Evaluation::not_required("UsageNotKnown", message);
+        // A collector that has just started has one answer.
+        return if facts.is_usage_pending {
+            unknown.undecided()
+        } else {
+            unknown
+        };
     };
     if is_over(usage.cpu_steal, STEAL_MILLI) {
         return stolen(facts, usage).measured();

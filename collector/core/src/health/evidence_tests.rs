@@ -340,6 +340,7 @@ fn verdict(flaws: &Flaws) -> HealthVerdict {
         },
         delivery: None,
         usage: None,
+        is_usage_pending: false,
         contention: None,
         failed_migrations: &crate::story::FailedMigrations::default(),
         dead_migration: &crate::abandoned::DeadMigration::default(),

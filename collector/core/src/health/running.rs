@@ -17,6 +17,8 @@ use crate::{
 
 /// Maximum bytes of a phase in a message.
 const MAX_PHASE_BYTES: usize = 96;
+/// Message of a VM that runs. It does not name the evidence: the agent may answer a moment later.
+const RUNS: &str = "the VM runs";
 
 pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
     match facts.state {
@@ -69,7 +71,7 @@ fn running(facts: &HealthFacts<'_>) -> Evaluation {
         .next(facts.describe());
     }
     if facts.is_answering() {
-        return Evaluation::holds("Running", "the VM runs, and its agent answers");
+        return Evaluation::holds("Running", RUNS);
     }
     if facts.vmi_condition("Ready", ReportedStatus::True).is_none() {
         return Evaluation::unknown(
@@ -79,7 +81,7 @@ fn running(facts: &HealthFacts<'_>) -> Evaluation {
         )
         .next(facts.describe());
     }
-    Evaluation::holds("Running", "the VM runs, and KubeVirt says that it is ready")
+    Evaluation::holds("Running", RUNS)
 }
 
 fn stopped(facts: &HealthFacts<'_>) -> Evaluation {

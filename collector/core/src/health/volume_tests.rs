@@ -127,6 +127,7 @@ fn health_beside(
         },
         delivery: None,
         usage: None,
+        is_usage_pending: false,
         contention: None,
         failed_migrations: &crate::story::FailedMigrations::default(),
         dead_migration: &crate::abandoned::DeadMigration::default(),

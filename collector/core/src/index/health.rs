@@ -161,6 +161,7 @@ impl FleetIndex {
             },
             delivery: store.delivery.of(vm, cluster),
             usage: pulls.usage,
+            is_usage_pending: pulls.is_usage_pending,
             contention: None,
             failed_migrations: entry.story.failures(),
             dead_migration: &entry.dead_migration,
