@@ -164,6 +164,23 @@ pub fn is_of_agent(id: &str) -> bool {
     id.starts_with("agent-")
 }
 
+/// Whether a finding of this id about a VM follows from the Nodes of its user cluster.
+pub fn is_of_node(id: &str) -> bool {
+    id.starts_with("node-")
+}
+
+/// Whether a finding of this id about a VM follows from the report of its guest.
+pub fn is_of_report(id: &str) -> bool {
+    let prefixes = [GUEST_PREFIX, "identity-", "claim-"];
+    let others = [
+        DUPLICATE_BOOT_ID,
+        DUPLICATE_CLAIMED_UUID,
+        REPORT_CUT,
+        SPEC_NOT_IN_EFFECT,
+    ];
+    prefixes.iter().any(|prefix| id.starts_with(prefix)) || others.contains(&id)
+}
+
 /// Whether a finding of this id means that objects may exist that the inventory does not show.
 pub fn leaves_gaps(id: &str) -> bool {
     [

@@ -2,10 +2,10 @@
 //! status published before.
 
 use virtfleet_collector_core::{
-    findings::is_of_agent,
+    findings::{is_of_agent, is_of_node, is_of_report},
     health::{
         self, HealthCondition, HealthConditionStatus, HealthConditionView, HealthVerdict, HealthView,
-        LabelPlanStatus, bounded_message,
+        LabelPlanStatus, MAX_FINDINGS, bounded_message,
     },
     view::VmDetail,
 };
@@ -30,8 +30,8 @@ pub(super) fn status(
         contested: &labels.contested,
     });
     let text = |id: Option<&str>| id.map(str::to_owned);
-    let view = &vm.vm;
-    let labelled = health::labels_in_sync(view.user_node.is_some(), planned);
+    let (view, unknown) = (&vm.vm, UnknownParts::of(vm));
+    let labelled = health::labels_in_sync(view.user_node.is_some() || unknown.node, planned);
     // Tenants read GuestHealth.
     let evaluated = vm.conditions.iter().filter(|one| one.is_for_tenants());
     let evaluated = evaluated.chain([&labelled]);
@@ -45,11 +45,15 @@ pub(super) fn status(
         .and(known)
         .cloned()
         .unwrap_or_else(|| healthy(&view.health).at(&before.conditions, now));
+    let cluster = view.cluster.as_ref().map(ToString::to_string);
+    let placed_before = before.placement.as_ref();
+    let placed_before = placed_before.filter(|placed| unknown.node && placed.cluster == cluster);
+    let node_before = placed_before.and_then(|placed| placed.user_node.clone());
     let status = GuestHealthStatus {
         conditions: [healthy, ready].into_iter().chain(conditions).collect(),
         placement: Some(Placement {
-            cluster: view.cluster.as_ref().map(ToString::to_string),
-            user_node: view.user_node.as_ref().map(ToString::to_string),
+            cluster,
+            user_node: view.user_node.as_ref().map(ToString::to_string).or(node_before),
             infra_node: view.infra_node.as_ref().map(ToString::to_string),
             region: text(view.region.as_deref()),
             zone: text(view.zone.as_deref()),
@@ -62,7 +66,7 @@ pub(super) fn status(
             start: time(one.start.as_deref()),
             end: time(one.end.as_deref()),
         }),
-        findings: findings(vm, &before.findings),
+        findings: findings(vm, &before.findings, unknown),
         ..GuestHealthStatus::default()
     };
     match kept {
@@ -75,6 +79,38 @@ pub(super) fn status(
             ..status
         },
         None => with_verdict(status, &view.health, before, is_measured(vm)),
+    }
+}
+
+/// What a collector that has just started has not found out yet about a VM.
+#[derive(Debug, Clone, Copy)]
+struct UnknownParts {
+    /// Whether the agent answers.
+    agent: bool,
+    /// What the guest reports.
+    report: bool,
+    /// Whether the VM has a Node.
+    node: bool,
+}
+
+impl UnknownParts {
+    fn of(vm: &VmDetail) -> Self {
+        let is_undecided = |condition: HealthCondition| {
+            let mut all = vm.conditions.iter();
+            all.any(|one| one.kind == condition.as_str() && one.is_undecided)
+        };
+        let agent = is_undecided(HealthCondition::AgentReporting);
+        Self {
+            agent,
+            // Without a report each condition of the guest is undecided, this one included.
+            report: agent && is_undecided(HealthCondition::TimeSynced),
+            node: vm.vm.user_node.is_none() && is_undecided(HealthCondition::NodeReady),
+        }
+    }
+
+    /// Whether a finding of this id may be there and cannot be seen yet.
+    fn hides(self, id: &str) -> bool {
+        (self.agent && is_of_agent(id)) || (self.report && is_of_report(id)) || (self.node && is_of_node(id))
     }
 }
 
@@ -197,15 +233,13 @@ fn condition(new: &HealthConditionView, before: &[Condition], now: &str) -> Cond
 /// Findings for the status. A finding that was in `before` keeps its message, because messages may
 /// hold numbers that change with every report.
 ///
-/// While it is undecided whether the agent answers, the findings about it are those of `before`: a
-/// collector that has just started has not pulled the agent often enough to report it as failing,
-/// and a VM that has just started is no problem yet. A critical finding needs no further pull.
-fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFinding> {
-    let reporting = HealthCondition::AgentReporting.as_str();
-    let agent = vm.conditions.iter().find(|one| one.kind == reporting);
-    let is_undecided = agent.is_some_and(|one| one.is_undecided);
+/// What a collector that has just started cannot see yet is kept. While it is undecided whether the
+/// agent answers, the collector has not pulled it often enough to report it as failing, or the VM
+/// has just started, which is no problem yet: until then there is no new finding about it. A
+/// critical one needs no further pull.
+fn findings(vm: &VmDetail, before: &[GuestHealthFinding], unknown: UnknownParts) -> Vec<GuestHealthFinding> {
     let is_early =
-        |one: &GuestHealthFinding| is_undecided && is_of_agent(&one.id) && one.severity < Severity::Critical;
+        |one: &GuestHealthFinding| unknown.agent && is_of_agent(&one.id) && one.severity < Severity::Critical;
     let worst = health::worst(&vm.findings_list).into_iter();
     let keep = |(id, severity, message): (String, _, String)| {
         let known = before
@@ -219,10 +253,16 @@ fn findings(vm: &VmDetail, before: &[GuestHealthFinding]) -> Vec<GuestHealthFind
         }
     };
     let mut found: Vec<_> = worst.map(keep).filter(|one| !is_early(one)).collect();
-    if is_undecided && !found.iter().any(|one| is_of_agent(&one.id)) {
-        found.extend(before.iter().filter(|one| is_of_agent(&one.id)).cloned());
-        found.sort_by(|a, b| (b.severity, &a.id).cmp(&(a.severity, &b.id)));
-    }
+    let has_agent = found.iter().any(|one| is_of_agent(&one.id));
+    let is_found = |known: &GuestHealthFinding| {
+        // An agent that fails has one finding, whose id may change.
+        (has_agent && is_of_agent(&known.id)) || found.iter().any(|one| one.id == known.id)
+    };
+    let hidden = before.iter().filter(|known| unknown.hides(&known.id));
+    let hidden: Vec<_> = hidden.filter(|known| !is_found(known)).cloned().collect();
+    found.extend(hidden);
+    found.sort_by(|a, b| (b.severity, &a.id).cmp(&(a.severity, &b.id)));
+    found.truncate(MAX_FINDINGS);
     found
 }
 

@@ -17,9 +17,15 @@ use virtfleet_collector_core::{
         delivery::{MetricsDelivery, PageDelivery, StreamDelivery},
         status::StreamName,
     },
-    pull_result::{Failure, FailureClass, PullResult},
+    pull_result::{Answer, Failure, FailureClass, MetricsSummary, PullResult},
+    report::KeptReport,
+    reported::{ReportedCondition, ReportedConditions, ReportedStatus},
+    usage::{CpuCounters, UsageCounters},
 };
-use virtfleet_wire::finding::{Finding, Severity};
+use virtfleet_wire::{
+    finding::{Finding, Severity},
+    report::{Clock, GuestReport, REPORT_API_VERSION, REPORT_KIND, Section, SectionStatus},
+};
 
 use tokio::sync::mpsc;
 
@@ -137,7 +143,7 @@ fn host(name: &str) -> InventoryEvent {
         uid: None,
         labels: Labels::new(),
         ready: Some(true),
-        conditions: virtfleet_collector_core::reported::ReportedConditions::default(),
+        conditions: ReportedConditions::default(),
         reported_ms: None,
         unschedulable: false,
         taints: Vec::new(),
@@ -227,6 +233,69 @@ fn silence(fleet: &Fleet, at: u64) {
         address: None,
         pushed: false,
         outcome: Err(Failure::new(FailureClass::Timeout, format_args!("after {at} ms"))),
+    });
+}
+
+/// KubeVirt and Kubernetes say that the VM and its infra node are ready.
+fn make_ready(fleet: &Fleet) {
+    let ready = || {
+        let ready = ReportedCondition::new("Ready", ReportedStatus::True, None, None);
+        ReportedConditions::new([ready])
+    };
+    let mut running = vmi_of("h1");
+    running.conditions = ready();
+    fleet.apply(InventoryEvent::Apply(Fact::Vmi(Box::new(running))));
+    if let InventoryEvent::Apply(Fact::InfraNode(mut node)) = host("h1") {
+        node.conditions = ready();
+        fleet.apply(InventoryEvent::Apply(Fact::InfraNode(node)));
+    }
+}
+
+/// The agent answers with a report that has this finding and lacks DNS.
+fn answers(fleet: &Fleet, finding: Finding) {
+    let now_ms = u64::try_from(running_clock().as_millisecond()).unwrap();
+    let ready = Section {
+        status: SectionStatus::Ok,
+        ..Section::default()
+    };
+    let report = GuestReport {
+        api_version: REPORT_API_VERSION.into(),
+        kind: REPORT_KIND.into(),
+        clock: Clock {
+            realtime_ns: now_ms * 1_000_000,
+            ..Clock::default()
+        },
+        sections: [("storage".to_owned(), ready)].into(),
+        findings: vec![finding],
+        ..GuestReport::default()
+    };
+    // Two CPUs, one of them idle.
+    let up_ms = u32::try_from(now_ms % 100_000_000).unwrap();
+    let answer = Answer {
+        report: Box::new(KeptReport::read(&serde_json::to_vec(&report).unwrap()).unwrap()),
+        metrics: MetricsSummary {
+            cpus: 2,
+            ..MetricsSummary::default()
+        },
+        counters: UsageCounters {
+            cpu: Some(CpuCounters {
+                total_ms: up_ms * 2,
+                idle_ms: up_ms,
+                steal_ms: 0,
+            }),
+            ..UsageCounters::default()
+        },
+        queues: Box::default(),
+        took_ms: 10,
+        slow: false,
+        certificate: None,
+    };
+    fleet.record_pull(PullResult {
+        vm: key(),
+        at: now_ms,
+        address: None,
+        pushed: false,
+        outcome: Ok(answer),
     });
 }
 

@@ -1,5 +1,11 @@
 //! A collector that has just started writes nothing while everything is as it was.
 
+use virtfleet_collector_core::{
+    facts::{LauncherPod, UserNode},
+    view::{ClusterState, ClusterStatus},
+};
+use virtfleet_wire::ids::ClusterName;
+
 use super::*;
 
 /// The ids of the findings that are stored.
@@ -65,4 +71,90 @@ async fn a_third_failed_pull_alone_is_no_change() {
     }
     assert_eq!(fake.condition(&key(), "AgentReporting").1, "NoAnswer");
     assert_eq!(finding_ids(&fake), ["agent-timeout"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_of_an_agent_that_answers_is_kept() {
+    let fake = Fake::default();
+    let found = || Finding::new("nic-x", Severity::Warning, ("Nic", "x"), "R", "m");
+    let (fleet, stop, _events) = stage_in_time(&fake);
+    make_ready(&fleet);
+    for _ in 0..3 {
+        answers(&fleet, found());
+        seconds(30).await;
+    }
+    assert_eq!(fake.condition(&key(), "ComputeReady").0, ConditionStatus::True);
+    assert!(finding_ids(&fake).contains(&"guest/nic-x".to_owned()));
+    stop.cancel();
+    let writes = fake.writes();
+    let (fleet, _stop, _events) = stage_in_time(&fake);
+    make_ready(&fleet);
+    // A large fleet is not pulled within the first seconds.
+    seconds(20).await;
+    assert_eq!(fake.writes(), writes, "before the first pull");
+    for pull in 0..4 {
+        answers(&fleet, found());
+        seconds(30).await;
+        assert_eq!(fake.writes(), writes, "pull {pull}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_node_is_kept_until_the_nodes_are_read() {
+    let fake = Fake::default();
+    let cluster = || "c".parse::<ClusterName>().unwrap();
+    let node = || UserNode {
+        provider_id: Some("kubevirt://a".to_owned()),
+        ..UserNode::new(cluster(), "a".parse().unwrap())
+    };
+    let begin = |state| {
+        let (fleet, stop, events) = stage_in_time(&fake);
+        fleet.apply(InventoryEvent::Apply(Fact::LauncherPod(launcher())));
+        let status = ClusterStatus { state, message: None };
+        fleet.set_cluster_statuses(BTreeMap::from([(cluster(), status)]));
+        (fleet, stop, events)
+    };
+    let placed = || {
+        let status = fake.stored.lock().unwrap()[&key()].status();
+        status.placement.unwrap().user_node
+    };
+    let (fleet, stop, _events) = begin(ClusterState::Ready);
+    fleet.apply(InventoryEvent::Apply(Fact::UserNode(node())));
+    seconds(20).await;
+    assert_eq!(placed().as_deref(), Some("a"));
+    assert_eq!(finding_ids(&fake), ["node-unconfirmed"]);
+    stop.cancel();
+    let writes = fake.writes();
+    let (fleet, _stop, _events) = begin(ClusterState::Connecting);
+    seconds(20).await;
+    assert_eq!(fake.writes(), writes, "the API server of the user cluster is slow");
+    fleet.apply(InventoryEvent::Apply(Fact::UserNode(node())));
+    let status = ClusterStatus {
+        state: ClusterState::Ready,
+        message: None,
+    };
+    fleet.set_cluster_statuses(BTreeMap::from([(cluster(), status)]));
+    seconds(20).await;
+    assert_eq!(fake.writes(), writes, "the Nodes are read");
+    let gone = FactKey::UserNode(cluster(), "a".parse().unwrap());
+    fleet.apply(InventoryEvent::Delete(gone));
+    seconds(6).await;
+    assert_eq!((placed(), finding_ids(&fake)), (None, Vec::new()));
+    assert_eq!(fake.condition(&key(), "LabelsInSync").1, "NoNode");
+}
+
+/// The pod of the VMI that [`vmi_of`] makes.
+fn launcher() -> LauncherPod {
+    LauncherPod {
+        namespace: key().namespace,
+        name: "virt-launcher-a".to_owned(),
+        vm: Some(key().name),
+        vmi_uid: Some("vmi-1".parse().unwrap()),
+        node: Some("h1".parse().unwrap()),
+        running: true,
+        created: String::new(),
+        started_ms: None,
+        addresses: Vec::new(),
+        requests: None,
+    }
 }
