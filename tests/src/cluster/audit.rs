@@ -52,7 +52,7 @@ pub struct Entry {
     pub uri: String,
     /// Arrival time, with a resolution of microseconds.
     pub received: Timestamp,
-    /// Request body of patches and updates of Nodes; else null.
+    /// Request body of patches and updates of Nodes, and of patches of GuestHealth; else null.
     pub request: Value,
 }
 
