@@ -76,7 +76,7 @@ pub(crate) struct HealthFacts<'a> {
     pub(crate) delivery: Option<crate::mla::delivery::VmDelivery<'a>>,
     /// Use of CPU and memory between the last two answers.
     pub(crate) usage: Option<GuestUsage>,
-    /// It has answered once since it has booted, or since the collector has started.
+    /// The agent has answered once since the collector knows the VMI.
     pub(crate) is_usage_pending: bool,
     /// Comparison with the other VMs of its infra node, if that is needed.
     pub(crate) contention: Option<&'a HostContention>,
