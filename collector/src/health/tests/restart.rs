@@ -102,45 +102,65 @@ async fn the_status_of_an_agent_that_answers_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn the_node_is_kept_until_the_nodes_are_read() {
     let fake = Fake::default();
-    let cluster = || "c".parse::<ClusterName>().unwrap();
-    let node = || UserNode {
-        provider_id: Some("kubevirt://a".to_owned()),
-        ..UserNode::new(cluster(), "a".parse().unwrap())
-    };
-    let begin = |state| {
-        let (fleet, stop, events) = stage_in_time(&fake);
-        fleet.apply(InventoryEvent::Apply(Fact::LauncherPod(launcher())));
-        let status = ClusterStatus { state, message: None };
-        fleet.set_cluster_statuses(BTreeMap::from([(cluster(), status)]));
-        (fleet, stop, events)
-    };
-    let placed = || {
-        let status = fake.stored.lock().unwrap()[&key()].status();
-        status.placement.unwrap().user_node
-    };
-    let (fleet, stop, _events) = begin(ClusterState::Ready);
-    fleet.apply(InventoryEvent::Apply(Fact::UserNode(node())));
-    seconds(20).await;
-    assert_eq!(placed().as_deref(), Some("a"));
-    assert_eq!(finding_ids(&fake), ["node-unconfirmed"]);
-    stop.cancel();
-    let writes = fake.writes();
-    let (fleet, _stop, _events) = begin(ClusterState::Connecting);
+    let writes = write_with_node(&fake).await;
+    let (fleet, _stop, _events) = stage_in_state(&fake, ClusterState::Connecting);
     seconds(20).await;
     assert_eq!(fake.writes(), writes, "the API server of the user cluster is slow");
-    fleet.apply(InventoryEvent::Apply(Fact::UserNode(node())));
-    let status = ClusterStatus {
-        state: ClusterState::Ready,
-        message: None,
-    };
-    fleet.set_cluster_statuses(BTreeMap::from([(cluster(), status)]));
+    fleet.apply(node());
+    set_state(&fleet, ClusterState::Ready);
     seconds(20).await;
     assert_eq!(fake.writes(), writes, "the Nodes are read");
     let gone = FactKey::UserNode(cluster(), "a".parse().unwrap());
     fleet.apply(InventoryEvent::Delete(gone));
     seconds(6).await;
-    assert_eq!((placed(), finding_ids(&fake)), (None, Vec::new()));
+    assert_eq!((node_name(&fake), finding_ids(&fake)), (None, Vec::new()));
     assert_eq!(fake.condition(&key(), "LabelsInSync").1, "NoNode");
+}
+
+/// A collector writes the status of a VM with a Node, and ends. Returns the number of writes.
+async fn write_with_node(fake: &Fake) -> usize {
+    let (fleet, stop, _events) = stage_in_state(fake, ClusterState::Ready);
+    fleet.apply(node());
+    seconds(20).await;
+    assert_eq!(node_name(fake).as_deref(), Some("a"));
+    assert_eq!(finding_ids(fake), ["node-unconfirmed"]);
+    stop.cancel();
+    fake.writes()
+}
+
+/// As [`stage_in_time`], with a user cluster in this state.
+fn stage_in_state(
+    fake: &Fake,
+    state: ClusterState,
+) -> (Arc<Fleet>, CancellationToken, mpsc::Receiver<NewEvent>) {
+    let (fleet, stop, events) = stage_in_time(fake);
+    fleet.apply(InventoryEvent::Apply(Fact::LauncherPod(launcher())));
+    set_state(&fleet, state);
+    (fleet, stop, events)
+}
+
+fn set_state(fleet: &Fleet, state: ClusterState) {
+    let status = ClusterStatus { state, message: None };
+    let statuses = BTreeMap::from([(cluster(), status)]);
+    fleet.change(|index| index.set_cluster_statuses(statuses));
+}
+
+fn cluster() -> ClusterName {
+    "c".parse().unwrap()
+}
+
+/// The Node of the VM.
+fn node() -> InventoryEvent {
+    InventoryEvent::Apply(Fact::UserNode(UserNode {
+        provider_id: Some("kubevirt://a".to_owned()),
+        ..UserNode::new(cluster(), "a".parse().unwrap())
+    }))
+}
+
+/// The name of the Node that is stored.
+fn node_name(fake: &Fake) -> Option<String> {
+    let status = fake.stored.lock().unwrap()[&key()].status();
+    status.placement.unwrap().user_node
 }
 
 /// The pod of the VMI that [`vmi_of`] makes.
