@@ -39,13 +39,8 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
     }
     let Some(usage) = facts.usage.filter(|_| !facts.is_usage_pending) else {
         let message = "the use of CPU and memory needs two answers of the agent with CPU counters";
-        let unknown = Evaluation::not_required("UsageNotKnown", message);
         // A collector that has just started has one answer.
-        return if facts.is_usage_pending {
-            unknown.undecided()
-        } else {
-            unknown
-        };
+        return Evaluation::not_required("UsageNotKnown", message).undecided_if(facts.is_usage_pending);
     };
     if is_over(usage.cpu_steal, STEAL_MILLI) {
         return stolen(facts, usage).measured();

@@ -324,8 +324,13 @@ impl Evaluation {
     }
 
     pub(super) fn undecided(self) -> Self {
+        self.undecided_if(true)
+    }
+
+    /// Marks it as undecided if the collector has not had the time to find out.
+    pub(super) fn undecided_if(self, is_early: bool) -> Self {
         Self {
-            is_undecided: true,
+            is_undecided: self.is_undecided || is_early,
             ..self
         }
     }

@@ -36,6 +36,10 @@ pub(super) const MAX_VOLUMES_AGE_MS: u64 = 300_000;
 /// Hundreds may wait at once, and the requests per second are limited.
 const MAX_FIRST_READ_MS: u64 = 300_000;
 
+/// Time for the first read of the Nodes of a user cluster, in milliseconds; what was known of the
+/// Node before is no evidence any more then.
+const MAX_FIRST_NODES_MS: u64 = 300_000;
+
 /// Time, in milliseconds, after which a Node that is not known does not exist.
 const MAX_NODES_DELAY_MS: u64 = 60_000;
 
@@ -221,6 +225,16 @@ impl<'a> HealthFacts<'a> {
 
     fn nodes_known_ms(&self) -> UnixMs {
         self.seen.runs_ms().saturating_add(MAX_NODES_DELAY_MS)
+    }
+
+    /// Whether it is too early to say that the Nodes of its user cluster are not read: an API
+    /// server may delay its list for any time.
+    pub(super) fn are_nodes_awaited(&self) -> bool {
+        self.now_ms < self.nodes_awaited_until_ms()
+    }
+
+    fn nodes_awaited_until_ms(&self) -> UnixMs {
+        self.seen.runs_ms().saturating_add(MAX_FIRST_NODES_MS)
     }
 
     /// Since when the Node that has its name and is another machine has contradicted it.
@@ -426,7 +440,11 @@ impl<'a> HealthFacts<'a> {
             .chain(kept)
             .chain(heard)
             .chain(stopped)
-            .chain([self.begun_until_ms(), self.nodes_known_ms()]);
+            .chain([
+                self.begun_until_ms(),
+                self.nodes_known_ms(),
+                self.nodes_awaited_until_ms(),
+            ]);
         times.filter(|due| *due > self.now_ms).min()
     }
 }

@@ -56,11 +56,7 @@ pub(super) fn no_report(facts: &HealthFacts<'_>) -> Evaluation {
         )
         .placeholder();
     }
-    let unknown =
-        Evaluation::unknown(HealthCause::Agent, "NoReport", "there is no report of the agent").placeholder();
-    if facts.is_first_pull_pending() {
-        unknown.undecided()
-    } else {
-        unknown
-    }
+    Evaluation::unknown(HealthCause::Agent, "NoReport", "there is no report of the agent")
+        .placeholder()
+        .undecided_if(facts.is_first_pull_pending())
 }

@@ -72,7 +72,8 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
         Some(ClusterState::Ready | ClusterState::Suspended) => {}
         Some(ClusterState::Connecting) => {
             let message = format!("the Nodes of {cluster} are being read for the first time");
-            return Evaluation::unknown(HealthCause::Network, "UserClusterConnecting", message).undecided();
+            return Evaluation::unknown(HealthCause::Network, "UserClusterConnecting", message)
+                .undecided_if(facts.are_nodes_awaited());
         }
         Some(ClusterState::Unreachable | ClusterState::Failed | ClusterState::Hibernated) => {
             let message =
@@ -131,18 +132,14 @@ fn not_joined(facts: &HealthFacts<'_>) -> Evaluation {
         )
         .next(next);
     }
-    let yet = Evaluation::unknown(
+    // A collector that has just started keeps what GuestHealth says.
+    Evaluation::unknown(
         HealthCause::Guest,
         "NotJoinedYet",
         "the VM runs, and the user cluster has no Node for it yet",
     )
-    .next(next);
-    // A collector that has just started keeps what GuestHealth says.
-    if facts.has_run_long() {
-        yet.undecided()
-    } else {
-        yet
-    }
+    .next(next)
+    .undecided_if(facts.has_run_long())
 }
 
 fn evaluate_node(facts: &HealthFacts<'_>, node: &UserNode) -> Evaluation {

@@ -30,15 +30,11 @@ pub(super) fn evaluate(facts: &HealthFacts<'_>) -> Evaluation {
 /// The specification against what the guest sees.
 fn compared(facts: &HealthFacts<'_>) -> Evaluation {
     let (Some(vmi), Some(answer)) = (facts.vmi, facts.fresh_answer()) else {
-        let unknown = Evaluation::not_required(
+        return Evaluation::not_required(
             "NotCompared",
             "no agent reports what the guest sees; KubeVirt asks for no restart",
-        );
-        return if facts.is_first_pull_pending() {
-            unknown.undecided()
-        } else {
-            unknown
-        };
+        )
+        .undecided_if(facts.is_first_pull_pending());
     };
     let Some(spec) = vmi.spec.as_deref() else {
         return Evaluation::not_required("NotCompared", "the VMI has no spec.domain");

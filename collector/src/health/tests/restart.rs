@@ -117,6 +117,19 @@ async fn the_node_is_kept_until_the_nodes_are_read() {
     assert_eq!(fake.condition(&key(), "LabelsInSync").1, "NoNode");
 }
 
+/// The verdict of a VM must not rest on what was known of its Node long ago.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_read_is_not_kept_for_good() {
+    let fake = Fake::default();
+    write_with_node(&fake).await;
+    let (_fleet, _stop, _events) = stage_in_state(&fake, ClusterState::Connecting);
+    seconds(290).await;
+    assert_eq!(node_name(&fake).as_deref(), Some("a"));
+    seconds(20).await;
+    assert_eq!((node_name(&fake), finding_ids(&fake)), (None, Vec::new()));
+    assert_eq!(fake.condition(&key(), "NodeReady").1, "UserClusterConnecting");
+}
+
 /// A collector writes the status of a VM with a Node, and ends. Returns the number of writes.
 async fn write_with_node(fake: &Fake) -> usize {
     let (fleet, stop, _events) = stage_in_state(fake, ClusterState::Ready);
