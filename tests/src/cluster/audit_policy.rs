@@ -2,9 +2,9 @@
 
 pub(super) const FILE: &str = "audit.log";
 
-/// Logs every request; for changes of Nodes also the bodies of request and response, and for patches
-/// of GuestHealth that of the request. Requests of the server to itself and health probes are not
-/// logged.
+/// Logs every request; for changes of Nodes also the bodies of request and response, and for
+/// patches of GuestHealth that of the request. Requests of the server to itself and health probes
+/// are not logged.
 pub(super) const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
