@@ -105,7 +105,11 @@ async fn the_node_is_kept_until_the_nodes_are_read() {
     let writes = write_with_node(&fake).await;
     let (fleet, _stop, _events) = stage_in_state(&fake, ClusterState::Connecting);
     seconds(20).await;
-    assert_eq!(fake.writes(), writes, "the API server of the user cluster is slow");
+    assert_eq!(
+        fake.writes(),
+        writes,
+        "the API server of the user cluster is slow"
+    );
     fleet.apply(node());
     set_state(&fleet, ClusterState::Ready);
     seconds(20).await;
