@@ -21,9 +21,15 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(250);
 /// failing test takes longer because of it.
 const BUSY_FACTOR: u32 = 4;
 
+/// A pause is at least the time since the first probe divided by this. So a wait takes at most a
+/// sixteenth longer, and a long one probes rarely: what tests and collectors spend on probes is
+/// missing to that for which they wait.
+const PAUSE_DIVISOR: u32 = 16;
+
 /// Calls `probe` until it returns a value. Fails with `what` and the last error when
 /// [`BUSY_FACTOR`] times `deadline` has passed since the first call. Pauses as long as a probe
-/// takes, so that a probe that starts programs uses at most half of a core.
+/// takes, so that a probe that starts programs uses at most half of a core, and longer in a long
+/// wait ([`PAUSE_DIVISOR`]).
 pub fn eventually<T>(deadline: Duration, what: &str, mut probe: impl FnMut() -> Result<T>) -> Result<T> {
     let start = Instant::now();
     let deadline = deadline.saturating_mul(BUSY_FACTOR);
@@ -35,9 +41,14 @@ pub fn eventually<T>(deadline: Duration, what: &str, mut probe: impl FnMut() -> 
                 return Err(last.context(format!("waited {deadline:?} for {what}")));
             }
             // Parking with a timeout is a pause that no event ends: this thread is never unparked.
-            Err(_) => thread::park_timeout(begun.elapsed().clamp(PAUSE, LONGEST_PAUSE)),
+            Err(_) => thread::park_timeout(pause(begun.elapsed(), start.elapsed())),
         }
     }
+}
+
+/// The pause after a probe that took `probe`, in a wait that has taken `waited` so far.
+fn pause(probe: Duration, waited: Duration) -> Duration {
+    probe.max(waited / PAUSE_DIVISOR).clamp(PAUSE, LONGEST_PAUSE)
 }
 
 /// As [`eventually`], for a condition without a value.
@@ -86,5 +97,15 @@ mod tests {
         let error = eventually(Duration::ZERO, "the moon", || Err::<(), _>(anyhow!("cloudy"))).unwrap_err();
         assert_eq!(format!("{error:#}"), "waited 0ns for the moon: cloudy");
         until(Duration::ZERO, "nothing", || false).unwrap_err();
+    }
+
+    #[test]
+    fn pauses_grow_with_the_probe_and_with_the_wait() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(1), ms(1)), PAUSE);
+        assert_eq!(pause(ms(100), ms(100)), ms(100));
+        assert_eq!(pause(ms(1), ms(1600)), ms(100));
+        assert_eq!(pause(ms(1), ms(60_000)), LONGEST_PAUSE);
+        assert_eq!(pause(ms(60_000), ms(60_000)), LONGEST_PAUSE);
     }
 }
