@@ -17,13 +17,19 @@ use virtfleet_tests::{
 
 /// What the collector shows within seconds, with room for an emulated guest on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
+/// Interval and timeout of pulls. Each takes an emulated guest 0.2 seconds of CPU time, and on a
+/// busy machine up to a second.
+const PULLS: Beat = Beat {
+    interval: Duration::from_secs(2),
+    timeout: Duration::from_secs(2),
+};
 /// The command that runs what takes minutes.
 const SOAK: &str = "make guest-soak";
 const MAIN_PID: &str = "systemctl show -P MainPID virtfleet-agent";
 
 /// A stage with one guest, whose agent the collector pulls.
 fn one_guest(scene: &Scene) -> Result<(Stage, Guest, Machine)> {
-    let stage = Stage::small()?;
+    let stage = Stage::small_at(PULLS)?;
     let (who, machine) = settle(scene, &stage, 1, UUID)?;
     real::until_identified(&stage, &who)?;
     Ok((stage, who, machine))
@@ -172,7 +178,7 @@ fn tier4_a_killed_agent_and_a_lost_collector_come_back() {
 
         // No collector asks for a while; the next one finds the same process.
         stage.take_collector()?.terminate(STAGE_TIMEOUT)?;
-        stage.start_collector(Beat::default())?;
+        stage.start_collector(PULLS)?;
         until_up(&stage, &who)?;
         ensure!(machine.run(MAIN_PID)? == new, "the agent did not sit it out");
         Ok(())
@@ -260,7 +266,7 @@ fn tier4_a_clock_that_jumps_is_reported_and_heals() {
         // Before the certificates' first day.
         machine.run("date -s @94694400")?;
         stage.take_collector()?.terminate(STAGE_TIMEOUT)?;
-        stage.start_collector(Beat::default())?;
+        stage.start_collector(PULLS)?;
         let vm = stage.until_vm_within(SOON, &who, "the handshake fails", |vm| {
             vm["agent"]["status"] != "up" && vm["agent"]["failure"]["class"] == "tls"
         })?;
@@ -375,7 +381,7 @@ fn tier4_two_guests_with_one_uuid_are_a_finding() {
         return;
     }
     play(test, |scene| {
-        let stage = Stage::small()?;
+        let stage = Stage::small_at(PULLS)?;
         let (one, _first) = settle(scene, &stage, 1, UUID)?;
         let (two, _second) = settle(scene, &stage, 2, UUID)?;
         for who in [&one, &two] {

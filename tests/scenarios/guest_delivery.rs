@@ -51,7 +51,8 @@ fn first_boot(
         if skip::need(4, test, needs(suite))?.is_none() {
             return Ok(());
         }
-        let delivery = Delivery::begin(scene, suite, seed, from, Start::BeforeCloudInit)?;
+        let start = Start::BeforeCloudInit;
+        let delivery = Delivery::begin_at(real::PULLS, scene, suite, seed, from, start)?;
         let machine = &delivery.machine;
         machine.wait_cloud_init()?;
         let (shown, end_state) = delivery.done()?;

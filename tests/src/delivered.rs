@@ -8,7 +8,7 @@ use crate::{
     guest::{Disk, Guest, Scene, Seed, Start, Suite, UUID},
     real::{self, From, Mirror},
     sim,
-    stage::Stage,
+    stage::{Beat, Stage},
 };
 
 /// A stand-in for kubelet, enabled from the first boot on, as in a node image.
@@ -46,7 +46,19 @@ impl Delivery {
         from: From,
         start: Start,
     ) -> Result<Self> {
-        let stage = Stage::small()?;
+        Self::begin_at(Beat::default(), scene, suite, seed, from, start)
+    }
+
+    /// As [`Self::begin`], with these pull settings.
+    pub fn begin_at(
+        beat: Beat,
+        scene: &Scene,
+        suite: Suite,
+        seed: fn(&str) -> Seed,
+        from: From,
+        start: Start,
+    ) -> Result<Self> {
+        let stage = Stage::small_at(beat)?;
         let who = real::tenant(&stage, 1, UUID)?;
         let host = stage.plan.hosts[0].name.clone();
         real::place(&stage, &who, &host)?;

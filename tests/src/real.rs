@@ -20,11 +20,17 @@ use crate::{
     pki,
     process::{Launch, Process},
     sim::{self, Guest},
-    stage::{STAGE_TIMEOUT, Stage},
+    stage::{Beat, STAGE_TIMEOUT, Stage},
 };
 
 /// Timeout for operations in a guest that take a moment without emulation.
 pub const GUEST_TIMEOUT: Duration = Duration::from_mins(6);
+/// Interval and timeout of pulls of a real guest. Under emulation the agent takes 0.2 seconds of
+/// CPU time for a page, and on a busy machine more than a second until it is there.
+pub const PULLS: Beat = Beat {
+    interval: Duration::from_secs(4),
+    timeout: Duration::from_secs(4),
+};
 /// Port on which the agent listens in the guest.
 pub const AGENT_PORT: u16 = 10911;
 /// URL of the mirror, from the guest: see [`Vm::mirror`].

@@ -21,7 +21,7 @@ use virtfleet_tests::{
         Guest, Options,
         enrol::{AgentDisk, AgentSpec, EnrolFault},
     },
-    stage::{Beat, STAGE_TIMEOUT, Stage},
+    stage::{STAGE_TIMEOUT, Stage},
     wait,
 };
 
@@ -53,12 +53,7 @@ impl World {
         };
         let mut stage = Stage::enrolling(options, "24h")?;
         stage.dial(AGENT_PORT, "10.0.0.0/8");
-        // An emulated guest takes more than a second for its page.
-        let interval = Duration::from_secs(4);
-        stage.start_collector(Beat {
-            interval,
-            timeout: interval,
-        })?;
+        stage.start_collector(real::PULLS)?;
         Ok(Self { stage, net })
     }
 

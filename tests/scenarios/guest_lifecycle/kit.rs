@@ -1,6 +1,6 @@
 //! What the scenarios share: a stage, a guest with certificates, and its pages.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use anyhow::{Context as _, Result};
 use virtfleet_tests::{
@@ -8,7 +8,7 @@ use virtfleet_tests::{
     pki, real,
     scrape::Client,
     sim::Guest,
-    stage::{Beat, STAGE_TIMEOUT, Stage},
+    stage::{STAGE_TIMEOUT, Stage},
     wait::eventually,
 };
 
@@ -17,11 +17,7 @@ pub(crate) const SOAK: &str = "make guest-soak";
 
 /// A collector, and the real VM in its inventory.
 pub(crate) fn stage() -> Result<(Stage, Guest)> {
-    // A debug build in a guest whose CPUs are computed takes more than a second for its page.
-    let stage = Stage::small_at(Beat {
-        interval: Duration::from_secs(4),
-        timeout: Duration::from_secs(4),
-    })?;
+    let stage = Stage::small_at(real::PULLS)?;
     let who = real::tenant(&stage, 1, UUID)?;
     let host = stage.plan.hosts.first().context("no host")?.name.clone();
     real::place(&stage, &who, &host)?;
