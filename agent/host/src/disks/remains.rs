@@ -11,6 +11,7 @@ use std::{
 use rustix::fs::SeekFrom;
 use virtfleet_agent_core::disks::{
     DeviceId, Doubt, Left, Region, Superblock,
+    clone::is_zero,
     journal::Entry,
     mkfs::{self, reference_arguments},
     regions,
@@ -83,14 +84,14 @@ impl Judge {
     /// Offset of the first byte in a piece that is not from the tool; `None` if there is none. In a
     /// container, sectors that were never written are zeroed in `piece`.
     pub(super) fn foreign(&mut self, offset: u64, piece: &mut [u8]) -> Result<Option<u64>, Failure> {
-        if piece.iter().all(|byte| *byte == 0) {
+        if is_zero(piece) {
             return Ok(None);
         }
         if let Some((below, start)) = &self.below {
             let cipher = self.buffer.chunk(piece.len());
             read_all(below, cipher, start + offset)?;
             for (sector, cipher) in piece.chunks_mut(SECTOR_BYTES).zip(cipher.chunks(SECTOR_BYTES)) {
-                if cipher.iter().all(|byte| *byte == 0) {
+                if is_zero(cipher) {
                     sector.fill(0);
                 }
             }

@@ -2,7 +2,7 @@
 
 use std::{os::unix::fs::FileExt as _, path::Path};
 
-use virtfleet_agent_core::disks::{DeviceId, Doubt};
+use virtfleet_agent_core::disks::{DeviceId, Doubt, clone::is_zero};
 
 use super::{
     reader::{Aligned, Bytes, Failure, Held, Limits, Message, Reader, chunks, doubt, read_all, send},
@@ -34,7 +34,7 @@ pub(super) fn write(
                 let reason = format!("the byte at {at} is not from the agent's own interrupted tool");
                 return Err(Failure::Doubt(doubt(reason, false)));
             }
-            if chunk.iter().any(|byte| *byte != 0) {
+            if !is_zero(chunk) {
                 file.write_all_at(zeros.chunk(length), offset)
                     .map_err(|error| failed("cannot write zeros to", &error))?;
             }
