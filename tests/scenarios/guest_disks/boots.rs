@@ -12,7 +12,7 @@ use virtfleet_tests::{
 
 use crate::guest_disks::kit::{self, AGENT_TIMEOUT};
 
-/// Each proof reads long enough to show its progress.
+/// The first proof reads long enough to show its progress.
 const THREE: &str = "
 - name: containerd
   match: { serial: containerd }
@@ -24,14 +24,14 @@ const THREE: &str = "
   required: true
 - name: kubelet
   match: { volume: kubelet }
-  proofSeconds: 6
+  proofSeconds: 1
   filesystem: xfs
   mountPoint: /var/lib/kubelet
   owner: { mode: \"0711\" }
   required: true
 - name: data
   match: { size: 100Gi, order: 1, allowPositional: true }
-  proofSeconds: 6
+  proofSeconds: 1
   filesystem: btrfs
   mountPoint: /data
   required: true
