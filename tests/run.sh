@@ -311,10 +311,11 @@ lints() {
     nice -n 5 cargo check --quiet --package virtfleet-collector
 }
 
-# Three tests more than cores: on two cores, two guests, two tests with clusters and one of the rest.
-# Each test waits for much of its time.
+# Five slots more than cores. On two cores that is room for two guests, which take two slots each,
+# two tests with clusters and one of the rest; without guests, for seven tests. Each test waits for
+# much of its time.
 side_by_side() { # NEXTEST-SELECTION…
-    suite --test-threads $(($(nproc) + 3)) "$@" || runner_ended $?
+    suite --test-threads $(($(nproc) + 5)) "$@" || runner_ended $?
 }
 
 # Sets the exit status of this run after the runner has failed. 100 means that a test failed; the
