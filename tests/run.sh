@@ -288,6 +288,9 @@ finish_shipping() {
     return "$shipped"
 }
 
+# Unit tests, architecture tests, samples of the fuzzer, and the server and TLS on sockets.
+UNITS=(--lib --test house --test fuzz --test runtime)
+
 # Builds all debug programs and tests in one call. With the tests, cargo unifies the features of
 # dev-dependencies. A second call without them would compile the programs and half of their
 # dependencies again.
@@ -296,7 +299,7 @@ build() {
     nice -n 5 cargo build --workspace --bins --test scenarios --test house --test fuzz || return
     target/debug/virtfleet-manual "$work/manual.new" || return
     mv "$work/manual.new" "$work/manual"
-    nice -n 5 cargo nextest run --cargo-quiet --workspace --no-run --lib
+    nice -n 5 cargo nextest run --cargo-quiet --workspace --no-run "${UNITS[@]}"
 }
 
 lints() {
@@ -436,7 +439,7 @@ check)
     lints || exit
     begin tests
     say 'unit tests and architecture tests'
-    suite --lib --test house --test fuzz || runner_ended $?
+    suite "${UNITS[@]}" || runner_ended $?
     judge
     ;;
 test)
@@ -447,7 +450,7 @@ test)
     finish_shipping || exit
     begin 'unit tests'
     say 'unit tests and architecture tests'
-    suite --lib --test house --test fuzz || runner_ended $?
+    suite "${UNITS[@]}" || runner_ended $?
     keep_failures "$work/output" target/failed .log
     begin scenarios
     say 'scenarios'
