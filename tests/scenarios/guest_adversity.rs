@@ -159,69 +159,67 @@ fn tier4_a_migration_is_followed_and_its_pause_is_measured() {
 }
 
 #[test]
-fn tier4_a_killed_agent_and_a_lost_collector_come_back() {
-    play("tier4_a_killed_agent_and_a_lost_collector_come_back", |scene| {
+fn tier4_an_agent_that_is_killed_or_hangs_comes_back_and_outlives_a_collector() {
+    let test = "tier4_an_agent_that_is_killed_or_hangs_comes_back_and_outlives_a_collector";
+    play(test, |scene| {
         let (mut stage, who, machine) = one_guest(scene)?;
-        let old = machine.run(MAIN_PID)?;
-        machine.run(&format!("kill -9 {old}"))?;
-        let begun = Instant::now();
-        let new = eventually(SOON, "another main process", || {
-            let new = machine.run(MAIN_PID)?;
-            ensure!(new != old && new != "0", "{new}");
-            Ok(new)
-        })?;
-        eventually(SOON, "the agent answers again", || {
-            ask(&stage, &who, "/v1/report")
-        })?;
-        until_up(&stage, &who)?;
-        println!("{old} was killed, {new} answers after {:?}", begun.elapsed());
+        let new = killed(&stage, &who, &machine)?;
 
         // No collector asks for a while; the next one finds the same process.
         stage.take_collector()?.terminate(STAGE_TIMEOUT)?;
         stage.start_collector(PULLS)?;
         until_up(&stage, &who)?;
         ensure!(machine.run(MAIN_PID)? == new, "the agent did not sit it out");
-        Ok(())
+        hangs(&stage, &who, &machine)
     });
 }
 
-#[test]
-fn tier4_the_watchdog_ends_an_agent_that_hangs() {
-    play("tier4_the_watchdog_ends_an_agent_that_hangs", |scene| {
-        let (stage, who, machine) = one_guest(scene)?;
-        machine.write_file(
-            "/etc/systemd/system/virtfleet-agent.service.d/test.conf",
-            b"[Service]\nWatchdogSec=6\nTimeoutAbortSec=3\n",
-            "0644",
-        )?;
-        machine.run("systemctl daemon-reload && systemctl restart virtfleet-agent")?;
-        until_up(&stage, &who)?;
-        let old = machine.run(MAIN_PID)?;
-        // A sign of life later than the first watchdog's end shows that a healthy agent outlives
-        // it.
-        machine.run_until(
-            "start=$(systemctl show -P ExecMainStartTimestampMonotonic virtfleet-agent)
-             alive=$(systemctl show -P WatchdogTimestampMonotonic virtfleet-agent)
-             [ $alive -gt $((start + 6500000)) ]",
-            "a sign of life after the first watchdog's end",
-        )?;
-        ensure!(machine.run(MAIN_PID)? == old, "a healthy agent was ended");
-        machine.run(&format!("kill -STOP {old}"))?;
-        let begun = Instant::now();
-        eventually(STAGE_TIMEOUT, "another main process", || {
-            let new = machine.run(MAIN_PID)?;
-            ensure!(new != old && new != "0", "{new}");
-            Ok(())
-        })?;
-        println!("back after {:?}", begun.elapsed());
-        let log = machine.journal("virtfleet-agent")?;
-        ensure!(log.contains("Failed with result 'watchdog'"), "{log}");
-        eventually(SOON, "the agent answers again", || {
-            ask(&stage, &who, "/v1/report")
-        })?;
-        until_up(&stage, &who)?;
+/// systemd replaces a killed agent. Returns its process.
+fn killed(stage: &Stage, who: &Guest, machine: &Machine) -> Result<String> {
+    let old = machine.run(MAIN_PID)?;
+    machine.run(&format!("kill -9 {old}"))?;
+    let begun = Instant::now();
+    let new = eventually(SOON, "another main process", || {
+        let new = machine.run(MAIN_PID)?;
+        ensure!(new != old && new != "0", "{new}");
+        Ok(new)
+    })?;
+    eventually(SOON, "the agent answers again", || ask(stage, who, "/v1/report"))?;
+    until_up(stage, who)?;
+    println!("{old} was killed, {new} answers after {:?}", begun.elapsed());
+    Ok(new)
+}
+
+/// The watchdog ends an agent that hangs, and none that is healthy.
+fn hangs(stage: &Stage, who: &Guest, machine: &Machine) -> Result<()> {
+    machine.write_file(
+        "/etc/systemd/system/virtfleet-agent.service.d/test.conf",
+        b"[Service]\nWatchdogSec=6\nTimeoutAbortSec=3\n",
+        "0644",
+    )?;
+    machine.run("systemctl daemon-reload && systemctl restart virtfleet-agent")?;
+    until_up(stage, who)?;
+    let old = machine.run(MAIN_PID)?;
+    // A sign of life later than the first watchdog's end shows that a healthy agent outlives it.
+    machine.run_until(
+        "start=$(systemctl show -P ExecMainStartTimestampMonotonic virtfleet-agent)
+         alive=$(systemctl show -P WatchdogTimestampMonotonic virtfleet-agent)
+         [ $alive -gt $((start + 6500000)) ]",
+        "a sign of life after the first watchdog's end",
+    )?;
+    ensure!(machine.run(MAIN_PID)? == old, "a healthy agent was ended");
+    machine.run(&format!("kill -STOP {old}"))?;
+    let begun = Instant::now();
+    eventually(STAGE_TIMEOUT, "another main process", || {
+        let new = machine.run(MAIN_PID)?;
+        ensure!(new != old && new != "0", "{new}");
         Ok(())
-    });
+    })?;
+    println!("back after {:?}", begun.elapsed());
+    let log = machine.journal("virtfleet-agent")?;
+    ensure!(log.contains("Failed with result 'watchdog'"), "{log}");
+    eventually(SOON, "the agent answers again", || ask(stage, who, "/v1/report"))?;
+    until_up(stage, who).map(drop)
 }
 
 /// Every number below a key that starts with `age`.
