@@ -9,13 +9,15 @@ use rcgen::KeyPair;
 use virtfleet_runtime::tls::{CertificateChain, ClientAuthorities, HeldIdentity, ServerIdentity};
 use zeroize::Zeroizing;
 
-use super::{Authorities, CaError, UnixSeconds, issue::with_new_key};
+use super::{Authorities, CaError, UnixSeconds, issue::with_new_key, metrics::OwnLife};
 
 /// A certificate that the API's server presents, and that can be replaced while it runs.
 #[derive(Debug)]
 pub(super) struct ApiCertificate {
     identity: Arc<HeldIdentity>,
     names: Vec<String>,
+    /// Life of the first certificate.
+    first: OwnLife,
 }
 
 impl ApiCertificate {
@@ -30,11 +32,17 @@ impl ApiCertificate {
         lifetime: u64,
         now: UnixSeconds,
     ) -> anyhow::Result<Self> {
-        let identity = identity(authorities, trust_domain, &names, lifetime, now)?;
+        let (identity, first) = identity(authorities, trust_domain, &names, lifetime, now)?;
         Ok(Self {
             identity: Arc::new(HeldIdentity::new(identity)),
             names,
+            first,
         })
+    }
+
+    /// Life of the first certificate.
+    pub(super) fn first(&self) -> OwnLife {
+        self.first
     }
 
     /// What the server presents.
@@ -42,7 +50,7 @@ impl ApiCertificate {
         Arc::clone(&self.identity)
     }
 
-    /// Issues another certificate. Open connections keep the previous one.
+    /// Issues another certificate, and returns its life. Open connections keep the previous one.
     ///
     /// # Errors
     /// The root cannot sign now. The previous certificate stays.
@@ -52,10 +60,10 @@ impl ApiCertificate {
         trust_domain: &str,
         lifetime: u64,
         now: UnixSeconds,
-    ) -> anyhow::Result<()> {
-        let identity = identity(authorities, trust_domain, &self.names, lifetime, now)?;
+    ) -> anyhow::Result<OwnLife> {
+        let (identity, life) = identity(authorities, trust_domain, &self.names, lifetime, now)?;
         self.identity.replace(identity);
-        Ok(())
+        Ok(life)
     }
 }
 
@@ -65,11 +73,16 @@ fn identity(
     names: &[String],
     lifetime: u64,
     now: UnixSeconds,
-) -> anyhow::Result<ServerIdentity> {
+) -> anyhow::Result<(ServerIdentity, OwnLife)> {
+    const WHAT: &str = "the certificate of the API";
     let (chain, key) = issue(authorities, trust_domain, names, lifetime, now)?;
-    let chain = CertificateChain::from_pem(chain.as_bytes()).context("the certificate of the API")?;
+    let chain = CertificateChain::from_pem(chain.as_bytes()).context(WHAT)?;
+    let life = OwnLife {
+        issued: now,
+        not_after: chain.validity().context(WHAT)?.not_after,
+    };
     let identity = ServerIdentity::new(chain, &key, ClientAuthorities::default());
-    identity.context("the certificate of the API")
+    Ok((identity.context(WHAT)?, life))
 }
 
 /// Issues a certificate for these DNS names; returns it with its chain in PEM, and its key in

@@ -9,7 +9,10 @@ use tokio_util::sync::CancellationToken;
 use virtfleet_runtime::tls::{ClientTls, IssuedTls};
 
 use super::{
-    Authorities, CaError, CaMetrics, UnixSeconds, api_certificate::ApiCertificate, issue::with_new_key,
+    Authorities, CaError, CaMetrics, UnixSeconds,
+    api_certificate::ApiCertificate,
+    issue::with_new_key,
+    metrics::{OwnKind, OwnLife},
 };
 
 /// Interval between two checks of the certificate's age: the clock may be set, and timers do not
@@ -64,7 +67,11 @@ impl OwnCertificate {
         let now = (self.clock)();
         let (issued, not_after) = issue(&authorities, &self.trust_domain, self.lifetime, now)?;
         self.tls.replace(&issued)?;
-        self.metrics.own_certificate(not_after);
+        let life = OwnLife {
+            issued: now,
+            not_after,
+        };
+        self.metrics.own_certificate(OwnKind::Collector, life);
         Ok(now.saturating_add(not_after.saturating_sub(now) / 3 * 2))
     }
 
@@ -73,7 +80,8 @@ impl OwnCertificate {
         let renew_at = self.renew_own()?;
         if let Some(api) = &self.api {
             let authorities = Arc::clone(&self.authorities.borrow());
-            api.renew(&authorities, &self.trust_domain, self.lifetime, (self.clock)())?;
+            let life = api.renew(&authorities, &self.trust_domain, self.lifetime, (self.clock)())?;
+            self.metrics.own_certificate(OwnKind::Api, life);
         }
         Ok(renew_at)
     }

@@ -13,7 +13,7 @@ use virtfleet_runtime::tls::{ClientTls, HeldIdentity};
 
 use super::{
     Authorities, CaMetrics, CaStatus, CaStore, CaStoreError, RootKind, Rotation, SecretClients, UnixSeconds,
-    api_certificate::ApiCertificate, own_certificate::OwnCertificate,
+    api_certificate::ApiCertificate, metrics::OwnKind, own_certificate::OwnCertificate,
 };
 use crate::{
     config::{CollectorConfig, EnrolmentSettings},
@@ -119,16 +119,20 @@ impl LoadedCa {
         stop: &CancellationToken,
     ) -> anyhow::Result<CaService> {
         let (publish, authorities) = watch::channel(Arc::new(self.authorities));
+        let metrics = CaMetrics::register(registry);
+        // That of the API was issued when the authority was loaded, just before.
+        if let Some(api) = &self.api {
+            metrics.own_certificate(OwnKind::Api, api.first());
+        }
         let mut own = OwnCertificate {
             tls,
             authorities: authorities.clone(),
             trust_domain: self.store.trust_domain().to_owned(),
             lifetime: self.lifetime,
             clock: now,
-            metrics: CaMetrics::register(registry),
+            metrics,
             api: self.api,
         };
-        // That of the API was issued when the authority was loaded, just before.
         let renew_at = own
             .renew_own()
             .context("enrolment: no certificate of this collector can be issued")?;

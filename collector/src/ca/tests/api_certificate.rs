@@ -33,8 +33,10 @@ fn a_renewed_certificate_is_presented_to_new_connections() {
     let config = || acceptor.config(Instant::now());
     let first = config();
     assert!(Arc::ptr_eq(&first, &config()));
-    api.renew(&authorities, "example.org", DAY, NOW).unwrap();
+    let life = api.renew(&authorities, "example.org", DAY, NOW + 60).unwrap();
     assert!(!Arc::ptr_eq(&first, &config()));
+    let lives = [api.first(), life].map(|life| (life.issued, life.not_after));
+    assert_eq!(lives, [(NOW, NOW + DAY), (NOW + 60, NOW + 60 + DAY)]);
     // Clients are authenticated by their tokens.
     acceptor.authorise(None).unwrap();
 

@@ -3,6 +3,7 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use prometheus_client::registry::Registry;
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -54,6 +55,21 @@ fn an_expired_root_issues_nothing() {
     assert!(matches!(error, CaError::Expired { .. }), "{error}");
 }
 
+fn text(registry: &Registry) -> String {
+    let mut page = String::new();
+    prometheus_client::encoding::text::encode(&mut page, registry).unwrap();
+    page
+}
+
+/// Alerts compare the life of a certificate with what is left of it.
+fn shows(registry: &Registry, certificate: &str, issued: UnixSeconds, not_after: UnixSeconds) {
+    let page = text(registry);
+    for (what, at) in [("issued", issued), ("expiry", not_after)] {
+        let line = format!("ca_certificate_{what}_timestamp_seconds{{certificate=\"{certificate}\"}} {at}\n");
+        assert!(page.contains(&line), "{line}{page}");
+    }
+}
+
 static CLOCK: AtomicU64 = AtomicU64::new(NOW);
 
 /// The certificate changes at two thirds of its lifetime, with the authority, and when the clock
@@ -66,7 +82,7 @@ async fn the_certificate_is_renewed() {
     let served = TlsAcceptor::issued(api.identity()).unwrap();
     let (publish, authorities) = watch::channel(Arc::new(authorities));
     let tls = Arc::new(ClientTls::in_memory());
-    let mut registry = prometheus_client::registry::Registry::default();
+    let mut registry = Registry::default();
     let mut own = OwnCertificate {
         tls: Arc::clone(&tls),
         authorities,
@@ -84,16 +100,8 @@ async fn the_certificate_is_renewed() {
         Arc::ptr_eq(&first_of_api, &of_api()),
         "at the start it is issued once"
     );
-    let mut page = String::new();
-    prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
-    let expected = format!(
-        "ca_certificate_expiry_timestamp_seconds{{certificate=\"collector\"}} {}\n",
-        NOW + DAY
-    );
-    assert!(
-        page.contains(&expected) && page.contains("{certificate=\"agents\"}"),
-        "{page}"
-    );
+    shows(&registry, "collector", NOW, NOW + DAY);
+    assert!(text(&registry).contains("{certificate=\"agents\"}"));
     let stop = CancellationToken::new();
     let task = tokio::spawn(own.run(renew_at, stop.clone()));
     let config = || tls.config(std::time::Instant::now()).unwrap();
@@ -109,6 +117,10 @@ async fn the_certificate_is_renewed() {
     let second = config();
     assert!(!Arc::ptr_eq(&first, &second), "at two thirds");
     assert!(!Arc::ptr_eq(&first_of_api, &of_api()), "with it");
+    for certificate in ["collector", "api"] {
+        let issued = NOW + 2 * DAY / 3;
+        shows(&registry, certificate, issued, issued + DAY);
+    }
 
     let rotated = publish.borrow().rotate(RootKind::Agents, NOW).unwrap();
     publish.send_replace(Arc::new(rotated));
