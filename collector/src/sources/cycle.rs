@@ -58,6 +58,8 @@ enum ClusterTask<'a> {
     Keep(&'a WantedCluster),
     /// Only its kubeconfig or account is renewed.
     Renew(&'a WantedCluster),
+    /// The label is removed that says that it hibernates.
+    Wake(&'a str),
     /// It is removed if the source confirms that its cluster is gone.
     Remove(&'a str),
 }
@@ -66,7 +68,7 @@ impl<'a> ClusterTask<'a> {
     fn name(self) -> &'a str {
         match self {
             Self::Keep(one) | Self::Renew(one) => &one.name,
-            Self::Remove(name) => name,
+            Self::Wake(name) | Self::Remove(name) => name,
         }
     }
 }
@@ -193,6 +195,7 @@ impl SourceCycle {
                     ReadyReason::CredentialsFailed,
                     "reading its kubeconfig and writing its objects",
                 ),
+                ClusterTask::Wake(_) => (ReadyReason::InfraFailed, "changing its label"),
                 ClusterTask::Remove(_) => (ReadyReason::Unreachable, "confirming and making its removal"),
             };
             let limit = CLUSTER_TIMEOUT.as_secs();
@@ -206,6 +209,7 @@ impl SourceCycle {
         let (one, may_change) = match task {
             ClusterTask::Keep(one) => (one, true),
             ClusterTask::Renew(one) => (one, false),
+            ClusterTask::Wake(name) => return self.wake(state, name).await.map(|()| None),
             ClusterTask::Remove(name) => return self.remove(state, name).await.map(|()| None),
         };
         let live = state.live.get(one.name.as_str()).copied();
@@ -320,6 +324,14 @@ impl SourceCycle {
         read.map_err(|why| (ReadyReason::CredentialsFailed, why))
     }
 
+    async fn wake(&self, state: CycleState<'_>, name: &str) -> Result<(), Ended> {
+        let Some(cluster) = state.live.get(name).copied() else {
+            return Ok(());
+        };
+        let changed = self.infra.wake(cluster).await;
+        changed.map_err(|error| infra_failed(&error))
+    }
+
     /// Removes a UserCluster whose cluster is gone, if the source confirms it.
     async fn remove(&self, state: CycleState<'_>, name: &str) -> Result<(), Ended> {
         let Some(cluster) = state.live.get(name).copied() else {
@@ -346,8 +358,9 @@ impl SourceCycle {
 fn tasks(planned: &SourcePlan) -> Vec<ClusterTask<'_>> {
     let keep = planned.keep.iter().map(ClusterTask::Keep);
     let renew = planned.renew.iter().map(ClusterTask::Renew);
+    let wake = planned.awake.iter().map(|name| ClusterTask::Wake(name));
     let remove = planned.remove.iter().map(|name| ClusterTask::Remove(name));
-    keep.chain(renew).chain(remove).collect()
+    keep.chain(renew).chain(wake).chain(remove).collect()
 }
 
 fn infra_failed(error: &InfraError) -> Ended {

@@ -9,7 +9,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 use virtfleet_collector_core::{
-    cluster_source::{KnownAccount, KnownCredential, SOURCE_LABEL},
+    cluster_source::{HIBERNATES_LABEL, KnownAccount, KnownCredential, SOURCE_LABEL},
     object_change::{ObjectChange, object_change, without_nulls},
 };
 use virtfleet_runtime::digest::Sha256;
@@ -159,6 +159,15 @@ impl SourceInfra {
         }
     }
 
+    /// The UserClusters whose label says that they hibernate.
+    pub(super) async fn hibernating(&self) -> Result<Vec<UserCluster>, String> {
+        let api: Api<UserCluster> = Api::all(self.client.clone());
+        let params = ListParams::default().labels(&format!("{HIBERNATES_LABEL}=true"));
+        let list = api.list(&params).await;
+        let list = list.map_err(|error| described("list UserClusters", &error))?;
+        Ok(list.items)
+    }
+
     /// One UserCluster; none if it does not exist.
     pub(super) async fn user_cluster(&self, name: &str) -> Result<Option<UserCluster>, String> {
         let api: Api<UserCluster> = Api::all(self.client.clone());
@@ -275,6 +284,23 @@ impl SourceInfra {
         };
         tracing::info!(user_cluster = name, "the UserCluster follows its source");
         Ok(done.uid().unwrap_or_default())
+    }
+
+    /// Removes the label that says that a UserCluster hibernates, in the version that was read.
+    pub(super) async fn wake(&self, live: &UserCluster) -> Result<(), InfraError> {
+        let api: Api<UserCluster> = Api::all(self.client.clone());
+        let name = live.name_any();
+        let patch = json!({ "metadata": {
+            "resourceVersion": live.resource_version(), "labels": { HIBERNATES_LABEL: null },
+        } });
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let what = format!("change UserCluster {name}");
+        self.write(&what, api.patch(&name, &params, &patch)).await?;
+        tracing::info!(
+            user_cluster = name,
+            "no source says any more that the UserCluster hibernates"
+        );
+        Ok(())
     }
 
     /// Makes or changes a Secret of a source, in the version that was read. One of that name that

@@ -10,6 +10,7 @@
 
 mod accounts;
 mod cycle;
+mod hibernation;
 mod infra;
 mod metrics;
 mod platform;
@@ -92,6 +93,7 @@ impl SourceTask {
             .filter_map(|source| source.metadata.name.clone())
             .collect();
         accounts.retain_sources(&names);
+        hibernation::wake_orphans(&infra, &names).await;
         let (mut waiting, mut running, mut reports) = (sources.into_iter(), JoinSet::new(), Vec::new());
         loop {
             while running.len() < PARALLEL_SOURCES

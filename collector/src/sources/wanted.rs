@@ -46,6 +46,9 @@ pub(super) fn existing(object: &UserCluster) -> ExistingCluster {
         source_key: annotation(KEY_ANNOTATION),
         source_uid: annotation(UID_ANNOTATION),
         is_deleting: object.metadata.deletion_timestamp.is_some(),
+        hibernates: labels
+            .and_then(|all| all.get(HIBERNATES_LABEL))
+            .is_some_and(|value| value == "true"),
     }
 }
 

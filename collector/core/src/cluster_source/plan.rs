@@ -66,6 +66,8 @@ pub struct ExistingCluster {
     /// The UID of its cluster in the source.
     pub source_uid: String,
     pub is_deleting: bool,
+    /// Its label says that its cluster hibernates.
+    pub hibernates: bool,
 }
 
 impl ExistingCluster {
@@ -73,6 +75,11 @@ impl ExistingCluster {
     /// under its name has another UID and the same key.
     fn is_of_another(&self, cluster: &SourceCluster) -> bool {
         !self.source_key.is_empty() && self.source_key != cluster.key && self.source_uid != cluster.uid
+    }
+
+    /// Whether it was made for `cluster`, also if that was made again.
+    fn is_of(&self, cluster: &SourceCluster) -> bool {
+        self.source_key == cluster.key || self.source_uid == cluster.uid
     }
 }
 
@@ -160,6 +167,9 @@ pub struct SourcePlan {
     pub renew: Vec<WantedCluster>,
     /// UserClusters to remove, by name: their clusters do not exist any more.
     pub remove: Vec<String>,
+    /// UserClusters of which only the label is removed that says that they hibernate, by name:
+    /// they are not changed otherwise, and their clusters do not hibernate.
+    pub awake: Vec<String>,
     /// Clusters that selector and pattern select and whose UserCluster is not made or not changed.
     pub skipped: Vec<SkippedCluster>,
     /// Number of clusters that selector and pattern select.
@@ -246,7 +256,25 @@ pub fn plan(rules: &SourceRules, found: &[SourceCluster], existing: &[ExistingCl
         plan.remove = gone;
     }
     plan.renew.sort_by(|a, b| a.name.cmp(&b.name));
+    plan.awake = awake(found, &ours, &plan.keep);
     plan
+}
+
+/// Those of `ours` whose label is wrong: with it, an outage of their API server is no finding, so
+/// it must not outlast a pause or a change of the selector. Those in `keep` are changed anyway.
+fn awake(found: &[SourceCluster], ours: &[&ExistingCluster], keep: &[WantedCluster]) -> Vec<String> {
+    let is_wrong = |one: &&&ExistingCluster| {
+        let is_awake = |cluster: &SourceCluster| cluster.condition != ClusterCondition::Hibernated;
+        one.hibernates
+            && !one.is_deleting
+            && !keep.iter().any(|wanted| wanted.name == one.name)
+            && found
+                .iter()
+                .any(|cluster| one.is_of(cluster) && is_awake(cluster))
+    };
+    let mut names: Vec<String> = ours.iter().filter(is_wrong).map(|one| one.name.clone()).collect();
+    names.sort();
+    names
 }
 
 impl SourcePlan {

@@ -51,6 +51,7 @@ fn made(name: &str, source: Option<&str>) -> ExistingCluster {
         source_key: name.into(),
         source_uid: format!("uid-{name}"),
         is_deleting: false,
+        hibernates: false,
     }
 }
 
@@ -191,6 +192,48 @@ fn a_suspended_source_renews_only() {
             ("paused", SkipReason::Paused),
         ]
     );
+}
+
+/// With the label, an outage is no finding.
+#[test]
+fn a_cluster_that_has_woken_up_loses_its_label_also_during_a_pause() {
+    let shoot = |name: &str, is_off: bool| {
+        let object = json!({
+            "metadata": { "name": name, "uid": format!("uid-{name}") },
+            "spec": { "hibernation": { "enabled": is_off } }, "status": { "technicalID": name },
+        });
+        read_cluster(SourceKind::Gardener, &object).unwrap()
+    };
+    let mut rules = rules();
+    rules.vm_namespace = Some("shoots".into());
+    let labelled = |name: &str, source: &str| ExistingCluster {
+        hibernates: true,
+        ..made(name, Some(source))
+    };
+    let existing = [
+        labelled("awake", "seed"),
+        labelled("off", "seed"),
+        labelled("gone", "seed"),
+        labelled("of-another", "other"),
+        made("without", Some("seed")),
+    ];
+    let found = [
+        shoot("awake", false),
+        shoot("off", true),
+        shoot("of-another", false),
+        shoot("without", false),
+    ];
+    // The change of the UserCluster removes the label, too.
+    let planned = plan(&rules, &found, &existing);
+    assert_eq!(names(&planned), ["awake", "off", "without"]);
+    assert!(planned.awake.is_empty(), "{planned:?}");
+    rules.is_suspended = true;
+    assert_eq!(plan(&rules, &found, &existing).awake, ["awake"]);
+    rules.is_suspended = false;
+    rules.pattern = Some(NamePattern::new("none").unwrap());
+    let planned = plan(&rules, &found, &existing);
+    assert_eq!(planned.awake, ["awake"]);
+    assert!(planned.selected == 0 && planned.remove == ["gone"]);
 }
 
 #[test]
