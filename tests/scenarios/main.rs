@@ -32,6 +32,7 @@ mod cluster_scheduler;
 mod cluster_schema;
 mod cluster_services;
 mod cluster_source_accounts;
+mod cluster_source_attacks;
 mod cluster_sources;
 mod cluster_stale;
 mod cluster_verbs;

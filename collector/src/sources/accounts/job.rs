@@ -143,8 +143,10 @@ impl AccountJob {
         let found = platform.admin(&self.wanted.cluster).await?;
         let found = found.ok_or("the source has no kubeconfig of an admin for this cluster any more")?;
         let unusable = |why: String| format!("the admin's kubeconfig in the source cannot be used: {why}");
+        // First, because it checks the text before it is parsed.
+        let client = self.tenants.connect(found.bytes.clone()).await;
+        let client = client.map_err(unusable)?;
         let server = server_of(&found.bytes).map_err(unusable)?;
-        let client = self.tenants.connect(found.bytes).await.map_err(unusable)?;
         Ok(AdminSide {
             client,
             server,

@@ -23,4 +23,4 @@ pub use load::{Expect, Fragment, Loaded, load};
 pub use origins::{Leaf, Origins};
 pub use problem::Problem;
 pub use tree::Origin;
-pub use yaml::{MAX_DEPTH, Node, NodeValue, YamlError, parse_yaml, to_yaml};
+pub use yaml::{MAX_DEPTH, Node, NodeValue, YamlError, has_alias, parse_yaml, to_yaml};

@@ -88,6 +88,19 @@ fn check_depth(text: &str) -> Result<(), YamlError> {
     Ok(())
 }
 
+/// Whether a text has an alias (`*name`). With aliases, a short text can be a large document.
+///
+/// # Errors
+/// The line and the reason: a syntax error.
+pub fn has_alias(text: &str) -> Result<bool, YamlError> {
+    for event in Parser::new_from_str(text) {
+        if matches!(event?.0, Event::Alias(..)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn node(yaml: MarkedYaml<'_>) -> Result<Node, YamlError> {
     let line = yaml.span.start.line();
     let value = match yaml.data {
@@ -264,6 +277,22 @@ mod tests {
         };
         assert_eq!((items[0].line, items[1].line), (4, 5));
         assert_eq!(documents[1].to_json(), json!({"d": null}));
+    }
+
+    #[test]
+    fn aliases_are_found_and_what_looks_like_one_is_none() {
+        for (text, expected) in [
+            ("a: &a [1]\nb: *a\n", true),
+            ("a: &a {x: 1}\nb: {<<: *a}\n", true),
+            ("a: 1\n---\nb: &b c\nd: [*b]\n", true),
+            ("a: &a 1\nb: '*a'\n", false),
+            ("a: x*a\n# *a\nb: |\n  *a\n", false),
+            ("{\"a\": \"*a\"}", false),
+            ("", false),
+        ] {
+            assert_eq!(has_alias(text), Ok(expected), "{text:?}");
+        }
+        assert_eq!(has_alias("a: 1\nb: [1, 2\n").unwrap_err().line, 3);
     }
 
     #[test]

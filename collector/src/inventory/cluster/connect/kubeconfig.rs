@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use http::{Uri, uri::Scheme};
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
+use virtfleet_wire::layered::has_alias;
 
 use crate::{dial_guard::DialGuard, host_port::host_and_port};
 
@@ -21,10 +22,16 @@ pub(super) fn read(bytes: &[u8], guard: &DialGuard) -> Result<Kubeconfig, String
         return Err(format!("the kubeconfig has more than {MAX_KUBECONFIG} bytes"));
     }
     let text = std::str::from_utf8(bytes).map_err(|_| "the kubeconfig is not UTF-8 text".to_owned())?;
-    // The parser's message may quote the text, which may contain a token.
-    let kubeconfig =
-        Kubeconfig::from_yaml(text).map_err(|_| "the kubeconfig is not a valid kubeconfig".to_owned())?;
-    check(&kubeconfig, guard).map_err(|why| format!("the kubeconfig is rejected: {why}"))?;
+    let rejected = |why: String| format!("the kubeconfig is rejected: {why}");
+    // The parsers' messages may quote the text, which may contain a token.
+    let invalid = || "the kubeconfig is not a valid kubeconfig".to_owned();
+    // A few hundred bytes with aliases expand to all that the parser's limits allow: 64 MiB.
+    if has_alias(text).map_err(|_| invalid())? {
+        let why = "it has YAML aliases (*name); write the values in their places";
+        return Err(rejected(why.to_owned()));
+    }
+    let kubeconfig = Kubeconfig::from_yaml(text).map_err(|_| invalid())?;
+    check(&kubeconfig, guard).map_err(rejected)?;
     Ok(kubeconfig)
 }
 
@@ -181,6 +188,35 @@ mod tests {
                 found.contains(word) && !found.contains("hunter2"),
                 "{user}: {found}"
             );
+        }
+    }
+
+    /// A context that is not the current one, and another document, count as well.
+    #[test]
+    fn every_part_of_a_secret_is_checked() {
+        let good = "current-context: c\ncontexts: [{name: c, context: {cluster: c, user: u}}]\n\
+                    clusters: [{name: c, cluster: {server: 'https://203.0.113.1'}}]\n";
+        let (token, exec) = (
+            "{name: u, user: {token: t}}",
+            "{name: v, user: {exec: {command: a}}}",
+        );
+        let problem = |text: String| read(text.as_bytes(), &guard(&[])).err();
+        assert_eq!(problem(format!("{good}users: [{token}]\n")), None);
+        let many = (0..500).map(|n| format!(", {{name: n{n}, user: {{token: t}}}}"));
+        let many: String = many.collect();
+        assert_eq!(problem(format!("{good}users: [{token}{many}]\n")), None);
+        let large = "x".repeat(MAX_KUBECONFIG);
+        for (rest, word) in [
+            (format!("users: [{token}, {exec}]\n"), "runs a program"),
+            (
+                format!("users: [{token}]\n---\nusers: [{exec}]\n"),
+                "runs a program",
+            ),
+            (format!("users: [&u {token}, *u]\n"), "YAML aliases"),
+            (format!("x: {large}\n"), "more than 262144 bytes"),
+        ] {
+            let found = problem(format!("{good}{rest}")).unwrap_or_default();
+            assert!(found.contains(word), "{found}");
         }
     }
 
