@@ -13,7 +13,7 @@ VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image agent-disk publish need-registry site virtfleetctl
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-clusters bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image agent-disk publish need-registry site virtfleetctl
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +46,7 @@ e2e: ## Run only the tiers that need real servers, devices or root (2 and up)
 repeat: ## Run all scenarios TIMES times on busy cores, and list those that failed at least once: TIMES=10 FILTER='test(/^push/)'
 	@tests/run.sh repeat $(or $(TIMES),10) '$(subst ','\'',$(FILTER))'
 
-bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns bench-guest bench-queue ## Run all benchmarks
+bench: bench-agent bench-fleet bench-enrol bench-hostile bench-labels bench-clusters bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns bench-guest bench-queue ## Run all benchmarks
 
 bench-smoke: ## Try each benchmark in its smallest form, with the debug programs, in 3 minutes
 	@$(CARGO) build -q --workspace --bins
@@ -84,6 +84,12 @@ bench-labels: ## Measure how fast labels follow placement, on real API servers (
 	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
 	@$(CARGO) build -q $(TOOLS) --bin bench-labels
 	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-labels $(ARGS)
+
+bench-clusters: ## Measure how fast the user clusters of a ClusterSource are watched, and the memory of each (ARGS='--clusters 500 --nodes 5')
+	@tests/parts/kubernetes.sh fetch >/dev/null || tests/parts/kube-apiserver.sh fetch >/dev/null
+	@$(CARGO) build -q --profile collector -p virtfleet-collector --bin virtfleet-collector
+	@$(CARGO) build -q $(TOOLS) --bin bench-clusters
+	@VIRTFLEET_BIN_VIRTFLEET_COLLECTOR=target/collector/virtfleet-collector target/tools/bench-clusters $(ARGS)
 
 bench-disks: ## Measure secondary disks: from blank to mounted, and a run without changes
 	@$(CARGO) build -q $(TOOLS) --bin bench-disks --bin disk-stage

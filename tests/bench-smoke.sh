@@ -14,6 +14,7 @@ programs=${CARGO_TARGET_DIR:-target}/debug
 # Target of the Makefile, what it needs, its arguments. Those that take longest begin first.
 table='
 bench-labels   kubernetes    --vmis 20 --hosts 4 --clusters 1 --moves 10 --relabels 2 --steady 2 --interval 3 --quiet 3 --large 0
+bench-clusters kubernetes    --clusters 20 --nodes 2 --steady 1
 bench-enrol    -             --guests 20 --interval 2 --added 1 --starts 1 --signatures 50 --lead 15
 bench-mla      vmagent       --guests 10 --pods 2 --interval 2 --intervals 1 --outage 0
 bench-dns      machine       1

@@ -13,13 +13,12 @@ use virtfleet_tests::{
     cluster::{
         self, ApiServer, Client, Fault, MERGE_PATCH, Proxy, User,
         live::{self, Collector, WAIT_TIMEOUT},
+        platforms::{definition, kkp, secret, source},
     },
     install::shipped,
     parts, skip, wait,
 };
 use virtfleet_wire::layered::parse_yaml;
-
-use crate::cluster_sources::{definition, kkp, secret, source};
 
 const NODE: &str = "/api/v1/nodes/vm-1";
 const SOURCE: &str = "/apis/virtfleet.io/v1alpha1/clustersources/seed";

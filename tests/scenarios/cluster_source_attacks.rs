@@ -20,13 +20,12 @@ use virtfleet_tests::{
     cluster::{
         ApiServer,
         live::{self, Collector, WAIT_TIMEOUT},
+        platforms::{definition, secret, source},
     },
     install::shipped,
     parts, skip, wait,
 };
 use virtfleet_wire::layered::parse_yaml;
-
-use crate::cluster_sources::{definition, secret, source};
 
 /// The kubeconfig that an attack makes of a good one.
 type Attack = fn(&AttackStage, Value) -> String;

@@ -15,6 +15,7 @@ use virtfleet_tests::{
     cluster::{
         self, ApiServer,
         live::{self, Collector, WAIT_TIMEOUT},
+        platforms::{definition, kkp, secret, source},
     },
     parts, skip, wait,
 };
@@ -35,49 +36,6 @@ fn apply(server: &ApiServer, path: &str) {
     for object in parse_yaml(&text).unwrap().iter().map(Node::to_json) {
         server.apply(&object).unwrap();
     }
-}
-
-/// A CustomResourceDefinition that keeps every field and validates none.
-pub(crate) fn definition(group: &str, scope: &str, versions: &[&str]) -> Value {
-    let version = |(at, name): (usize, &&str)| {
-        json!({
-            "name": name, "served": true, "storage": at == 0,
-            "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-        })
-    };
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("clusters.{group}"), "annotations": {
-            "api-approved.kubernetes.io": "unapproved, a test",
-        } },
-        "spec": {
-            "group": group, "scope": scope,
-            "names": { "kind": "Cluster", "listKind": "ClusterList", "singular": "cluster", "plural": "clusters" },
-            "versions": versions.iter().enumerate().map(version).collect::<Vec<_>>(),
-        },
-    })
-}
-
-pub(crate) fn kkp(id: &str, cloud: &str) -> Value {
-    json!({
-        "apiVersion": "kubermatic.k8c.io/v1", "kind": "Cluster",
-        "metadata": { "name": id, "labels": { "project-id": "p1" } },
-        "spec": { "humanReadableName": id, "cloud": { cloud: {} } },
-        "status": { "namespaceName": format!("cluster-{id}") },
-    })
-}
-
-pub(crate) fn secret(namespace: &str, name: &str, key: &str, kubeconfig: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": { "namespace": namespace, "name": name }, "data": { key: STANDARD.encode(kubeconfig) },
-    })
-}
-
-pub(crate) fn source(name: &str, spec: &Value) -> Value {
-    json!({
-        "apiVersion": "virtfleet.io/v1alpha1", "kind": "ClusterSource", "metadata": { "name": name }, "spec": spec,
-    })
 }
 
 impl SourceStage {

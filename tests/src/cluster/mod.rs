@@ -9,6 +9,7 @@
 //!            ├─ follow           a watch, with the time of each change
 //!            └─ audit            requests, from the audit log
 //! kubevirt, object               KubeVirt's kinds; VMIs, VMs, migrations and Nodes as JSON
+//! platforms                      Clusters of KKP and Cluster API, and their kubeconfigs
 //! live, scene                    collectors; an infra cluster and user clusters that they label
 //! proxy                          faults between a collector and an API server
 //! ```
@@ -28,6 +29,7 @@ mod follow;
 pub mod kubevirt;
 pub mod live;
 mod object;
+pub mod platforms;
 mod proxy;
 mod rbac;
 pub mod scene;

@@ -1,13 +1,16 @@
 //! A fleet on real API servers: infra nodes with racks, VMIs on them, and a Node for each VMI in
 //! one of the user clusters.
 
-use std::{iter, path::Path, thread, time::Instant};
+use std::{iter, path::Path, time::Instant};
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use serde_json::{Value, json};
-use virtfleet_tests::cluster::{
-    self, ApiServer, Client, Follow, MERGE_PATCH,
-    live::{self, Collector},
+use virtfleet_tests::{
+    cluster::{
+        self, ApiServer, Client, Follow, MERGE_PATCH,
+        live::{self, Collector},
+    },
+    measure::many,
 };
 
 /// The propagated label.
@@ -24,21 +27,6 @@ pub(crate) struct Fleet {
     hosts: Vec<usize>,
     /// The rack of each infra node.
     racks: Vec<String>,
-}
-
-/// Calls `make` for every number below `count`, several at a time.
-fn many(count: usize, make: impl Fn(usize) -> Result<()> + Sync) -> Result<()> {
-    const THREADS: usize = 8;
-    let make = &make;
-    thread::scope(|scope| {
-        let workers: Vec<_> = (0..THREADS)
-            .map(|worker| scope.spawn(move || (worker..count).step_by(THREADS).try_for_each(make)))
-            .collect();
-        workers.into_iter().try_for_each(|worker| {
-            let ended = worker.join();
-            ended.map_err(|_| anyhow!("a thread has panicked"))?
-        })
-    })
 }
 
 fn post(client: &Client, path: &str, object: &Value) -> Result<()> {
