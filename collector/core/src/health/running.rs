@@ -235,6 +235,24 @@ fn crash_loop(facts: &HealthFacts<'_>) -> Option<Evaluation> {
     })
 }
 
+/// KubeVirt makes no VMI of a VM that is to run: its instance type, its preference or their
+/// ControllerRevision does not exist, or the API server refuses the VMI. A VM that has just stopped
+/// is restarted in most cases.
+fn not_created(facts: &HealthFacts<'_>) -> Option<Evaluation> {
+    let is_wanted = matches!(
+        facts.run_strategy(),
+        Some(RunStrategy::Always | RunStrategy::Once)
+    );
+    if !is_wanted || facts.vmi.is_some() || facts.is_just_stopped() {
+        return None;
+    }
+    let conditions = &facts.vm?.conditions;
+    let failure = conditions.with_status("Failure", ReportedStatus::True)?;
+    let reason = failure.reason.as_deref().unwrap_or("Failure");
+    let message = format!("KubeVirt makes no VMI of the VM: {reason}: {}", failure.text());
+    Some(Evaluation::critical(HealthCause::Vm, "NotCreated", message).next(start(facts)))
+}
+
 /// Why the VM cannot start, or waits for a volume, as KubeVirt says.
 fn failed_start(facts: &HealthFacts<'_>) -> Option<Evaluation> {
     let (cause, reason, message) = match facts.printable_status() {
@@ -251,6 +269,9 @@ fn failed_start(facts: &HealthFacts<'_>) -> Option<Evaluation> {
             "an image of the VM cannot be pulled",
         ),
         _ => {
+            if let Some(failed) = not_created(facts) {
+                return Some(failed);
+            }
             let scheduled = facts.vmi_condition("PodScheduled", ReportedStatus::False)?;
             let message = format!("the virt-launcher pod cannot be scheduled: {}", scheduled.text());
             return Some(
