@@ -13,7 +13,7 @@ use virtfleet_delivery::{
     ignition,
     osp::{self, Naming, Profile},
     payload::{self, Outside, Payload},
-    spec::{self, Platform},
+    spec::{self, Checked},
 };
 use virtfleet_runtime::digest::{Sha256, sha256_file};
 use virtfleet_wire::layered::Problem;
@@ -53,7 +53,8 @@ pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Cons
         }
         Render::Ignition { input, with } => {
             one_reads_standard_input(&input.file, with.as_slice())?;
-            let (_, payload) = load(input, connection, console)?;
+            let (checked, payload) = load(input, connection, console)?;
+            refuse_below_usr(&checked)?;
             let theirs = with.as_deref().map(json).transpose()?;
             let config = ignition::render(&payload, theirs.as_deref()).map_err(|why| {
                 let name = with.as_deref().map_or_else(String::new, input::shown);
@@ -75,15 +76,19 @@ pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Cons
             custom,
         } => {
             one_reads_standard_input(&input.file, std::slice::from_ref(from))?;
-            let (platform, payload) = load(input, connection, console)?;
+            let (checked, payload) = load(input, connection, console)?;
             let (shown, theirs) = (input::shown(from), text(from)?);
             let profile = Profile::read(&shown, &theirs).map_err(Fail::Input)?;
+            if profile.is_ignition() {
+                refuse_below_usr(&checked)?;
+            }
             let naming = Naming {
                 name: name.clone(),
                 version: profile_version.clone(),
                 custom: *custom,
             };
             let made = made("osp", &input.file);
+            let platform = checked.delivery.platform;
             let rendered = osp::render(&payload, platform, &profile, &naming, &short_digest, &made)
                 .map_err(Fail::Input)?;
             console.print(&rendered.text)?;
@@ -144,12 +149,21 @@ fn one_reads_standard_input(file: &Path, with: &[PathBuf]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The platform and the payload of an input, with settings validated as by the agent.
+fn refuse_below_usr(checked: &Checked) -> Result<(), Fail> {
+    let found = checked.below_usr();
+    if found.is_empty() {
+        Ok(())
+    } else {
+        Err(problems(&found))
+    }
+}
+
+/// An input and its payload, with settings validated as by the agent.
 fn load(
     input: &InputArgs,
     connection: &ConnectionArgs,
     console: &mut Console<'_>,
-) -> Result<(Platform, Payload), Fail> {
+) -> Result<(Checked, Payload), Fail> {
     let InputArgs {
         file,
         files_from_anywhere: anywhere,
@@ -190,7 +204,7 @@ fn load(
              serve with TLS and the collector cannot read it",
         );
     }
-    Ok((checked.delivery.platform, payload))
+    Ok((checked, payload))
 }
 
 fn problems(found: &[Problem]) -> Fail {

@@ -176,6 +176,23 @@ pub struct Checked {
     pub origins: Origins,
 }
 
+impl Checked {
+    /// Why `files` cannot be written where Ignition configures the system: `/usr` is read-only
+    /// there, and a machine on which Ignition fails does not boot.
+    pub fn below_usr(&self) -> Vec<Problem> {
+        let files = self.delivery.files.iter().enumerate();
+        let below = files.filter(|(_, extra)| extra.path.starts_with("/usr/"));
+        below
+            .map(|(index, _)| {
+                let path = format!("files[{index}].path");
+                let message = "/usr is read-only on Flatcar and Fedora CoreOS, and a machine whose Ignition fails does not boot; use \
+                               /etc, /opt or /var (settings: /etc/virtfleet; Fedora CoreOS: /var/usrlocal for /usr/local)";
+                Problem::at(&self.origins.of(&path), &path, message.to_owned())
+            })
+            .collect()
+    }
+}
+
 /// Parses an input. `file` is its name for messages.
 ///
 /// # Errors

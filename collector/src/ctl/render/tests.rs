@@ -154,6 +154,43 @@ fn errors_have_a_place_and_nothing_is_printed() {
     }
 }
 
+/// A file that Ignition cannot write keeps the machine from booting. cloud-init's systems have a
+/// `/usr` that can be written.
+#[test]
+fn files_below_usr_are_refused_where_it_is_read_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let profile = |utility: &str| {
+        let path = folder.path().join(utility);
+        let text = format!(
+            "apiVersion: operatingsystemmanager.k8c.io/v1alpha1\nkind: OperatingSystemProfile\nmetadata: {{name: osp}}\n\
+             spec: {{osName: flatcar, version: v1.0.0, provisioningUtility: {utility}, provisioningConfig: {{}}}}\n"
+        );
+        fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (of_ignition, of_cloud_init) = (profile("ignition"), profile("cloud-init"));
+    let input =
+        |path: &str| format!("files:\n- {{path: /etc/a, content: a}}\n- {{path: {path}, content: a}}\n");
+    let ignition = vec!["ignition", "--without-tls"];
+    for args in [&ignition, &vec!["osp", "--without-tls", "--from", &of_ignition]] {
+        let (done, out, _) = rendered(folder.path(), &input("/usr/lib/b"), args);
+        let error = done.unwrap_err();
+        let place = "d.yaml:5: files[1].path: /usr is read-only";
+        assert!(error.contains(place) && out.is_empty(), "{args:?}: {error}");
+    }
+    for (path, args) in [
+        ("/usrlocal/b", ignition),
+        ("/usr/lib/b", vec!["cloud-init", "--without-tls"]),
+        (
+            "/usr/lib/b",
+            vec!["osp", "--without-tls", "--from", &of_cloud_init],
+        ),
+    ] {
+        let (done, _, _) = rendered(folder.path(), &input(path), &args);
+        done.unwrap_or_else(|error| panic!("{args:?}: {error}"));
+    }
+}
+
 const ENROLS: &str = "agent: {file: agent, sources: [{url: \"https://x/y\"}]}\ntls: {enrolment: true}\n";
 
 /// User-data is readable by everyone in the guest, and one for all VMs of a pool.

@@ -120,6 +120,11 @@ impl<'a> Profile<'a> {
         &self.value
     }
 
+    /// Whether Ignition applies it, as on Flatcar.
+    pub fn is_ignition(&self) -> bool {
+        self.utility == Utility::Ignition
+    }
+
     pub(super) fn utility(&self) -> Utility {
         self.utility
     }
