@@ -176,17 +176,21 @@ pub struct Checked {
     pub origins: Origins,
 }
 
+/// `/usr`, and the folders that are links into it.
+const USR: [&str; 5] = ["/usr/", "/bin/", "/lib/", "/lib64/", "/sbin/"];
+
 impl Checked {
     /// Why `files` cannot be written where Ignition configures the system: `/usr` is read-only
     /// there, and a machine on which Ignition fails does not boot.
     pub fn below_usr(&self) -> Vec<Problem> {
         let files = self.delivery.files.iter().enumerate();
-        let below = files.filter(|(_, extra)| extra.path.starts_with("/usr/"));
+        let below = files.filter(|(_, extra)| USR.iter().any(|folder| extra.path.starts_with(folder)));
         below
             .map(|(index, _)| {
                 let path = format!("files[{index}].path");
-                let message = "/usr is read-only on Flatcar and Fedora CoreOS, and a machine whose Ignition fails does not boot; use \
-                               /etc, /opt or /var (settings: /etc/virtfleet; Fedora CoreOS: /var/usrlocal for /usr/local)";
+                let message = "/usr is read-only on Flatcar and Fedora CoreOS, also by its links /bin, /lib, /lib64 and /sbin, and a \
+                               machine whose Ignition fails does not boot; use /etc, /opt or /var (settings: /etc/virtfleet; \
+                               Fedora CoreOS: /var/usrlocal for /usr/local)";
                 Problem::at(&self.origins.of(&path), &path, message.to_owned())
             })
             .collect()

@@ -173,10 +173,12 @@ fn files_below_usr_are_refused_where_it_is_read_only() {
         |path: &str| format!("files:\n- {{path: /etc/a, content: a}}\n- {{path: {path}, content: a}}\n");
     let ignition = vec!["ignition", "--without-tls"];
     for args in [&ignition, &vec!["osp", "--without-tls", "--from", &of_ignition]] {
-        let (done, out, _) = rendered(folder.path(), &input("/usr/lib/b"), args);
-        let error = done.unwrap_err();
-        let place = "d.yaml:5: files[1].path: /usr is read-only";
-        assert!(error.contains(place) && out.is_empty(), "{args:?}: {error}");
+        for path in ["/usr/lib/b", "/lib/b"] {
+            let (done, out, _) = rendered(folder.path(), &input(path), args);
+            let error = done.unwrap_err();
+            let place = "d.yaml:5: files[1].path: /usr is read-only";
+            assert!(error.contains(place) && out.is_empty(), "{args:?}: {error}");
+        }
     }
     for (path, args) in [
         ("/usrlocal/b", ignition),
