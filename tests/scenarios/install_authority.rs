@@ -9,10 +9,10 @@ use serde_json::json;
 use virtfleet_tests::{
     bins,
     cluster::{
-        ApiServer, kubevirt,
+        ApiServer,
         live::{POD_ADDRESS, WAIT_TIMEOUT},
     },
-    install::{Helm, RELEASE},
+    install::{self, Helm, RELEASE},
     parts,
     pki::TRUST_DOMAIN,
     ports,
@@ -34,9 +34,7 @@ impl Installed {
     /// Installs the chart. Its settings name what differs here: ports and the kubeconfig.
     fn new(helm: &Helm) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let server = ApiServer::start(folder.path())?;
-        kubevirt::install(&server)?;
-        helm.connect(&server)?;
+        let server = install::server(helm, folder.path())?;
         let port = ports::free()?.port();
         let settings = json!({
             "inventory": { "cluster": { "kubeconfig": folder.path().join("kubeconfig") } },
@@ -47,14 +45,7 @@ impl Installed {
             // In a pod it is the namespace of the pod.
             "leaderElection": { "namespace": RELEASE },
         });
-        let chart = Helm::chart();
-        helm.run(&[
-            "install",
-            RELEASE,
-            chart.to_str().context("the path is not UTF-8")?,
-            "--namespace",
-            RELEASE,
-            "--create-namespace",
+        helm.install(&[
             "--set",
             &format!("trustDomain={TRUST_DOMAIN},size=small,tls.source=authority"),
             "--set-json",

@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_tests::{
     bins,
-    cluster::{ApiServer, User, kubevirt, live::WAIT_TIMEOUT},
-    install::{Helm, RELEASE, objects},
+    cluster::{ApiServer, User, live::WAIT_TIMEOUT},
+    install::{self, Helm, RELEASE},
     parts,
     process::Launch,
     skip, wait,
@@ -25,23 +25,11 @@ impl Installed {
     /// Installs the chart with the objects for Prometheus, on a server that has their kinds.
     fn new(helm: &Helm) -> Result<Self> {
         let folder = tempfile::tempdir()?;
-        let server = ApiServer::start(folder.path())?;
-        kubevirt::install(&server)?;
-        let mut definitions = vec![prometheus_kind()];
-        for kind in ["scrapeconfigs", "podmonitors", "prometheusrules"] {
-            let file = parts::prometheus_operator()?.join(format!("{kind}.yaml"));
-            definitions.extend(objects(&fs::read_to_string(file)?)?);
-        }
+        let server = install::server(helm, folder.path())?;
+        let mut definitions = install::prometheus_definitions()?;
+        definitions.push(prometheus_kind());
         server.install(&definitions)?;
-        helm.connect(&server)?;
-        let chart = Helm::chart();
-        helm.run(&[
-            "install",
-            RELEASE,
-            chart.to_str().context("the path is not UTF-8")?,
-            "--namespace",
-            RELEASE,
-            "--create-namespace",
+        helm.install(&[
             "--set",
             "trustDomain=fleet.example.org,monitoring.enabled=true,monitoring.labels.release=stack",
         ])?;
@@ -89,7 +77,7 @@ impl Installed {
 
     /// Applies an object of a kind that may not be served yet.
     fn apply(&self, object: &Value) {
-        wait::eventually(WAIT_TIMEOUT, "the kind is served", || self.server.apply(object)).unwrap();
+        self.server.apply_when_served(object).unwrap();
     }
 
     fn delete(&self, path: &str) {

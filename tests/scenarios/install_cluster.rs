@@ -1,13 +1,13 @@
 //! Tier 3: the chart on a real API server: installed, upgraded, removed, and installed again.
 
-use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_tests::{
-    cluster::{ApiServer, kubevirt},
-    install::{Helm, RELEASE, key, objects},
-    parts, skip, wait,
+    cluster::ApiServer,
+    install::{self, Helm, RELEASE, key, objects},
+    parts, skip,
 };
 
 /// Kinds that stay when the release is removed.
@@ -23,16 +23,9 @@ const OPTIONS: &[&str] = &[
 ];
 
 /// An API server with the kinds of KubeVirt and prometheus-operator, and a tenant's namespace.
-pub(crate) fn server(root: &std::path::Path) -> Result<ApiServer> {
-    let server = ApiServer::start(root)?;
-    kubevirt::install(&server)?;
-    let mut definitions = Vec::new();
-    let folder = parts::prometheus_operator()?;
-    for kind in ["scrapeconfigs", "podmonitors", "prometheusrules"] {
-        let file = folder.join(format!("{kind}.yaml"));
-        definitions.extend(objects(&fs::read_to_string(file)?)?);
-    }
-    server.install(&definitions)?;
+pub(crate) fn server(helm: &Helm, root: &Path) -> Result<ApiServer> {
+    let server = install::server(helm, root)?;
+    server.install(&install::prometheus_definitions()?)?;
     server.namespace("cluster-abcdefghij")?;
     Ok(server)
 }
@@ -104,8 +97,7 @@ fn tier3_install_upgrade_and_removal_leave_what_users_made() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let server = server(folder.path()).unwrap();
-    client.connect(&server).unwrap();
+    let server = server(&client, folder.path()).unwrap();
 
     let said = helm(&client, "install", &["--create-namespace"]).unwrap();
     assert!(said.contains("virtfleetctl install check"), "{said}");
@@ -120,7 +112,7 @@ fn tier3_install_upgrade_and_removal_leave_what_users_made() {
     }
     let made_by_users = of_users();
     for object in &made_by_users {
-        wait::eventually(wait_time(), "the kind is served", || server.apply(object)).unwrap();
+        server.apply_when_served(object).unwrap();
     }
     let before: Vec<Value> = made_by_users
         .iter()
@@ -222,8 +214,4 @@ pub(crate) fn nothing_else_remains(server: &ApiServer) -> Result<()> {
         ensure!(ours.is_empty(), "{collection}: {ours:?}");
     }
     Ok(())
-}
-
-fn wait_time() -> std::time::Duration {
-    virtfleet_tests::cluster::live::WAIT_TIMEOUT
 }

@@ -5,7 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::{Path, PathBuf},
+    path::Path,
     time::Duration,
 };
 
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use virtfleet_tests::{
     cluster::{ApiServer, live::WAIT_TIMEOUT},
-    install::{DISK_SERIALS_API, Helm, objects},
+    install::{DISK_SERIALS_API, Helm, objects, prometheus_definitions},
     parts,
     process::Launch,
     skip, wait,
@@ -193,10 +193,7 @@ fn tier3_install_manifests_conform_to_the_schemas_of_the_api_server() {
     let mut definitions =
         objects(&fs::read_to_string(root().join("packaging/collector/crds/virtfleet.io.yaml")).unwrap())
             .unwrap();
-    for kind in ["scrapeconfigs", "podmonitors", "prometheusrules"] {
-        let file: PathBuf = parts::prometheus_operator().unwrap().join(format!("{kind}.yaml"));
-        definitions.extend(objects(&fs::read_to_string(file).unwrap()).unwrap());
-    }
+    definitions.extend(prometheus_definitions().unwrap());
     server.install(&definitions).unwrap();
 
     let mut all = all(&helm).unwrap();

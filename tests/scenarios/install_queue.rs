@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use virtfleet_collector::config::CollectorConfig;
 use virtfleet_tests::{
     bins,
-    cluster::{ApiServer, ControllerManager, kubevirt, live::WAIT_TIMEOUT},
-    install::{Helm, RELEASE},
+    cluster::{ApiServer, ControllerManager, live::WAIT_TIMEOUT},
+    install::{self, Helm, RELEASE},
     parts,
     process::Launch,
     skip, wait,
@@ -144,9 +144,7 @@ fn tier3_install_moves_queues_to_a_volume_of_each_replica() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let server = ApiServer::start(folder.path()).unwrap();
-    kubevirt::install(&server).unwrap();
-    helm.connect(&server).unwrap();
+    let server = install::server(&helm, folder.path()).unwrap();
     upgrade(&helm, "replicas=2").unwrap();
     let _manager = ControllerManager::start_with(&server, &["statefulset-controller"]).unwrap();
     assert_eq!(names(&server, DEPLOYMENTS).unwrap(), ["virtfleet-collector"]);

@@ -84,7 +84,7 @@ fn install_previous(helm: &Helm, server: &ApiServer, made_by_users: &[Value]) {
         "stringData": { "clients.key": "a key that must not be lost" },
     });
     for object in made_by_users.iter().chain([&authority]) {
-        wait::eventually(WAIT_TIMEOUT, "the kind is served", || server.apply(object)).unwrap();
+        server.apply_when_served(object).unwrap();
     }
 }
 
@@ -149,8 +149,7 @@ fn tier3_install_upgrades_from_the_previous_chart_and_is_removed() {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
-    let server = server(folder.path()).unwrap();
-    helm.connect(&server).unwrap();
+    let server = server(&helm, folder.path()).unwrap();
     let made_by_users = of_users();
     install_previous(&helm, &server, &made_by_users);
     let previous = manifest(&helm);

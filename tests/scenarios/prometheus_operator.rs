@@ -5,7 +5,13 @@
 use std::{collections::BTreeMap, fs, time::Duration};
 
 use serde_json::{Value, json};
-use virtfleet_tests::{cluster::ApiServer, install::Helm, parts, process::Launch, skip, wait};
+use virtfleet_tests::{
+    cluster::ApiServer,
+    install::{Helm, prometheus_definitions},
+    parts,
+    process::Launch,
+    skip, wait,
+};
 use virtfleet_wire::layered::{Node, parse_yaml};
 
 use crate::expressions::{read, yaml};
@@ -169,16 +175,11 @@ fn tier3_api_server_with_the_operators_kinds_accepts_the_objects() {
     if skip::need(3, test, parts::kube_assets()).unwrap().is_none() {
         return;
     }
-    let Some(kinds) = skip::need(3, test, parts::prometheus_operator()).unwrap() else {
+    let Some(definitions) = skip::need(3, test, prometheus_definitions()).unwrap() else {
         return;
     };
     let folder = tempfile::tempdir().unwrap();
     let server = ApiServer::start(folder.path()).unwrap();
-    let definitions: Vec<Value> = ["scrapeconfigs", "podmonitors", "prometheusrules"]
-        .iter()
-        .map(|kind| fs::read_to_string(kinds.join(format!("{kind}.yaml"))).unwrap())
-        .map(|text| parse_yaml(&text).unwrap()[0].to_json())
-        .collect();
     server.install(&definitions).unwrap();
     server.namespace("monitoring").unwrap();
     let files = [

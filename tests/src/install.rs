@@ -11,7 +11,11 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use virtfleet_wire::layered::{Node, parse_yaml};
 
-use crate::{cluster::ApiServer, parts, process::Launch};
+use crate::{
+    cluster::{ApiServer, kubevirt},
+    parts,
+    process::Launch,
+};
 
 /// Name of the release, and of its namespace.
 pub const RELEASE: &str = "virtfleet";
@@ -77,6 +81,21 @@ impl Helm {
         self.launch().args(arguments).text(COMMAND_TIMEOUT)
     }
 
+    /// Installs the chart with these arguments, and creates the namespace of the release.
+    pub fn install(&self, arguments: &[&str]) -> Result<String> {
+        let chart = Self::chart();
+        let chart = chart.to_str().context("the path is not UTF-8")?;
+        let release = [
+            "install",
+            RELEASE,
+            chart,
+            "--namespace",
+            RELEASE,
+            "--create-namespace",
+        ];
+        self.run(&[&release[..], arguments].concat())
+    }
+
     /// What `helm template` prints with these arguments.
     pub fn template(&self, arguments: &[&str]) -> Result<String> {
         let launch = self.launch().args(["template", RELEASE]).arg(Self::chart());
@@ -96,6 +115,27 @@ impl Helm {
         let launch = Launch::new(self.programs.join("kustomize")).arg("build");
         objects(&launch.arg(root().join(folder)).text(COMMAND_TIMEOUT)?)
     }
+}
+
+/// An API server with KubeVirt's kinds, to which `helm` is connected. Its files are in `folder`.
+pub fn server(helm: &Helm, folder: &Path) -> Result<ApiServer> {
+    let server = ApiServer::start(folder)?;
+    kubevirt::install(&server)?;
+    helm.connect(&server)?;
+    Ok(server)
+}
+
+/// Definitions of the kinds of prometheus-operator that the chart can make. Fails if the part is
+/// missing ([`parts::prometheus_operator`]).
+pub fn prometheus_definitions() -> Result<Vec<Value>> {
+    let folder = parts::prometheus_operator()?;
+    let mut definitions = Vec::new();
+    for kind in ["scrapeconfigs", "podmonitors", "prometheusrules"] {
+        let file = folder.join(format!("{kind}.yaml"));
+        let text = std::fs::read_to_string(&file).with_context(|| format!("read {}", file.display()))?;
+        definitions.extend(objects(&text)?);
+    }
+    Ok(definitions)
 }
 
 /// Makes a collector that listens at `address`, which must not be one of loopback, the endpoint of

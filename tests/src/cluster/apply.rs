@@ -27,6 +27,11 @@ impl ApiServer {
         bail!("{}: {MAX_ATTEMPTS} conflicts, the last: {last:?}", what())
     }
 
+    /// As [`Self::apply`], for an object of a kind that may not be served yet.
+    pub fn apply_when_served(&self, object: &Value) -> Result<Value> {
+        eventually(SERVER_TIMEOUT, "the kind is served", || self.apply(object))
+    }
+
     /// The inner error is a conflict with a concurrent change.
     fn apply_once(&self, kind: &Discovered, path: &str, object: &Value) -> Result<Result<Value, Value>> {
         let mut body = object.clone();
