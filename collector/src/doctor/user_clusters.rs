@@ -54,14 +54,23 @@ fn results(clusters: &[UserCluster], is_cut: bool) -> Vec<CheckResult> {
         let detail = format!("there are more than the {} that are checked", clusters.len());
         results.push(CheckResult::skip(WHAT, detail, LIST));
     } else if results.is_empty() {
-        let is_off = |cluster: &&UserCluster| phase(cluster) == Some(ClusterPhase::Hibernated);
-        let detail = match clusters.iter().filter(is_off).count() {
-            0 => format!("{} connected", clusters.len()),
-            off => format!("{} connected, {off} hibernated", clusters.len() - off),
-        };
-        results.push(CheckResult::ok(WHAT, detail));
+        results.push(CheckResult::ok(WHAT, counts(clusters)));
     }
     results
+}
+
+/// How many are connected, suspended and hibernated, if none needs action.
+fn counts(clusters: &[UserCluster]) -> String {
+    let of = |wanted: ClusterPhase| {
+        let clusters = clusters.iter();
+        clusters.filter(|cluster| phase(cluster) == Some(wanted)).count()
+    };
+    let (suspended, hibernated) = (of(ClusterPhase::Suspended), of(ClusterPhase::Hibernated));
+    let mut parts = vec![format!("{} connected", clusters.len() - suspended - hibernated)];
+    for (count, state) in [(suspended, "suspended"), (hibernated, "hibernated")] {
+        parts.extend((count > 0).then(|| format!("{count} {state}")));
+    }
+    parts.join(", ")
 }
 
 fn phase(cluster: &UserCluster) -> Option<ClusterPhase> {
@@ -127,13 +136,21 @@ mod tests {
         let ready = || cluster("blue", &json!({ "phase": "Ready" }));
         let suspended = || cluster("green", &json!({ "phase": "Suspended" }));
         assert_eq!(
-            lines(&[suspended(), ready()], false),
+            lines(&[ready(), ready()], false),
             ["Ok user clusters: 2 connected"]
         );
-        let off = cluster("white", &json!({ "phase": "Hibernated" }));
         assert_eq!(
-            lines(&[ready(), off], false),
+            lines(&[suspended(), ready()], false),
+            ["Ok user clusters: 1 connected, 1 suspended"]
+        );
+        let off = || cluster("white", &json!({ "phase": "Hibernated" }));
+        assert_eq!(
+            lines(&[ready(), off()], false),
             ["Ok user clusters: 1 connected, 1 hibernated"]
+        );
+        assert_eq!(
+            lines(&[off(), suspended(), ready(), suspended()], false),
+            ["Ok user clusters: 1 connected, 2 suspended, 1 hibernated"]
         );
         assert_eq!(
             lines(&[ready()], true),
