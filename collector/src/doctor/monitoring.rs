@@ -13,7 +13,7 @@ use kube::{
 use serde_json::Value;
 use virtfleet_collector_core::facts::Selector;
 
-use super::CheckResult;
+use super::{CheckResult, CheckStatus};
 use crate::objects::LabelSelector;
 
 /// What the check is called.
@@ -117,18 +117,41 @@ pub(super) async fn check(client: &Client, origin: MonitoringOrigin<'_>) -> Chec
         let next = "packaging/collector/prometheus.yaml has the jobs for a Prometheus without the operator";
         return CheckResult::skip(WHAT, "prometheus-operator is not installed", next);
     }
-    let objects = match shipped(client).await {
+    let mut cut = Vec::new();
+    let objects = match shipped(client, &mut cut).await {
         Ok(objects) => objects,
         Err(error) => return unknown(&error),
     };
     let mut servers = Vec::new();
     for kind in &SERVERS {
-        match list(client, kind.resource, None).await {
+        match list(client, kind.resource, None, &mut cut).await {
             Ok(found) => servers.extend(found.into_iter().map(|object| MonitoringServer { kind, object })),
             Err(error) => return unknown(&error),
         }
     }
-    result(&objects, &servers, origin)
+    of_first(result(&objects, &servers, origin), &cut)
+}
+
+/// The result of lists of which those of the kinds `cut` were not read completely: what was not
+/// found may be among the other objects.
+fn of_first(found: CheckResult, cut: &[&str]) -> CheckResult {
+    if cut.is_empty() {
+        return found;
+    }
+    let detail = format!(
+        "of {} only the first {MAX_OBJECTS} were read: {}",
+        cut.join(", "),
+        found.detail
+    );
+    let status = match found.status {
+        CheckStatus::Warn => CheckStatus::Skip,
+        status => status,
+    };
+    CheckResult {
+        status,
+        detail,
+        ..found
+    }
 }
 
 fn unknown(error: &kube::Error) -> CheckResult {
@@ -140,31 +163,38 @@ fn unknown(error: &kube::Error) -> CheckResult {
     )
 }
 
-/// Objects of a kind in all namespaces; none if the API server does not have the kind.
+/// Objects of a kind in all namespaces; none if the API server does not have the kind. Adds the
+/// kind to `cut` if there are more.
 async fn list(
     client: &Client,
     (kind, version, plural): MonitoringResource,
     labels: Option<&str>,
+    cut: &mut Vec<&'static str>,
 ) -> Result<Vec<DynamicObject>, kube::Error> {
-    let kind = GroupVersionKind::gvk(GROUP, version, kind);
-    let resource = ApiResource::from_gvk_with_plural(&kind, plural);
+    let gvk = GroupVersionKind::gvk(GROUP, version, kind);
+    let resource = ApiResource::from_gvk_with_plural(&gvk, plural);
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let params = ListParams {
         label_selector: labels.map(str::to_owned),
         ..ListParams::default().limit(MAX_OBJECTS)
     };
     match api.list(&params).await {
-        Ok(list) => Ok(list.items),
+        Ok(list) => {
+            if list.metadata.continue_.is_some_and(|token| !token.is_empty()) {
+                cut.push(kind);
+            }
+            Ok(list.items)
+        }
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-async fn shipped(client: &Client) -> Result<Vec<ShippedObject>, kube::Error> {
+async fn shipped(client: &Client, cut: &mut Vec<&'static str>) -> Result<Vec<ShippedObject>, kube::Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let mut found = Vec::new();
     for kind in &KINDS {
-        for object in list(client, kind.resource, Some(SHIPPED)).await? {
+        for object in list(client, kind.resource, Some(SHIPPED), cut).await? {
             let name = object.metadata.namespace.clone().unwrap_or_default();
             // Without the right to read it, its name is known nevertheless.
             let namespace = namespaces.get_opt(&name).await.ok().flatten();

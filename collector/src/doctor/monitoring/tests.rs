@@ -1,9 +1,12 @@
 //! Which server selects which object, and the next command.
 
+use std::convert::Infallible;
+
+use http::{Request, Response, StatusCode};
+use kube::client::Body;
 use serde_json::json;
 
 use super::*;
-use crate::doctor::CheckStatus;
 
 fn object(value: &Value) -> DynamicObject {
     serde_json::from_value(value.clone()).unwrap()
@@ -170,4 +173,55 @@ fn the_next_command_is_that_of_the_tool_which_made_the_installation() {
     let component =
         "list the component packaging/collector/kubernetes/api-certificate in your overlay; then ";
     assert_eq!(next(false, true), format!("{component}{kubectl}"));
+}
+
+/// What an API server answers that has all shipped objects, with a label, and more Prometheuses
+/// than it lists.
+fn answer(path: &str, release: &str) -> (u16, Value) {
+    if path == "/apis" {
+        let versions = json!([{ "groupVersion": "monitoring.coreos.com/v1", "version": "v1" }]);
+        let groups = json!([{ "name": GROUP, "versions": versions }]);
+        let list = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups });
+        return (200, list);
+    }
+    let plural = path.rsplit('/').next().unwrap();
+    let (objects, token) = if plural == "prometheuses" {
+        (vec![server(&json!({})).object], "more")
+    } else {
+        let shipped = all("virtfleet", release).into_iter();
+        let of_kind = shipped.filter(|object| object.kind.resource.2 == plural);
+        (of_kind.map(|object| object.object).collect(), "")
+    };
+    if objects.is_empty() {
+        return (404, json!({ "code": 404 }));
+    }
+    let metadata = json!({ "continue": token });
+    let list = json!({ "kind": "List", "apiVersion": "v1", "metadata": metadata, "items": objects });
+    (200, list)
+}
+
+#[tokio::test]
+async fn what_a_list_that_was_cut_lacks_is_no_warning() {
+    let checked = async |release: &'static str| {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let (code, body) = answer(request.uri().path(), release);
+            let mut response = Response::new(Body::from(body.to_string().into_bytes()));
+            *response.status_mut() = StatusCode::from_u16(code).unwrap();
+            Ok::<_, Infallible>(response)
+        });
+        check(&Client::new(service, "default"), HELM).await
+    };
+    let cut = "of Prometheus only the first 500 were read: ";
+    let selected = checked("stack").await;
+    assert_eq!(
+        (selected.status, selected.detail),
+        (
+            CheckStatus::Ok,
+            format!("{cut}5 objects, each selected by a Prometheus")
+        )
+    );
+    let unselected = checked("other").await;
+    assert_eq!(unselected.status, CheckStatus::Skip);
+    let expected = format!("{cut}no Prometheus selects ScrapeConfig virtfleet/virtfleet-guests");
+    assert!(unselected.detail.starts_with(&expected), "{unselected:?}");
 }
