@@ -200,7 +200,7 @@ fn rights(installed: &Installed) {
         &stranger,
         "caller",
         "warn",
-        &["virtfleet/virtfleetctl", "--service-account"],
+        &["default/stranger", "--service-account"],
     );
     installed.delete(&format!(
         "{RBAC}/namespaces/virtfleet/rolebindings/virtfleet-clients"

@@ -77,6 +77,13 @@ pub(super) enum Via {
 }
 
 impl ConnectionArgs {
+    /// Whether requests go to a URL, whatever the kubeconfig is: that of `--server`, or with the
+    /// client certificate of `--cert`.
+    pub(super) fn is_direct(&self) -> bool {
+        let server = self.server.as_deref();
+        self.cert.is_some() || server.is_some_and(|server| !server.is_empty())
+    }
+
     /// A flag that chooses a cluster or a way in it, if one is given.
     pub(super) fn cluster_flag(&self) -> Option<&'static str> {
         let given = [

@@ -19,7 +19,7 @@ use virtfleet_wire::layered::{Node, parse_yaml, to_yaml};
 use super::{
     cli::ConnectionArgs,
     client::Client,
-    cluster::has_token,
+    cluster::caller_ways,
     console::Console,
     fail::Fail,
     infra_cluster::InfraCluster,
@@ -99,8 +99,8 @@ fn check(output: &str, connection: &ConnectionArgs, console: &mut Console<'_>) -
     let cluster = InfraCluster::of(connection)?;
     let now = (console.now)() / 1000;
     let namespace = connection.collector_namespace.as_str();
-    let has_token = has_token(connection, &cluster.runtime)?;
-    let checks = doctor::installation(&cluster.client, namespace, now, has_token, CHECK_TIMEOUT);
+    let ways = caller_ways(connection, &cluster.runtime)?;
+    let checks = doctor::installation(&cluster.client, namespace, now, &ways, CHECK_TIMEOUT);
     let found = cluster.runtime.block_on(checks);
     let mut results = found.results;
     if found.is_available {

@@ -1,6 +1,8 @@
 //! Checks whether the user of virtfleetctl may reach the collector through the API server, and
 //! whether the shipped roles and bindings for this exist.
 
+use std::fmt;
+
 use kube::Client;
 use serde_json::Value;
 use virtfleet_wire::layered::{Node, parse_yaml};
@@ -12,28 +14,110 @@ use crate::user_account::{ObjectWriter, title};
 const CALLER: &str = "caller";
 /// What the check of the shipped roles is called.
 const ROLES: &str = "roles";
-/// The shipped roles and bindings of users, and the account whose tokens virtfleetctl requests.
+/// The shipped roles and bindings of users, and the account whose tokens virtfleetctl requests if
+/// the kubeconfig has no token.
 const ACCESS: &str = include_str!("../../../packaging/collector/kubernetes/infra/access.yaml");
-const ACCOUNT: &str = "virtfleetctl";
 const GRANT: &str = "kubectl apply -f packaging/collector/kubernetes/infra/access.yaml";
 
-/// The rights of the client's own account on the way to the collector. `has_token`: the kubeconfig
-/// has a token, which the collector would know.
-pub(super) async fn rights(client: &Client, namespace: &str, has_token: bool) -> CheckResult {
+/// The token that virtfleetctl sends to the collector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CallerToken {
+    /// That of the kubeconfig, which never passes the service proxy.
+    Own,
+    /// That of `--token-file`.
+    File,
+    /// One that is requested for a ServiceAccount.
+    Account { namespace: String, name: String },
+}
+
+/// A way on which virtfleetctl sends requests to the collector through the API server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallerWay {
+    pub token: CallerToken,
+    /// Through a port-forward to a pod, not through the service proxy.
+    pub is_forward: bool,
+}
+
+impl fmt::Display for CallerWay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = if self.is_forward {
+            "a port-forward"
+        } else {
+            "the service proxy"
+        };
+        match &self.token {
+            CallerToken::Own => write!(f, "{way}, with the token of your kubeconfig"),
+            CallerToken::File => write!(f, "{way}, with the token of --token-file"),
+            CallerToken::Account { namespace, name } => {
+                write!(f, "{way}, with tokens of the ServiceAccount {namespace}/{name}")
+            }
+        }
+    }
+}
+
+impl CallerWay {
+    /// Namespace and name of the ServiceAccount whose tokens are requested.
+    fn account(&self) -> Option<(&str, &str)> {
+        match &self.token {
+            CallerToken::Account { namespace, name } => Some((namespace.as_str(), name.as_str())),
+            CallerToken::Own | CallerToken::File => None,
+        }
+    }
+
+    /// Whether the caller has the rights for it.
+    fn is_open(&self, granted: CallerRights) -> bool {
+        let is_there = if self.is_forward {
+            granted.forward
+        } else {
+            granted.proxy
+        };
+        is_there && (granted.token || self.account().is_none())
+    }
+
+    /// The other way for the same token.
+    fn other(&self) -> Option<Self> {
+        (self.token != CallerToken::Own).then(|| Self {
+            token: self.token.clone(),
+            is_forward: !self.is_forward,
+        })
+    }
+}
+
+/// Which rights on the way to the collector the caller has.
+#[derive(Debug, Clone, Copy)]
+struct CallerRights {
+    /// To use the service proxy of the API server.
+    proxy: bool,
+    /// To request tokens of the ServiceAccount of a way.
+    token: bool,
+    /// To forward ports of pods.
+    forward: bool,
+}
+
+/// The rights of the client's own account on the ways to the collector. `ways` are those that the
+/// flags and the kubeconfig choose, at most one of them with a ServiceAccount; none if requests do
+/// not pass the API server.
+pub(super) async fn rights(client: &Client, namespace: &str, ways: &[CallerWay]) -> CheckResult {
+    if ways.is_empty() {
+        let detail = "not checked: with --server or --cert, requests do not pass the API server";
+        let next = "virtfleetctl install check, without --server and --cert";
+        return CheckResult::skip(CALLER, detail, next);
+    }
     let service = format!("https:{COLLECTOR}:api");
-    let rights = [
-        ("get", "services/proxy", Some(service.as_str())),
-        ("create", "serviceaccounts/token", Some(ACCOUNT)),
-        ("list", "pods", None),
-        ("create", "pods/portforward", None),
+    let mut rights = vec![
+        ("get", "services/proxy", namespace, Some(service.as_str())),
+        ("list", "pods", namespace, None),
+        ("create", "pods/portforward", namespace, None),
     ];
+    let account = ways.iter().find_map(CallerWay::account);
+    rights.extend(account.map(|(place, name)| ("create", "serviceaccounts/token", place, Some(name))));
     let mut granted = [false; 4];
-    for ((verb, resource, name), granted) in rights.into_iter().zip(&mut granted) {
+    for ((verb, resource, place, name), granted) in rights.into_iter().zip(&mut granted) {
         let right = Right {
             verb,
             group: "",
             resource,
-            namespace: Some(namespace.to_owned()),
+            namespace: Some(place.to_owned()),
             name: name.map(str::to_owned),
             without: "virtfleetctl does not reach the collector",
             status: CheckStatus::Fail,
@@ -46,36 +130,42 @@ pub(super) async fn rights(client: &Client, namespace: &str, has_token: bool) ->
             }
         }
     }
-    let [proxy, token, pods, forward] = granted;
-    rights_result(namespace, [proxy, token, pods && forward], has_token)
+    let [proxy, pods, forward, token] = granted;
+    let granted = CallerRights {
+        proxy,
+        token,
+        forward: pods && forward,
+    };
+    rights_result(namespace, ways, granted)
 }
 
-/// `proxy`: the service proxy of the API server; `token`: tokens of the account; `forward`:
-/// port-forwards to pods, which carry the token of the kubeconfig, if it has one.
-fn rights_result(namespace: &str, [proxy, token, forward]: [bool; 3], has_token: bool) -> CheckResult {
-    let account = format!("{namespace}/{ACCOUNT}");
-    if proxy && token {
-        let detail = format!("you may use the service proxy, with tokens of the ServiceAccount {account}");
-        return CheckResult::ok(CALLER, detail);
+fn rights_result(namespace: &str, ways: &[CallerWay], granted: CallerRights) -> CheckResult {
+    if let Some(way) = ways.iter().find(|way| way.is_open(granted)) {
+        return CheckResult::ok(CALLER, format!("you may use {way}"));
     }
-    if forward && has_token {
-        let detail = "you may use a port-forward, with the token of your kubeconfig";
-        return CheckResult::ok(CALLER, detail);
+    let mut others = ways.iter().filter_map(CallerWay::other);
+    if let Some(other) = others.find(|other| other.is_open(granted)) {
+        let via = if other.is_forward {
+            "port-forward"
+        } else {
+            "service-proxy"
+        };
+        let next = format!("virtfleetctl status --via {via}");
+        return CheckResult::warn(CALLER, format!("you may use {other}"), next);
     }
-    if forward && token {
-        let detail = format!("you may use a port-forward, with tokens of the ServiceAccount {account}");
-        return CheckResult::warn(CALLER, detail, "virtfleetctl status --via port-forward");
-    }
-    if proxy {
+    let account = ways.iter().find_map(CallerWay::account);
+    let account = account.map(|(namespace, name)| format!("{namespace}/{name}"));
+    let account = account.unwrap_or_default();
+    if granted.proxy {
         let detail = format!("you may use the service proxy, but not request tokens of {account}");
         let next = "virtfleetctl status --service-account NAMESPACE/NAME, with an account of your own, or \
                     --token-file FILE";
         return CheckResult::warn(CALLER, detail, next);
     }
-    let without = if forward {
-        "; a port-forward needs a token, and your kubeconfig has none"
+    let without = if granted.forward {
+        format!("; a port-forward needs a token, and you may not request tokens of {account}")
     } else {
-        ", nor list pods and create pods/portforward"
+        ", nor list pods and create pods/portforward".to_owned()
     };
     let detail = format!(
         "virtfleetctl does not reach the collector: you may not get services/proxy in {namespace}{without}"
@@ -132,17 +222,44 @@ fn shipped(namespace: &str) -> Vec<Value> {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use http::{Request, Response};
+    use kube::client::Body;
+
     use super::*;
+
+    fn way(token: CallerToken, is_forward: bool) -> CallerWay {
+        CallerWay { token, is_forward }
+    }
+
+    fn account() -> CallerToken {
+        CallerToken::Account {
+            namespace: "fleet".to_owned(),
+            name: "virtfleetctl".to_owned(),
+        }
+    }
+
+    /// The result for the rights on the service proxy, on tokens, and on port-forwards.
+    fn found(ways: &[CallerWay], [proxy, token, forward]: [bool; 3]) -> CheckResult {
+        let granted = CallerRights {
+            proxy,
+            token,
+            forward,
+        };
+        rights_result("fleet", ways, granted)
+    }
 
     #[test]
     fn one_way_to_the_collector_is_enough() {
-        let status = |rights, has_token| rights_result("fleet", rights, has_token).status;
+        let ways = [way(CallerToken::Own, true), way(account(), false)];
         for rights in [[true, true, false], [false, false, true], [true, false, true]] {
-            assert_eq!(status(rights, true), CheckStatus::Ok, "{rights:?}");
+            let found = found(&ways, rights);
+            assert_eq!(found.status, CheckStatus::Ok, "{rights:?}");
         }
-        assert_eq!(status([true, false, false], true), CheckStatus::Warn);
+        assert_eq!(found(&ways, [true, false, false]).status, CheckStatus::Warn);
         for rights in [[false, true, false], [false; 3]] {
-            let found = rights_result("fleet", rights, true);
+            let found = found(&ways, rights);
             assert_eq!(found.status, CheckStatus::Fail, "{rights:?}");
             assert!(found.next.contains("access.yaml"), "{found:?}");
         }
@@ -150,18 +267,53 @@ mod tests {
 
     #[test]
     fn a_port_forward_is_no_way_without_a_token() {
-        let found = |rights| rights_result("fleet", rights, false);
-        assert_eq!(found([true, true, false]).status, CheckStatus::Ok);
-        let by_flag = found([false, true, true]);
+        let ways = [way(account(), false)];
+        assert_eq!(found(&ways, [true, true, false]).status, CheckStatus::Ok);
+        let by_flag = found(&ways, [false, true, true]);
         assert_eq!(by_flag.status, CheckStatus::Warn);
         assert!(by_flag.next.ends_with("--via port-forward"), "{by_flag:?}");
-        let no_token = found([false, false, true]);
+        let no_token = found(&ways, [false, false, true]);
         assert_eq!(no_token.status, CheckStatus::Fail);
         assert!(
             no_token.detail.contains("a port-forward needs a token"),
             "{no_token:?}"
         );
-        assert_eq!(found([true, false, true]).status, CheckStatus::Warn);
+        assert_eq!(found(&ways, [true, false, true]).status, CheckStatus::Warn);
+    }
+
+    #[test]
+    fn only_ways_that_the_flags_choose_count() {
+        // --token-file
+        let file = [way(CallerToken::File, false)];
+        let by_proxy = found(&file, [true, false, false]);
+        assert_eq!(
+            (by_proxy.status, by_proxy.detail.as_str()),
+            (
+                CheckStatus::Ok,
+                "you may use the service proxy, with the token of --token-file"
+            )
+        );
+        let by_forward = found(&file, [false, true, true]);
+        assert_eq!(by_forward.status, CheckStatus::Warn);
+        assert!(by_forward.next.ends_with("--via port-forward"), "{by_forward:?}");
+        // --via port-forward
+        let forward = [way(account(), true)];
+        let by_proxy = found(&forward, [true, true, false]);
+        assert_eq!(by_proxy.status, CheckStatus::Warn);
+        assert!(by_proxy.next.ends_with("--via service-proxy"), "{by_proxy:?}");
+        assert_eq!(found(&forward, [false, true, true]).status, CheckStatus::Ok);
+        // The token of a kubeconfig never passes the service proxy.
+        let own = [way(CallerToken::Own, true), way(account(), true)];
+        assert_eq!(found(&own, [true, false, false]).status, CheckStatus::Warn);
+    }
+
+    #[tokio::test]
+    async fn requests_that_do_not_pass_the_api_server_need_no_rights_there() {
+        let service =
+            tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::empty())) });
+        let found = rights(&Client::new(service, "fleet"), "fleet", &[]).await;
+        assert_eq!(found.status, CheckStatus::Skip);
+        assert!(found.detail.starts_with("not checked"), "{found:?}");
     }
 
     #[test]

@@ -15,7 +15,9 @@ use virtfleet_runtime::tls::Validity;
 use virtfleet_wire::layered::Fragment;
 
 use super::{
-    CheckResult, CheckStatus, authority, caller, definitions, features, mla,
+    CheckResult, CheckStatus, authority,
+    caller::{self, CallerWay},
+    definitions, features, mla,
     monitoring::{self, MonitoringOrigin},
     node_conditions, rights, server, user_clusters,
     versions::{OWN, compare},
@@ -44,20 +46,21 @@ pub struct Installation {
     pub is_available: bool,
 }
 
-/// All checks that need only the API server. `now` is in seconds since 1970. `has_token`: the
-/// kubeconfig of the client has a token. After `limit` the checks that remain are left out.
+/// All checks that need only the API server. `now` is in seconds since 1970. `caller_ways` are
+/// those on which virtfleetctl sends requests to the collector; none if they do not pass the API
+/// server. After `limit` the checks that remain are left out.
 pub async fn installation(
     client: &Client,
     namespace: &str,
     now: u64,
-    has_token: bool,
+    caller_ways: &[CallerWay],
     limit: Duration,
 ) -> Installation {
     let mut found = Installation {
         is_available: false,
         results: Vec::new(),
     };
-    let checks = check_all(client, namespace, now, has_token, &mut found);
+    let checks = check_all(client, namespace, now, caller_ways, &mut found);
     let is_complete = tokio::time::timeout(limit, checks).await.is_ok();
     if !is_complete {
         let detail = format!(
@@ -70,14 +73,20 @@ pub async fn installation(
     found
 }
 
-async fn check_all(client: &Client, namespace: &str, now: u64, has_token: bool, found: &mut Installation) {
+async fn check_all(
+    client: &Client,
+    namespace: &str,
+    now: u64,
+    caller_ways: &[CallerWay],
+    found: &mut Installation,
+) {
     let results = &mut found.results;
     results.push(server::version(client).await);
     if results[0].status == CheckStatus::Fail {
         return;
     }
     results.push(kubevirt(client).await);
-    results.push(caller::rights(client, namespace, has_token).await);
+    results.push(caller::rights(client, namespace, caller_ways).await);
     let workload = match Workload::find(client, namespace).await {
         Ok(Some(workload)) => workload,
         Ok(None) => {
@@ -389,7 +398,7 @@ mod tests {
             Ok::<_, std::convert::Infallible>(Response::new(body))
         });
         let client = Client::new(service, "fleet");
-        let found = installation(&client, "fleet", 0, true, Duration::from_mins(1)).await;
+        let found = installation(&client, "fleet", 0, &[], Duration::from_mins(1)).await;
         let results: Vec<_> = found
             .results
             .iter()

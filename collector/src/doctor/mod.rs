@@ -26,6 +26,7 @@ mod workload;
 
 use std::{fs, time::Duration};
 
+pub use caller::{CallerToken, CallerWay};
 pub use installation::{Installation, installation};
 use jiff::Timestamp;
 pub(crate) use user_clusters::severity_of;

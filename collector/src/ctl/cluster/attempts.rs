@@ -10,9 +10,12 @@ use super::{
     account::{AccountName, OwnCredentials},
     names::COLLECTOR,
 };
-use crate::ctl::{
-    cli::{ConnectionArgs, Via},
-    fail::Fail,
+use crate::{
+    ctl::{
+        cli::{ConnectionArgs, Via},
+        fail::Fail,
+    },
+    doctor::{CallerToken, CallerWay},
 };
 
 /// ServiceAccount in the collector's namespace for admins whose kubeconfig has no token.
@@ -51,6 +54,21 @@ impl fmt::Display for Attempt {
                 write!(f, "{way} with a token of the ServiceAccount {account}")
             }
             AttemptToken::Own => write!(f, "{way} with the token of the kubeconfig"),
+        }
+    }
+}
+
+impl From<Attempt> for CallerWay {
+    fn from(attempt: Attempt) -> Self {
+        Self {
+            token: match attempt.token {
+                AttemptToken::File(_) => CallerToken::File,
+                AttemptToken::Own => CallerToken::Own,
+                AttemptToken::Requested(AccountName { namespace, name }) => {
+                    CallerToken::Account { namespace, name }
+                }
+            },
+            is_forward: attempt.way == AttemptWay::PortForward,
         }
     }
 }

@@ -40,7 +40,7 @@ use super::{
     fail::Fail,
     transport::{ApiCall, CollectorTransport, RawResponse},
 };
-use crate::api::ErrorBody;
+use crate::{api::ErrorBody, doctor::CallerWay};
 
 pub(in crate::ctl) struct ClusterTransport {
     runtime: Runtime,
@@ -74,17 +74,24 @@ async fn own_credentials(config: &Config) -> Result<(Option<OwnToken>, OwnCreden
     Ok((own, OwnCredentials::of(token.as_deref())))
 }
 
-/// Whether the kubeconfig has a token; with a client certificate only, or without a kubeconfig, it
-/// has none. A program that the kubeconfig names is run.
+/// The ways on which requests to the collector pass the API server, in order; none if they go to a
+/// URL. A program that the kubeconfig names is run.
 ///
 /// # Errors
-/// The kubeconfig cannot be used.
-pub(in crate::ctl) fn has_token(connection: &ConnectionArgs, runtime: &Runtime) -> Result<bool, Fail> {
+/// The kubeconfig or a flag cannot be used.
+pub(in crate::ctl) fn caller_ways(
+    connection: &ConnectionArgs,
+    runtime: &Runtime,
+) -> Result<Vec<CallerWay>, Fail> {
+    if connection.is_direct() {
+        return Ok(Vec::new());
+    }
     let Some(config) = kubeconfig::find(connection)? else {
-        return Ok(false);
+        return Ok(Vec::new());
     };
     let (_, credentials) = runtime.block_on(own_credentials(&config))?;
-    Ok(credentials != OwnCredentials::NoToken)
+    let attempts = attempts::attempts(connection, &config.default_namespace, credentials)?;
+    Ok(attempts.into_iter().map(CallerWay::from).collect())
 }
 
 impl ClusterTransport {

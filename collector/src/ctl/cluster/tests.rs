@@ -401,22 +401,37 @@ fn flags_of_the_cluster_and_of_a_url_exclude_each_other() {
 }
 
 #[test]
-fn only_a_token_in_the_kubeconfig_is_one() {
+fn the_check_of_the_caller_gets_the_ways_that_flags_choose() {
     let cluster = FakeCluster::new();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
-    for (user, expected) in [
-        ("{}", false),
-        ("{username: a, password: b}", false),
-        ("{token: t}", true),
+    let admin = "the service proxy, with tokens of the ServiceAccount virtfleet/virtfleetctl";
+    for (user, flags, expected) in [
+        ("{}", &[][..], &[admin][..]),
+        ("{username: a, password: b}", &[], &[admin]),
+        (
+            "{token: t}",
+            &[],
+            &["a port-forward, with the token of your kubeconfig", admin],
+        ),
+        (
+            "{token: t}",
+            &["--token-file", "t"],
+            &["the service proxy, with the token of --token-file"],
+        ),
+        (
+            "{token: t}",
+            &["--service-account", "viewer", "--via", "port-forward"],
+            &["a port-forward, with tokens of the ServiceAccount team-a/viewer"],
+        ),
+        ("{token: t}", &["--server", "http://127.0.0.1:1"], &[]),
+        ("{}", &["--cert", "c", "--key", "k"], &[]),
     ] {
-        let cli = cluster.cli(user, &["status"]);
-        assert_eq!(
-            super::has_token(&cli.connection, &runtime).unwrap(),
-            expected,
-            "{user}"
-        );
+        let cli = cluster.cli(user, &[&["status"][..], flags].concat());
+        let ways = super::caller_ways(&cli.connection, &runtime).unwrap();
+        let ways: Vec<String> = ways.iter().map(ToString::to_string).collect();
+        assert_eq!(ways, expected, "{user} {flags:?}");
     }
 }
