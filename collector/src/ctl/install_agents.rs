@@ -10,19 +10,17 @@ use std::{
 use serde_json::Value;
 use virtfleet_collector_core::{findings::USER_CLUSTER_CREDENTIAL_EXPIRING, fleet_status::FleetStatus};
 
-use super::{client::Client, fail::Fail};
+use super::{
+    client::Client,
+    fail::Fail,
+    install_reach::{AGENTS, MAX_FINDINGS, MAX_VMS, agents, is_cut, of_first_vms},
+};
 use crate::{
     bounded::bounded,
     doctor::{self, CheckResult, CheckStatus},
     labels::NO_WRITES,
 };
 
-/// Findings about an agent that the network may cause.
-const NETWORK: [&str; 2] = ["agent-connect", "agent-timeout"];
-/// Maximum findings that are read of each kind: of VMs, and of the inventory.
-const MAX_FINDINGS: usize = 10_000;
-/// Maximum VMs whose agents' versions are counted.
-const MAX_VMS: usize = 1000;
 /// Maximum labels that should be changed and are read: a new policy concerns each Node.
 const MAX_LABELS: usize = 10_000;
 /// Maximum versions, or user clusters, that a result names.
@@ -31,7 +29,6 @@ const MAX_NAMED: usize = 5;
 const MAX_VERSION_CHARS: usize = 32;
 /// What the checks are called.
 const AGENT_VERSIONS: &str = "versions of the agents";
-const AGENTS: &str = "agents";
 const CREDENTIALS: &str = "credentials";
 const LABELS: &str = "labels";
 /// Beginning of an error of a write to a Node for lack of a right.
@@ -68,17 +65,18 @@ pub(super) fn check(client: &Client, namespace: &str) -> Vec<CheckResult> {
     });
     let version = version.as_ref().ok().and_then(Option::as_deref);
     let version = version.unwrap_or(doctor::OWN);
-    results.push(match get("/api/v1/vms", &[("limit", MAX_VMS.to_string())]) {
+    let vms = get("/api/v1/vms", &[("limit", MAX_VMS.to_string())]);
+    results.push(match &vms {
         Ok(answer) => agent_versions(&answer.body, version, namespace),
-        Err(fail) => missing(AGENT_VERSIONS, &fail),
+        Err(fail) => missing(AGENT_VERSIONS, fail),
     });
     let findings = |scope: &str| {
         let query = [("scope", scope.to_owned()), ("limit", MAX_FINDINGS.to_string())];
         get("/api/v1/findings", &query)
     };
-    results.push(match findings("vm") {
-        Ok(answer) => agents(status.vms, unreachable(&answer.body), is_cut(&answer.body)),
-        Err(fail) => missing(AGENTS, &fail),
+    results.push(match (&vms, &findings("vm")) {
+        (Ok(vms), Ok(answer)) => agents(status.vms, &vms.body, &answer.body),
+        (Err(fail), _) | (_, Err(fail)) => missing(AGENTS, fail),
     });
     match findings("inventory") {
         Ok(answer) => results.extend(credentials(&answer.body, status.clusters)),
@@ -94,11 +92,6 @@ pub(super) fn check(client: &Client, namespace: &str) -> Vec<CheckResult> {
     });
     results.extend(drain(client).unwrap_or_else(|fail| Some(missing("drain of an infra node", &fail))));
     results
-}
-
-/// Whether a list is not complete.
-fn is_cut(list: &Value) -> bool {
-    list["continue"].is_string()
 }
 
 /// The version in the description of the API.
@@ -131,11 +124,7 @@ fn agent_versions(vms: &Value, collector: &str, namespace: &str) -> CheckResult 
     if counts.len() > MAX_NAMED {
         named.push("…".to_owned());
     }
-    let of_first = if is_cut(vms) {
-        format!("of the first {MAX_VMS} VMs: ")
-    } else {
-        String::new()
-    };
+    let of_first = of_first_vms(vms);
     if counts.is_empty() {
         let detail = format!("{of_first}no agent has answered yet");
         return CheckResult::skip(AGENT_VERSIONS, detail, "virtfleetctl vms");
@@ -292,38 +281,6 @@ fn next(fail: &Fail, namespace: &str) -> String {
     }
 }
 
-/// Number of agents to which no connection came about.
-fn unreachable(findings: &Value) -> usize {
-    let items = findings["items"].as_array().into_iter().flatten();
-    items
-        .filter(|item| {
-            // The item is the finding, or has it.
-            let id = item["id"].as_str().or_else(|| item["finding"]["id"].as_str());
-            id.is_some_and(|id| NETWORK.contains(&id))
-        })
-        .count()
-}
-
-/// `is_cut`: only the first findings were read, so that more may be unreachable.
-fn agents(vms: usize, unreachable: usize, is_cut: bool) -> CheckResult {
-    const NEXT: &str =
-        "virtfleetctl findings --scope vm; docs/network.md has the NetworkPolicies, and relays";
-    if vms == 0 {
-        return CheckResult::skip(AGENTS, "there is no VM yet", "virtfleetctl vms --all");
-    }
-    let of_first = if is_cut {
-        format!("by the first {MAX_FINDINGS} findings: ")
-    } else {
-        String::new()
-    };
-    if unreachable == 0 {
-        return CheckResult::ok(AGENTS, format!("{of_first}no VM is unreachable"));
-    }
-    let detail = format!("{of_first}{unreachable} of {vms} VMs cannot be connected to");
-    // From half on it is the network between collector and VMs, rather than single guests.
-    CheckResult::new(doctor::severity_of(unreachable, vms), AGENTS, detail, NEXT)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -471,26 +428,5 @@ mod tests {
                 .starts_with("in the user cluster green: kubectl apply -f packaging/"),
             "{warned:?}"
         );
-    }
-
-    #[test]
-    fn half_of_the_fleet_unreachable_is_the_network() {
-        for (vms, unreachable, expected) in [
-            (0, 0, CheckStatus::Skip),
-            (9, 0, CheckStatus::Ok),
-            (9, 4, CheckStatus::Warn),
-            (9, 5, CheckStatus::Fail),
-        ] {
-            assert_eq!(
-                agents(vms, unreachable, false).status,
-                expected,
-                "{unreachable} of {vms}"
-            );
-        }
-        let cut = agents(9, 1, true);
-        assert!(cut.detail.starts_with("by the first 10000 findings: "), "{cut:?}");
-        let findings =
-            json!({ "items": [{ "id": "agent-connect" }, { "id": "agent-tls" }, { "id": "agent-timeout" }] });
-        assert_eq!(unreachable(&findings), 2);
     }
 }

@@ -26,6 +26,7 @@ mod infra_cluster;
 mod input;
 mod install;
 mod install_agents;
+mod install_reach;
 mod labels_args;
 mod locate;
 pub mod manual;
