@@ -46,16 +46,15 @@ impl Agent {
         })
     }
 
-    /// Waits until the agent answers.
-    pub(super) fn wait(&mut self, deadline: Instant) -> Result<()> {
-        let begun = Instant::now();
+    /// Waits until the agent answers. `since` is when the caller began to wait, for the error.
+    pub(super) fn wait(&mut self, since: Instant, deadline: Instant) -> Result<()> {
         loop {
             match self.knock(deadline.min(Instant::now() + KNOCK)) {
                 Ok(()) => return Ok(()),
                 Err(error) if Instant::now() >= deadline || format!("{error:#}").contains(CLOSED) => {
                     return Err(error.context(format!(
                         "the guest agent has not answered for {:.1} s",
-                        begun.elapsed().as_secs_f64()
+                        since.elapsed().as_secs_f64()
                     )));
                 }
                 Err(_) => {}
@@ -81,7 +80,7 @@ impl Agent {
     /// Sends one command and returns its answer.
     fn call(&mut self, command: &str, arguments: &Value, deadline: Instant) -> Result<Value> {
         if !self.in_step {
-            self.wait(deadline)?;
+            self.wait(Instant::now(), deadline)?;
         }
         self.in_step = false;
         let message = json!({"execute": command, "arguments": arguments});
@@ -128,5 +127,25 @@ impl Agent {
             std::thread::park_timeout(pause);
             pause = (pause * 3 / 2).min(Duration::from_millis(500));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn the_error_has_the_whole_time_of_the_wait() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("agent");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let mut agent = Agent::connect(&path).unwrap();
+        let since = Instant::now().checked_sub(Duration::from_secs(7)).unwrap();
+        let text = format!("{:#}", agent.wait(since, Instant::now()).unwrap_err());
+        let rest = text.strip_prefix("the guest agent has not answered for ");
+        let seconds = rest.and_then(|rest| rest.split(' ').next()).unwrap();
+        assert!(seconds.parse::<f64>().unwrap() >= 7.0, "{text}");
     }
 }

@@ -247,16 +247,14 @@ impl Guest {
         let begun = Instant::now();
         loop {
             let left = deadline.saturating_sub(begun.elapsed());
-            let answered = self.state().agent()?.wait(Instant::now() + left.min(LOOK));
+            let until = Instant::now() + left.min(LOOK);
+            let answered = self.state().agent()?.wait(begun, until);
             let Err(error) = answered else {
                 return Ok(());
             };
             let over = begun.elapsed() >= deadline || format!("{error:#}").contains(CLOSED);
             if over || self.stall().is_some() {
-                let waited = begun.elapsed().as_secs_f64();
-                return Err(error
-                    .context(format!("waited {waited:.1} s"))
-                    .context(self.tail()));
+                return Err(error.context(self.tail()));
             }
         }
     }
