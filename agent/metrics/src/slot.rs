@@ -1,6 +1,9 @@
 //! An enabled collector between scrapes: its location, last failure and limit of series.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::{Duration, Instant},
+};
 
 use virtfleet_agent_core::settings::chain;
 
@@ -8,6 +11,10 @@ use super::{
     CollectError, Collector, Context, Entry,
     runner::{FinishedRun, Job, RunOutcome},
 };
+
+/// Minimum time between two warnings about a collector that keeps failing. Its error may have other
+/// words in each scrape: it counts entries that were left out, and quotes the first one.
+const WARNING_INTERVAL: Duration = Duration::from_mins(10);
 
 enum Location {
     Idle(Box<dyn Collector>),
@@ -23,8 +30,9 @@ pub(super) struct Slot {
     location: Location,
     /// Maximum number of series.
     limit: usize,
-    /// Error of the last scrape, so that a lasting failure is logged once.
+    /// Error of the last scrape.
     pub(super) failing: Option<String>,
+    warnings: FailureWarnings,
     /// Whether the last scrape dropped series.
     dropping: bool,
 }
@@ -36,6 +44,7 @@ impl Slot {
             location: Location::Idle(collector),
             limit,
             failing: None,
+            warnings: FailureWarnings::default(),
             dropping: false,
         }
     }
@@ -100,26 +109,69 @@ impl Slot {
     }
 
     fn record_success(&mut self) {
+        self.warnings = FailureWarnings::default();
         if self.failing.take().is_some() {
             tracing::info!(collector = self.entry.name, "collector works again");
         }
     }
 
-    /// Logs a warning only when a failure begins or changes; the success series shows a lasting
-    /// failure.
+    /// Logs a warning when a failure begins, and at most once in [`WARNING_INTERVAL`] when it
+    /// changes; the success series shows a lasting failure.
     pub(super) fn record_failure(&mut self, error: &CollectError) {
         let collector = self.entry.name;
         if let CollectError::NoData(reason) = error {
             tracing::debug!(collector, %reason, "no data");
             self.failing = None;
+            self.warnings = FailureWarnings::default();
             return;
         }
         let text = chain(error);
-        if self.failing.as_ref() == Some(&text) {
-            tracing::debug!(collector, error = text, "collector still failing");
-        } else {
+        if self.warnings.is_due(&text, Instant::now()) {
             tracing::warn!(collector, error = text, "collector failed");
-            self.failing = Some(text);
+        } else {
+            tracing::debug!(collector, error = text, "collector still failing");
         }
+        self.failing = Some(text);
+    }
+}
+
+/// Warnings about a failure since it began.
+#[derive(Default)]
+struct FailureWarnings {
+    /// Text and time of the last one.
+    last: Option<(String, Instant)>,
+}
+
+impl FailureWarnings {
+    /// Whether to log a warning with this text now. If so, it counts as logged.
+    fn is_due(&mut self, text: &str, now: Instant) -> bool {
+        if let Some((last, at)) = &self.last
+            && (last == text || now.saturating_duration_since(*at) < WARNING_INTERVAL)
+        {
+            return false;
+        }
+        self.last = Some((text.to_owned(), now));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_whose_words_change_is_logged_once_in_an_interval() {
+        let (mut warnings, begun) = (FailureWarnings::default(), Instant::now());
+        let mut logged = Vec::new();
+        for scrape in 0..100 {
+            let now = begun + Duration::from_secs(15) * scrape;
+            if warnings.is_due(&format!("{scrape} entries were left out"), now) {
+                logged.push(scrape);
+            }
+        }
+        assert_eq!(logged, [0, 40, 80]);
+        let later = begun + Duration::from_hours(1);
+        assert!(warnings.is_due("the same", later));
+        assert!(!warnings.is_due("the same", later + Duration::from_hours(1)));
     }
 }
