@@ -36,10 +36,33 @@ impl KubeletSilence<'_> {
             Hearing::Silent => {
                 let message = format!(
                     "the {cluster} calls the {node} ready, and its kubelet has given no sign of life for minutes: the \
-                     controller manager of the {cluster} may be down"
+                     controller manager of the {cluster} may be down; if this holds for most of its Nodes, its API \
+                     server may accept no writes, e.g. because etcd has no space"
                 );
                 Some(Evaluation::unknown(self.cause, self.old, message).immediate())
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubelets_whose_writes_are_refused_are_not_called_dead() {
+        let silence = KubeletSilence {
+            cluster: "user cluster",
+            node: "Node n",
+            cause: HealthCause::Guest,
+            awaited: "HeartbeatAwaited",
+            old: "HeartbeatOld",
+        };
+        let found = silence.evaluate(Hearing::Silent).unwrap();
+        assert_eq!(found.reason, "HeartbeatOld");
+        assert!(
+            found.message.contains("API server may accept no writes"),
+            "{found:?}"
+        );
     }
 }
