@@ -264,6 +264,26 @@ struct NodeWatch<'a> {
     max_nodes: usize,
 }
 
+/// How far the watch of the Nodes with one kubeconfig has come.
+#[derive(Debug, Default)]
+struct WatchProgress {
+    /// All Nodes were listed.
+    listed: bool,
+    /// A watch was opened after the list, and nothing is known against it.
+    follows: bool,
+    /// Since when the watch fails.
+    failing: Option<Instant>,
+    /// Since when it is open.
+    open: Option<Instant>,
+}
+
+impl WatchProgress {
+    /// Whether all Nodes are known, and followed without a failure.
+    fn is_complete(&self) -> bool {
+        self.listed && self.follows && self.failing.is_none()
+    }
+}
+
 impl NodeWatch<'_> {
     /// Returns on `stop`, or when the receiver of events or the sender of kubeconfigs is dropped.
     async fn follow(
@@ -300,11 +320,9 @@ impl NodeWatch<'_> {
             registry: Arc::clone(self.registry),
         });
         let mut probe = pin!(probe.run(answers));
-        let (mut listed, mut follows) = (false, false);
-        // Since when the watch fails, and since when it is open.
-        let (mut failing, mut open): (Option<Instant>, Option<Instant>) = (None, None);
+        let mut progress = WatchProgress::default();
         loop {
-            let held = open.unwrap_or_else(Instant::now) + STABLE_AFTER;
+            let held = progress.open.unwrap_or_else(Instant::now) + STABLE_AFTER;
             let mut watch_event = tokio::select! {
                 () = stop.cancelled() => return None,
                 changed = clients.changed() => return changed.ok(),
@@ -313,19 +331,19 @@ impl NodeWatch<'_> {
                     match answer.borrow_and_update().as_ref() {
                         // The watch may be dead, too.
                         Some(failure) => {
-                            (follows, open) = (false, None);
+                            (progress.follows, progress.open) = (false, None);
                             reflector.renew();
                             self.unanswered(failure);
                         }
-                        None if listed && follows && failing.is_none() => self.ready(),
+                        None if progress.is_complete() => self.ready(),
                         None => {}
                     }
                     continue;
                 }
                 // A server may accept each watch and end it at once.
-                () = sleep_until(held), if failing.is_some() && open.is_some() => {
-                    failing = None;
-                    if listed && answer.borrow().is_none() {
+                () = sleep_until(held), if progress.failing.is_some() && progress.open.is_some() => {
+                    progress.failing = None;
+                    if progress.listed && answer.borrow().is_none() {
                         self.ready();
                     }
                     continue;
@@ -338,50 +356,56 @@ impl NodeWatch<'_> {
             for event in self.cache.take(&watch_event) {
                 self.events.send(event).await.ok()?;
             }
-            match &watch_event {
-                ReflectorEvent::ListStarted => {
-                    open = None;
-                    self.registry.list_started(&id);
-                }
-                ReflectorEvent::Complete => {
-                    listed = true;
-                    self.registry.listed(&id);
-                }
-                ReflectorEvent::Watching => {
-                    (follows, open) = (true, Some(Instant::now()));
-                    self.registry.works(&id);
-                }
-                ReflectorEvent::Failed(failure) => {
-                    self.registry.failed(&id, failure);
-                    open = None;
-                    let since = failing.get_or_insert_with(Instant::now);
-                    let lasts = since.elapsed();
-                    let is_refused =
-                        failure.is_definite() && (failure.code != Some(401) || lasts >= MAX_REFUSAL);
-                    if failure.over_limit {
-                        (listed, follows) = (false, false);
-                        self.failed(failure);
-                    } else if !self.cache.has_any() || is_refused || lasts >= MAX_WATCH_OUTAGE {
-                        follows = false;
-                        self.unreachable(failure);
-                    }
-                }
-                _ => {}
-            }
+            self.show(&id, &watch_event, &mut progress);
             // Neither a part of a list nor an open watch shows that the Nodes are followed.
             let brings = matches!(
                 watch_event,
                 ReflectorEvent::Complete | ReflectorEvent::Applied(_) | ReflectorEvent::Deleted(_)
             );
-            let recovers = brings && failing.take().is_some();
+            let recovers = brings && progress.failing.take().is_some();
             let works = matches!(watch_event, ReflectorEvent::Complete | ReflectorEvent::Watching);
-            if (works || recovers) && failing.is_none() && listed && answer.borrow().is_none() {
+            let is_sound = progress.failing.is_none() && progress.listed;
+            if (works || recovers) && is_sound && answer.borrow().is_none() {
                 self.ready();
             }
             if !matches!(watch_event, ReflectorEvent::Listed(_)) {
                 self.registry
                     .set_objects(&id, self.cache.len(), self.cache.unreadable());
             }
+        }
+    }
+
+    /// Shows what an event of the watch says, and follows it in `progress`.
+    fn show(&self, id: &WatchId, event: &ReflectorEvent<Object>, progress: &mut WatchProgress) {
+        match event {
+            ReflectorEvent::ListStarted => {
+                progress.open = None;
+                self.registry.list_started(id);
+            }
+            ReflectorEvent::Complete => {
+                progress.listed = true;
+                self.registry.listed(id);
+            }
+            ReflectorEvent::Watching => {
+                (progress.follows, progress.open) = (true, Some(Instant::now()));
+                self.registry.works(id);
+            }
+            ReflectorEvent::Failed(failure) => {
+                self.registry.failed(id, failure);
+                progress.open = None;
+                let since = progress.failing.get_or_insert_with(Instant::now);
+                let lasts = since.elapsed();
+                let was_refused =
+                    failure.is_definite() && (failure.code != Some(401) || lasts >= MAX_REFUSAL);
+                if failure.over_limit {
+                    (progress.listed, progress.follows) = (false, false);
+                    self.failed(failure);
+                } else if !self.cache.has_any() || was_refused || lasts >= MAX_WATCH_OUTAGE {
+                    progress.follows = false;
+                    self.unreachable(failure);
+                }
+            }
+            _ => {}
         }
     }
 
