@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use virtfleet_collector_core::labels::plan::NodePatch;
+use virtfleet_collector_core::labels::{pairs::PAIRS, plan::NodePatch};
 
 /// Rewrites of one value within [`REWRITE_WINDOW`] that make a key contested.
 const MAX_REWRITES: usize = 5;
@@ -57,22 +57,6 @@ impl ContestedLately {
     }
 }
 
-/// Pairs that Kubernetes' own controllers keep equal: if one key is contested, neither is written.
-const PAIRS: [(&str, &str); 3] = [
-    (
-        "topology.kubernetes.io/zone",
-        "failure-domain.beta.kubernetes.io/zone",
-    ),
-    (
-        "topology.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/region",
-    ),
-    (
-        "node.kubernetes.io/instance-type",
-        "beta.kubernetes.io/instance-type",
-    ),
-];
-
 impl OwnershipConflicts {
     /// Removes the keys from `patch` that are contested at `now`, and returns them. A new value is
     /// never contested: the VM has moved.
@@ -88,6 +72,7 @@ impl OwnershipConflicts {
         };
         let found = patch.labels.iter().filter(|(key, value)| contested(key, value));
         let mut keys: BTreeSet<String> = found.map(|(key, _)| key.clone()).collect();
+        // Kubernetes' own controllers keep the members of a pair equal.
         for (one, other) in PAIRS {
             let pair = [one, other];
             if pair.iter().any(|key| keys.contains(*key)) {

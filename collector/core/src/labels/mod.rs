@@ -19,7 +19,7 @@ mod input;
 pub mod merge;
 mod outcome;
 pub mod owned;
-mod pairs;
+pub mod pairs;
 pub mod plan;
 pub mod policy;
 mod safety;

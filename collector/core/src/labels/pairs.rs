@@ -6,7 +6,7 @@ use super::decide::LabelOutcome;
 use crate::facts::Labels;
 
 /// Pairs of the current label and its beta name.
-const PAIRS: [(&str, &str); 2] = [
+pub const PAIRS: [(&str, &str); 2] = [
     (
         "topology.kubernetes.io/region",
         "failure-domain.beta.kubernetes.io/region",
@@ -42,5 +42,18 @@ pub(super) fn hold_both(ga: &mut LabelOutcome, beta: &mut LabelOutcome) {
         (true, false) => ga.hold_with(beta),
         (false, true) => beta.hold_with(ga),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::labels::guard::protected;
+
+    #[test]
+    fn both_members_of_a_pair_may_be_written() {
+        for key in PAIRS.into_iter().flat_map(|(ga, beta)| [ga, beta]) {
+            assert_eq!(protected(key), None, "{key}");
+        }
     }
 }
