@@ -189,12 +189,21 @@ impl<'a> HealthFacts<'a> {
     }
 
     fn just_stopped_until_ms(&self) -> UnixMs {
-        // Of a VM that the collector has not seen running, nothing is new.
-        let is_new = !self.seen.is_first();
+        let stopped_ms = if self.seen.is_first() {
+            self.said_stopped_ms()
+        } else {
+            Some(self.seen.state_ms())
+        };
         let hold_ms = HoldTimes::of(HealthCondition::Running).worse_ms;
-        self.seen
-            .state_ms()
-            .saturating_add(if is_new { hold_ms } else { 0 })
+        stopped_ms.map_or(0, |at| at.saturating_add(hold_ms))
+    }
+
+    /// When a VM stopped that the collector has not seen running, as KubeVirt says. One that is no
+    /// Node may never have run.
+    fn said_stopped_ms(&self) -> Option<UnixMs> {
+        let vm = self.vm.filter(|_| self.user_node.is_some())?;
+        // A time ahead is of a wrong clock.
+        vm.not_ready_since_ms.filter(|at| *at <= self.now_ms)
     }
 
     /// Since when the VM runs, whatever has paused or migrated it since.
