@@ -74,12 +74,7 @@ async fn read(client: &Client, one: &VolumesToRead) -> Box<[ReadVolume]> {
         } else {
             None
         };
-        read.push(ReadVolume {
-            volume: volume.clone(),
-            claim,
-            data_volume,
-            since_ms: 0,
-        });
+        read.push(ReadVolume::new(volume.clone(), claim, data_volume));
     }
     read.into()
 }

@@ -81,12 +81,8 @@ impl ScriptedVolumes {
         let volumes = due.volumes.iter().map(|volume| {
             let name = volume.claim.as_str();
             let filled = || self.data_volumes.answer(name, data_volume_state);
-            ReadVolume {
-                volume: volume.clone(),
-                claim: self.claims.answer(name, claim_state),
-                data_volume: volume.is_data_volume.then(filled),
-                since_ms: 0,
-            }
+            let filled = volume.is_data_volume.then(filled);
+            ReadVolume::new(volume.clone(), self.claims.answer(name, claim_state), filled)
         });
         ReadVolumes {
             at_ms: 0,

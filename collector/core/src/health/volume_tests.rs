@@ -62,15 +62,13 @@ fn volume(
     claim: ReadAnswer<ClaimState>,
     data_volume: Option<ReadAnswer<DataVolumeState>>,
 ) -> ReadVolume {
-    ReadVolume {
-        volume: ClaimVolume {
-            claim: name.parse().unwrap(),
-            is_data_volume: data_volume.is_some(),
-        },
-        claim,
-        data_volume,
-        since_ms: NOW_MS,
-    }
+    let volume = ClaimVolume {
+        claim: name.parse().unwrap(),
+        is_data_volume: data_volume.is_some(),
+    };
+    let mut made = ReadVolume::new(volume, claim, data_volume);
+    made.since_ms = NOW_MS;
+    made
 }
 
 fn read(volumes: Vec<ReadVolume>) -> ReadVolumes {

@@ -230,15 +230,10 @@ mod tests {
     }
 
     fn read(phase: &str) -> ReadVolumes {
+        let claim = ReadAnswer::Found(ClaimState::new(Some(phase), None, false));
         ReadVolumes {
             at_ms: 0,
-            volumes: [ReadVolume {
-                volume: waiting("a", "").volumes[0].clone(),
-                claim: ReadAnswer::Found(ClaimState::new(Some(phase), None, false)),
-                data_volume: None,
-                since_ms: 0,
-            }]
-            .into(),
+            volumes: [ReadVolume::new(waiting("a", "").volumes[0].clone(), claim, None)].into(),
             manifest: "infra/rbac.yaml",
         }
     }

@@ -117,21 +117,89 @@ pub struct ReadVolume {
     pub data_volume: Option<ReadAnswer<DataVolumeState>>,
     /// Since when phases and progress are as now. [`ReadVolumes::after`] sets it.
     pub since_ms: UnixMs,
+    /// [`ReadVolumes::after`] sets it.
+    point: VolumePoint,
+}
+
+/// Where an object was when it was read last. A read that failed changes nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+enum ObjectPoint {
+    /// It was not read yet.
+    #[default]
+    NotRead,
+    NotFound,
+    /// Phase and progress.
+    At(Box<str>, Option<Box<str>>),
+}
+
+impl ObjectPoint {
+    /// After this answer; none if the object was not to be read.
+    fn then<T>(&self, answer: Option<&ReadAnswer<T>>, at: impl Fn(&T) -> Self) -> Self {
+        match answer {
+            Some(ReadAnswer::Found(one)) => at(one),
+            Some(ReadAnswer::NotFound) => Self::NotFound,
+            Some(ReadAnswer::NotServed | ReadAnswer::Denied | ReadAnswer::Failed(_)) | None => self.clone(),
+        }
+    }
+
+    fn has_moved_to(&self, now: &Self) -> bool {
+        *self != Self::NotRead && self != now
+    }
+}
+
+/// Where a volume was when its objects were read last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct VolumePoint {
+    claim: ObjectPoint,
+    filled: ObjectPoint,
+}
+
+impl VolumePoint {
+    /// After this read.
+    fn then(&self, read: &ReadVolume) -> Self {
+        let of_claim = |claim: &ClaimState| ObjectPoint::At(claim.phase.clone(), None);
+        let of_filled = |one: &DataVolumeState| ObjectPoint::At(one.phase.clone(), one.progress.clone());
+        Self {
+            claim: self.claim.then(Some(&read.claim), of_claim),
+            filled: self.filled.then(read.data_volume.as_ref(), of_filled),
+        }
+    }
+
+    /// Whether an object was found.
+    fn is_known(&self) -> bool {
+        [&self.claim, &self.filled]
+            .iter()
+            .any(|point| matches!(point, ObjectPoint::At(..)))
+    }
+
+    /// Whether an object that was read before is elsewhere.
+    fn has_moved_to(&self, now: &Self) -> bool {
+        self.claim.has_moved_to(&now.claim) || self.filled.has_moved_to(&now.filled)
+    }
 }
 
 impl ReadVolume {
+    /// One volume, as read just now.
+    pub fn new(
+        volume: ClaimVolume,
+        claim: ReadAnswer<ClaimState>,
+        data_volume: Option<ReadAnswer<DataVolumeState>>,
+    ) -> Self {
+        Self {
+            volume,
+            claim,
+            data_volume,
+            since_ms: 0,
+            point: VolumePoint::default(),
+        }
+    }
+
     /// Since when it is as it is, as the objects say.
     fn said_since_ms(&self) -> Option<UnixMs> {
         match self.data_volume.as_ref().and_then(ReadAnswer::found) {
             Some(filled) => filled.unmoved_since_ms(),
             None => self.claim.found()?.created_ms,
         }
-    }
-
-    /// Whether an object was read.
-    fn is_known(&self) -> bool {
-        let filled = self.data_volume.as_ref().and_then(ReadAnswer::found);
-        self.claim.found().is_some() || filled.is_some()
     }
 
     /// A claim that was lost is so until another answer says otherwise: a failed read says nothing.
@@ -146,16 +214,6 @@ impl ReadVolume {
                 ..lost.clone()
             });
         }
-    }
-
-    /// Whether both differ in texts of conditions only.
-    fn is_at_same_point(&self, other: &Self) -> bool {
-        let point = |one: &Self| {
-            let claim = one.claim.found().map(|claim| claim.phase.clone());
-            let filled = one.data_volume.as_ref().and_then(ReadAnswer::found);
-            (claim, filled.map(|one| (one.phase.clone(), one.progress.clone())))
-        };
-        self.volume == other.volume && point(self) == point(other)
     }
 }
 
@@ -198,14 +256,15 @@ impl ReadVolumes {
             if let Some(known) = before.iter().find(same_claim) {
                 volume.keep_lost(known, before_ms);
             }
-            let known = before
-                .iter()
-                .find(|one| one.volume == volume.volume && one.is_known());
+            let known = before.iter().find(|one| one.volume == volume.volume);
+            let point = known.map(|known| known.point.clone()).unwrap_or_default();
+            volume.point = point.then(volume);
             let said = volume.said_since_ms().unwrap_or(UnixMs::MAX);
-            volume.since_ms = match known {
-                Some(known) if known.is_at_same_point(volume) => known.since_ms,
-                Some(_) => self.at_ms,
-                None => self.at_ms.min(said),
+            volume.since_ms = match known.filter(|known| known.point.is_known()) {
+                Some(known) if known.point == volume.point => known.since_ms,
+                Some(known) if known.point.has_moved_to(&volume.point) => self.at_ms,
+                // An object could be read for the first time.
+                _ => self.at_ms.min(said),
             };
         }
         self

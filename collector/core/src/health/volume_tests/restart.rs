@@ -1,4 +1,5 @@
-//! Volumes of a VM that waited before the collector started.
+//! Since when the volumes of a VM have not moved: after a start of the collector, and after reads
+//! that failed.
 
 use super::*;
 
@@ -42,4 +43,36 @@ fn a_collector_that_has_just_started_waits_for_the_first_read() {
         );
         assert_eq!(moving.volumes[0].since_ms, moving.at_ms);
     }
+}
+
+#[test]
+fn a_failed_read_does_not_restart_the_time_without_progress() {
+    let importing = |progress: &str| filled("ImportInProgress", progress, ReportedConditions::default());
+    let unread = || ReadAnswer::failed("no answer");
+    let at = |seconds: u64, claim, data_volume, before: Option<&ReadVolumes>| {
+        let now = ReadVolumes {
+            at_ms: NOW_MS + seconds * 1000,
+            ..read(vec![volume("root", claim, Some(data_volume))])
+        };
+        now.after(before)
+    };
+    let since = |read: &ReadVolumes| (read.volumes[0].since_ms - NOW_MS) / 1000;
+    let first = at(0, claim("Bound"), importing("40.00%"), None);
+    for unanswered in [
+        claim("Bound"),
+        ReadAnswer::Denied,
+        ReadAnswer::failed("no answer"),
+    ] {
+        let failed = at(30, unanswered.clone(), unread(), Some(&first));
+        let again = at(60, unanswered, unread(), Some(&failed));
+        assert_eq!((since(&failed), since(&again)), (0, 0));
+        let still = at(90, claim("Bound"), importing("40.00%"), Some(&again));
+        assert_eq!(since(&still), 0, "nothing has moved");
+        let moved = at(90, claim("Bound"), importing("50.00%"), Some(&again));
+        assert_eq!(since(&moved), 90, "it has moved meanwhile");
+    }
+    // What could not be read before is not known to have stood still.
+    let without = at(0, claim("Bound"), unread(), None);
+    let found = at(30, claim("Bound"), importing("40.00%"), Some(&without));
+    assert_eq!((since(&without), since(&found)), (0, 30));
 }

@@ -82,12 +82,7 @@ fn found(phase: &str) -> ReadAnswer<ClaimState> {
 }
 
 fn record(index: &mut FleetIndex, claim: ReadAnswer<ClaimState>) {
-    let volume = ReadVolume {
-        volume: claims(1)[0].clone(),
-        claim,
-        data_volume: None,
-        since_ms: 0,
-    };
+    let volume = ReadVolume::new(claims(1)[0].clone(), claim, None);
     let read = ReadVolumes {
         at_ms: 0,
         volumes: [volume].into(),
