@@ -113,7 +113,8 @@ check_memory() {
 
 # Measured from empty folders: 3 GB of build files (15 GB with incremental builds, which are off in
 # CI) and 6 GB of servers and images in the cache. A filled cache gets new images when their scripts
-# change. Guests' disks and the images of loop devices take 2 GB while tests run; they are sparse
+# change. What is in the cache from an older recipe is built again, which needs as much as the first
+# build. Guests' disks and the images of loop devices take 2 GB while tests run; they are sparse
 # files, and their use of space differs from run to run.
 build=${CARGO_TARGET_DIR:-$PWD/target} cache=${XDG_CACHE_HOME:-$HOME/.cache}/virtfleet
 needed=16
@@ -121,8 +122,7 @@ needed=16
 [ ! -e "$build/debug" ] || needed=3
 need "$build" "$needed" 'build files'
 needed=7
-if [ -e "$cache/guests" ] && tests/parts/kubernetes.sh path >/dev/null 2>&1 &&
-    tests/parts/cortex.sh path >/dev/null 2>&1; then needed=3; fi
+if [ -e "$cache/guests" ] && tests/parts/kubernetes.sh fresh && tests/parts/cortex.sh fresh; then needed=3; fi
 need "$cache" "$needed" 'servers and images'
 need "${TMPDIR:-/tmp}" 6 "guests' disks and loop devices"
 check_space
