@@ -88,7 +88,7 @@ fn tier3_the_gateway_refuses_other_certificates_and_other_paths() {
         other => panic!("{other:?}"),
     };
     let retried = |outcome: &SendResult| match outcome {
-        SendResult::Retry { reason, .. } => *reason,
+        SendResult::Retry { reason, message, .. } => (*reason, message.clone()),
         other => panic!("{other:?}"),
     };
 
@@ -113,11 +113,16 @@ fn tier3_the_gateway_refuses_other_certificates_and_other_paths() {
     let mut renamed = at_path(&gateway, "/api/v1/push", Arc::clone(&tls));
     renamed.server_name = Some("mla-gateway.cluster-b.example".to_owned());
     let outcome = Sending::to(renamed).send(&one(1.0));
-    assert_eq!(retried(&outcome.result), SendFailure::Tls, "{outcome:?}");
+    // docs/mla.md quotes both messages.
+    let (reason, message) = retried(&outcome.result);
+    assert_eq!(reason, SendFailure::Tls, "{outcome:?}");
+    let expected = "invalid peer certificate: certificate not valid for name ";
+    assert!(message.starts_with(expected), "{message}");
     let other = Authority::new("another").unwrap();
     let untrusted = other.client_config(&other.collector().unwrap()).unwrap();
     let outcome = Sending::to(at_path(&gateway, "/api/v1/push", untrusted)).send(&one(1.0));
-    assert_eq!(retried(&outcome.result), SendFailure::Tls, "{outcome:?}");
+    let expected = "invalid peer certificate: UnknownIssuer".to_owned();
+    assert_eq!(retried(&outcome.result), (SendFailure::Tls, expected));
     assert!(recorder.recorded().is_empty());
 }
 
