@@ -210,9 +210,16 @@ impl Launch {
             .with_context(|| format!("start {}", self.program.display()))
     }
 
-    /// Runs the process to completion and returns its standard output as text; a non-zero exit code
-    /// is an error that quotes the output.
+    /// As [`Launch::bytes`], for output that is text.
     pub fn text(self, deadline: Duration) -> Result<String> {
+        let name = self.name();
+        let output = self.bytes(deadline)?;
+        String::from_utf8(output).with_context(|| format!("what {name} prints is not UTF-8"))
+    }
+
+    /// Runs the process to completion and returns its standard output; a non-zero exit code is an
+    /// error that quotes standard error.
+    pub fn bytes(self, deadline: Duration) -> Result<Vec<u8>> {
         let name = self.name();
         let output = self.output(deadline)?;
         let stderr = String::from_utf8_lossy(&output.stderr);
@@ -222,7 +229,7 @@ impl Launch {
             output.status,
             stderr.trim()
         );
-        String::from_utf8(output.stdout).with_context(|| format!("what {name} prints is not UTF-8"))
+        Ok(output.stdout)
     }
 }
 

@@ -168,8 +168,8 @@ fn start(scene: &Scene, wanted: &Wanted) -> Result<Guest> {
         );
     }
     if let Some(path) = &wanted.user_data {
-        let text = std::fs::read_to_string(path).with_context(|| format!("read {}", path.display()))?;
-        seed = seed.user_data(text);
+        let content = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
+        seed = seed.user_data(content);
     }
     vm = vm.seed(seed);
     let from = match wanted.boot {

@@ -93,10 +93,10 @@ fn taken(folder: &Path) -> Result<u64> {
 /// Creates a seed; `scratch` is a folder for intermediate files.
 pub(super) fn seed(seed: &Seed, path: &Path, scratch: &Path) -> Result<()> {
     let tree = scratch.join("seed.tree");
-    for (name, text) in seed.files() {
+    for (name, content) in seed.files() {
         let file = tree.join(name);
         fs::create_dir_all(file.parent().unwrap_or(&tree))?;
-        fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
+        fs::write(&file, content).with_context(|| format!("write {}", file.display()))?;
     }
     let made = match seed.format {
         Format::Vfat => vfat(seed, path, &tree),

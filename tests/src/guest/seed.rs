@@ -1,5 +1,7 @@
 //! cloud-init's seed disks.
 
+use std::fmt;
+
 use serde_json::json;
 
 /// Data source of cloud-init for which the seed is made. KubeVirt supports both: `cloudInitNoCloud`
@@ -21,13 +23,23 @@ pub enum Format {
     Iso,
 }
 
+/// User-data: text, or gzip of it. Snapshots are compared with its debug output, as text.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct UserData(Vec<u8>);
+
+impl fmt::Debug for UserData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&String::from_utf8_lossy(&self.0), f)
+    }
+}
+
 /// A seed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Seed {
     pub(super) source: Source,
     pub(super) format: Format,
     pub(super) meta_data: String,
-    pub(super) user_data: String,
+    pub(super) user_data: UserData,
     pub(super) network: Option<String>,
 }
 
@@ -38,7 +50,7 @@ impl Seed {
             source: Source::NoCloud,
             format: Format::Vfat,
             meta_data: json!({"instance-id": instance, "local-hostname": instance}).to_string(),
-            user_data: "#cloud-config\n{}\n".to_owned(),
+            user_data: UserData(b"#cloud-config\n{}\n".to_vec()),
             network: None,
         }
     }
@@ -50,11 +62,11 @@ impl Seed {
             ..Self::no_cloud(instance)
         }
     }
-    /// Sets the user-data, first line included; on a ConfigDrive this can also be an Ignition
-    /// configuration.
+    /// Sets the user-data, first line included, also compressed; on a ConfigDrive this can also be
+    /// an Ignition configuration.
     #[must_use]
-    pub fn user_data(mut self, text: impl Into<String>) -> Self {
-        self.user_data = text.into();
+    pub fn user_data(mut self, content: impl Into<Vec<u8>>) -> Self {
+        self.user_data = UserData(content.into());
         self
     }
     /// Sets the meta-data: YAML for NoCloud, JSON for ConfigDrive.
@@ -85,8 +97,8 @@ impl Seed {
         }
     }
 
-    /// Its files: path and text.
-    pub(super) fn files(&self) -> Vec<(&'static str, &str)> {
+    /// Its files: path and content.
+    pub(super) fn files(&self) -> Vec<(&'static str, &[u8])> {
         let [meta, user, network] = match self.source {
             Source::NoCloud => ["meta-data", "user-data", "network-config"],
             Source::ConfigDrive => [
@@ -95,8 +107,11 @@ impl Seed {
                 "openstack/latest/network_data.json",
             ],
         };
-        let mut files = vec![(meta, self.meta_data.as_str()), (user, self.user_data.as_str())];
-        files.extend(self.network.as_deref().map(|text| (network, text)));
+        let mut files = vec![
+            (meta, self.meta_data.as_bytes()),
+            (user, self.user_data.0.as_slice()),
+        ];
+        files.extend(self.network.as_deref().map(|text| (network, text.as_bytes())));
         files
     }
 }

@@ -77,7 +77,7 @@ impl RealVms {
             let who = real::tenant(stage, number, &uuid)?;
             real::place(stage, &who, &stage.plan.hosts[HOSTS[0]].name)?;
             let vm = real::vm(&who)
-                .seed(Seed::no_cloud(&who.name).user_data(&user_data))
+                .seed(Seed::no_cloud(&who.name).user_data(user_data.as_str()))
                 .disk(Disk::folder("agent", &agent, DISK_LABEL).read_only())
                 .disk(Disk::blank("data", GIB).serial("data"));
             let machine = scene.start(&vm, Start::BeforeCloudInit)?;
