@@ -50,7 +50,7 @@ done | debugfs -w -f - "$out/agent.img" >"$work/log" 2>&1 || die "debugfs: $(tai
 
 cat >"$out/delivery.yaml" <<END
 # Written by \`make agent-disk\`: a VM that has the agent disk installs the agent from it.
-#   virtfleetctl render cloud-init $out/delivery.yaml
+#   virtfleetctl render cloud-init $out/delivery.yaml >$out/userdata
 # docs/delivery.md has further keys: settings, such as the VM's disks, and files.
 apiVersion: virtfleet.io/v1alpha1
 kind: Delivery

@@ -10,6 +10,7 @@ mod page;
 use std::{
     ffi::OsStr,
     fs,
+    io::Read as _,
     net::{IpAddr, Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -17,6 +18,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use virtfleet_tests::{
     access, bins,
@@ -185,7 +187,7 @@ impl Walk {
                 let key = file.file_name().and_then(OsStr::to_str).context("no key")?;
                 vec![json!({
                     "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
-                    "stringData": { key: fs::read_to_string(self.machine.at(file))? },
+                    "data": { key: BASE64_STANDARD.encode(fs::read(self.machine.at(file))?) },
                 })]
             }
             ["apply", "-f", file] => install::objects(&fs::read_to_string(self.machine.at(file))?)?,
@@ -217,7 +219,9 @@ impl Walk {
         };
         let secret = volumes.iter().find_map(secret).context("no user-data")?;
         let secret = self.get(&format!("/api/v1/namespaces/{NAMESPACE}/secrets/{secret}"))?;
-        let user_data = String::from_utf8(decoded(&secret["data"]["userdata"])?)?;
+        let packed = decoded(&secret["data"]["userdata"])?;
+        let mut user_data = String::new();
+        GzDecoder::new(packed.as_slice()).read_to_string(&mut user_data)?;
         for part in [
             format!("sha256 {}\n", AdminMachine::sum_of_agent()),
             "disk virtfleet virtfleet-agent\n".to_owned(),

@@ -64,7 +64,7 @@ impl Delivery {
         real::place(&stage, &who, &host)?;
         let folder = real::agent_folder(scene.path())?;
         let input = real::input(&stage, scene, &who, &[from], "", KUBELET)?;
-        let user_data = real::render("cloud-init", &input, &[])?;
+        let user_data = real::user_data(&input)?;
         let mirror = Mirror::of(&folder, scene.path())?;
         let mut vm = real::vm(&who)
             .suite(suite)

@@ -147,8 +147,8 @@ pub fn input(
 const SET_CLOCK: &str =
     "#cloud-config\nbootcmd:\n- [sh, -c, 'date -s \"@$(cat /sys/class/rtc/rtc0/since_epoch)\"']\n";
 
-/// User-data for all VMs of a pool, whose agents the collector enrols, as `virtfleetctl render`
-/// prints it with the authority that it reads from the collector. The agent comes from a disk
+/// User-data for all VMs of a pool, whose agents the collector enrols, as the text that
+/// `virtfleetctl render` prints with the authority that it reads from the collector. The agent comes from a disk
 /// labelled [`DISK_LABEL`]. `settings` are indented lines of AgentConfig.
 pub fn pool_user_data(stage: &Stage, scene: &Scene, settings: &str) -> Result<String> {
     let folder = scene.path().join("delivery");
@@ -156,7 +156,7 @@ pub fn pool_user_data(stage: &Stage, scene: &Scene, settings: &str) -> Result<St
     let input = write_input(&folder, &[From::Disk], "enrolment: true", settings, "")?;
     let own = folder.join("own.yaml");
     fs::write(&own, SET_CLOCK).with_context(|| format!("write {}", own.display()))?;
-    let render = stage.ctl()?.args(["render", "cloud-init", "--with"]);
+    let render = stage.ctl()?.args(["render", "cloud-init", "--text", "--with"]);
     render.arg(own).arg(input).text(STAGE_TIMEOUT)
 }
 
@@ -236,13 +236,23 @@ pub fn begin(machine: &Machine, stage: &Stage, who: &Guest) -> Result<()> {
         .map(drop)
 }
 
-/// The output of `virtfleetctl render` for an input.
+/// The output of `virtfleetctl render` for an input, as text.
 pub fn render(what: &str, input: &Path, more: &[&str]) -> Result<String> {
+    let as_text = (what == "cloud-init").then_some("--text");
     Launch::new(bins::ctl()?)
         .args(["render", what])
         .arg(input)
         .args(more)
+        .args(as_text)
         .text(STAGE_TIMEOUT)
+}
+
+/// User-data for cloud-init, compressed as `virtfleetctl render` prints it.
+pub fn user_data(input: &Path) -> Result<Vec<u8>> {
+    Launch::new(bins::ctl()?)
+        .args(["render", "cloud-init"])
+        .arg(input)
+        .bytes(STAGE_TIMEOUT)
 }
 
 /// Waits until the collector pulls the agent of `who` and identifies it by its SMBIOS UUID; returns

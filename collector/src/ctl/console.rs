@@ -37,7 +37,12 @@ impl Console<'_> {
 
     /// Writes `text` unchanged.
     pub(super) fn print(&mut self, text: &str) -> io::Result<()> {
-        self.out.write_all(text.as_bytes())?;
+        self.print_bytes(text.as_bytes())
+    }
+
+    /// Writes `bytes` unchanged.
+    pub(super) fn print_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
         self.out.flush()
     }
 

@@ -10,7 +10,7 @@ use std::{
 
 use virtfleet_delivery::{
     cloud_init::{self, With},
-    ignition,
+    gzip, ignition,
     osp::{self, Naming, Profile},
     payload::{self, Outside, Payload},
     spec::{self, Checked},
@@ -31,7 +31,16 @@ const MAX_INLINE_BYTES: usize = 2048;
 
 pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Console<'_>) -> Result<(), Fail> {
     match what {
-        Render::CloudInit { input, form, with } => {
+        Render::CloudInit {
+            input,
+            form,
+            with,
+            as_text,
+        } => {
+            if console.terminal && !as_text {
+                let why = "gzip is not printed on a terminal; redirect it to a file, or use --text";
+                return Err(Fail::Usage(why.to_owned()));
+            }
             one_reads_standard_input(&input.file, with)?;
             let (_, payload) = load(input, connection, console)?;
             let texts = with
@@ -45,11 +54,16 @@ pub(super) fn run(what: &Render, connection: &ConnectionArgs, console: &mut Cons
             };
             let made = made("cloud-init", &input.file);
             let rendered = cloud_init::render(&payload, form, &with, &made).map_err(Fail::Input)?;
-            console.print(&rendered.text)?;
+            let user_data = if *as_text {
+                rendered.text.into_bytes()
+            } else {
+                gzip(rendered.text.as_bytes())
+            };
+            console.print_bytes(&user_data)?;
             for note in rendered.notes {
                 console.note(&format!("note: {note}"));
             }
-            advise(rendered.text.len(), console);
+            advise(user_data.len(), console);
         }
         Render::Ignition { input, with } => {
             one_reads_standard_input(&input.file, with.as_slice())?;

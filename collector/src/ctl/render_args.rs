@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 /// What is rendered.
 #[derive(Debug, Subcommand)]
 pub(super) enum Render {
-    /// Print user-data for cloud-init
+    /// Print user-data for cloud-init, compressed by gzip
     CloudInit {
         #[command(flatten)]
         input: InputArgs,
@@ -17,6 +17,10 @@ pub(super) enum Render {
         /// Existing user-data to merge; may be repeated; `-` reads standard input
         #[arg(long, value_name = "USER-DATA")]
         with: Vec<PathBuf>,
+        /// Print text in place of gzip, to read it or for a tool that accepts only text; cloud-init
+        /// accepts both
+        #[arg(long = "text")]
+        as_text: bool,
     },
     /// Print an Ignition config, spec 3.3.0
     Ignition {

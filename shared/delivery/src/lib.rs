@@ -17,6 +17,7 @@
 mod boot;
 pub mod cloud_init;
 pub mod guest;
+mod gzip;
 pub mod ignition;
 mod mime;
 pub mod osc;
@@ -26,6 +27,8 @@ pub mod payload;
 mod pyyaml;
 pub mod spec;
 mod splice;
+
+pub use gzip::gzip;
 
 /// Path of the delivered binary: in a folder that is writable on systems with a read-only `/usr`,
 /// too.

@@ -13,15 +13,23 @@ use super::guest::{render, shipped};
 const UPDATE: &str = "VIRTFLEET_UPDATE_EXAMPLES";
 /// The fleet's authority in the examples.
 const FLEET_CA: [&str; 2] = ["--fleet-ca", "cloud-init/fleet-ca.crt"];
+/// User-data is shown as text.
 const EXAMPLES: [(&str, &[&str]); 8] = [
     (
         "delivery.cloud-config.yaml",
-        &["cloud-init", "cloud-init/delivery.yaml", FLEET_CA[0], FLEET_CA[1]],
+        &[
+            "cloud-init",
+            "--text",
+            "cloud-init/delivery.yaml",
+            FLEET_CA[0],
+            FLEET_CA[1],
+        ],
     ),
     (
         "delivery-with-user-data.cloud-config.yaml",
         &[
             "cloud-init",
+            "--text",
             "cloud-init/delivery.yaml",
             FLEET_CA[0],
             FLEET_CA[1],
@@ -33,6 +41,7 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
         "delivery-with-user-data.mime",
         &[
             "cloud-init",
+            "--text",
             "cloud-init/delivery.yaml",
             FLEET_CA[0],
             FLEET_CA[1],
@@ -44,7 +53,7 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     ),
     (
         "baked.cloud-config.yaml",
-        &["cloud-init", "cloud-init/baked.yaml"],
+        &["cloud-init", "--text", "cloud-init/baked.yaml"],
     ),
     (
         "kkp.osp.yaml",
@@ -74,7 +83,13 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     ),
     (
         "machines.cloud-config.yaml",
-        &["cloud-init", "cloud-init/machines.yaml", FLEET_CA[0], FLEET_CA[1]],
+        &[
+            "cloud-init",
+            "--text",
+            "cloud-init/machines.yaml",
+            FLEET_CA[0],
+            FLEET_CA[1],
+        ],
     ),
 ];
 

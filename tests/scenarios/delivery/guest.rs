@@ -20,7 +20,7 @@ pub(crate) fn shipped(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// What `virtfleetctl render` prints.
+/// The text that `virtfleetctl render` prints.
 pub(crate) fn render<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> String {
     let launch = Launch::new(bins::ctl().unwrap()).arg("render").args(args);
     launch.text(COMMAND_TIMEOUT).unwrap()
@@ -137,7 +137,12 @@ impl Guest {
         );
         self.write("input.yaml", input);
         let file = self.at("input.yaml");
-        let text = render(["cloud-init".as_ref(), "--without-tls".as_ref(), file.as_os_str()]);
+        let text = render([
+            "cloud-init".as_ref(),
+            "--text".as_ref(),
+            "--without-tls".as_ref(),
+            file.as_os_str(),
+        ]);
         let document = parse_yaml(&text).unwrap().remove(0).to_json();
         let script = document["bootcmd"][0].as_str().unwrap();
         self.write("boot", script);

@@ -13,9 +13,11 @@ const TLS: &str = "  server: { tls: { certificate: /c, key: /k, clientCA: /a } }
 /// Exit code, standard output and standard error of `virtfleetctl render` for an input, from
 /// standard input.
 fn render(input: &str, args: &[&str]) -> (i32, String, String) {
+    let as_text = (args[0] == "cloud-init").then_some("--text");
     let launch = Launch::new(bins::ctl().unwrap())
         .arg("render")
         .args(args)
+        .args(as_text)
         .arg("-");
     let output = launch
         .stdin(format!("{HEAD}{input}"))

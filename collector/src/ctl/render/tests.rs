@@ -11,7 +11,19 @@ use crate::{
     },
 };
 
+/// The text that is rendered.
 fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, String, String) {
+    let as_text: &[&str] = if args[0] == "cloud-init" { &["--text"] } else { &[] };
+    let (done, out, err) = rendered_bytes(folder, input, &[args, as_text].concat(), false);
+    (done, String::from_utf8(out).unwrap(), err)
+}
+
+fn rendered_bytes(
+    folder: &Path,
+    input: &str,
+    args: &[&str],
+    terminal: bool,
+) -> (Result<(), String>, Vec<u8>, String) {
     fs::write(
         folder.join("d.yaml"),
         format!("apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\n{input}"),
@@ -31,7 +43,7 @@ fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, S
         out: &mut out,
         err: &mut err,
         colour: false,
-        terminal: false,
+        terminal,
         now: || 0,
     };
     let done = run(&what, &program.connection, &mut console).map_err(|fail| {
@@ -39,11 +51,7 @@ fn rendered(folder: &Path, input: &str, args: &[&str]) -> (Result<(), String>, S
         assert_eq!(fail.exit_code(), expected);
         fail.to_string()
     });
-    (
-        done,
-        String::from_utf8(out).unwrap(),
-        String::from_utf8(err).unwrap(),
-    )
+    (done, out, String::from_utf8(err).unwrap())
 }
 
 const AGENT: &str = "agent: {file: agent, sources: [{url: \"https://x/y\"}]}\nsettings: {server: {tls: {certificate: /c, key: /k, clientCA: /a}}}\n";
@@ -69,6 +77,31 @@ fn files_of_the_input_are_read_beside_it() {
     let (done, out, _) = rendered(folder.path(), AGENT, &["ignition"]);
     done.unwrap();
     assert!(serde_json::from_str::<serde_json::Value>(&out).unwrap()["systemd"].is_object());
+}
+
+/// User-data must be small, and cloud-init unpacks it.
+#[test]
+fn user_data_is_compressed_and_never_on_a_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("agent"), "abc").unwrap();
+    for form in ["cloud-config", "mime"] {
+        let args = ["cloud-init", "--form", form];
+        let (done, text, _) = rendered(folder.path(), AGENT, &args);
+        done.unwrap();
+        let (done, packed, err) = rendered_bytes(folder.path(), AGENT, &args, false);
+        done.unwrap();
+        assert_eq!(packed, gzip(text.as_bytes()), "{form}");
+        assert!(packed.len() < text.len(), "{form}");
+        assert!(err.contains(&format!("note: {} bytes", packed.len())), "{err}");
+
+        let (done, out, _) = rendered_bytes(folder.path(), AGENT, &args, true);
+        let error = done.unwrap_err();
+        assert!(error.contains("use --text") && out.is_empty(), "{error}");
+        let args = [&args[..], &["--text"]].concat();
+        let (done, out, _) = rendered_bytes(folder.path(), AGENT, &args, true);
+        done.unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), text);
+    }
 }
 
 /// The author of the input must not choose which files of this machine are sent.
