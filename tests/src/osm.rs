@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use virtfleet_wire::layered::parse_yaml;
@@ -31,13 +31,19 @@ pub fn cloud_config(profile: &str, part: Part, more: &[(&str, &str)]) -> Result<
     for file in part["files"].as_array().into_iter().flatten() {
         let field = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let inline = &file["content"]["inline"];
-        ensure!(inline["encoding"] == "b64", "another encoding: {inline}");
         let data = template(&field(&inline["data"]))?;
+        let encoding = field(&inline["encoding"]);
+        let content = match encoding.as_str() {
+            "b64" => STANDARD.encode(data),
+            // Passed on as it is.
+            "gz+b64" => data,
+            _ => bail!("another encoding: {inline}"),
+        };
         let permissions = file["permissions"].as_u64().unwrap_or(644);
-        put(&mut text, &field(&file["path"]), permissions, &data);
+        put(&mut text, &field(&file["path"]), permissions, &encoding, &content);
     }
     for (path, content) in more {
-        put(&mut text, path, 600, content);
+        put(&mut text, path, 600, "b64", &STANDARD.encode(content));
     }
     let commands = part["modules"]["runcmd"].as_array().into_iter().flatten();
     for (index, command) in commands.filter_map(Value::as_str).enumerate() {
@@ -49,12 +55,11 @@ pub fn cloud_config(profile: &str, part: Part, more: &[(&str, &str)]) -> Result<
     Ok(text)
 }
 
-fn put(text: &mut String, path: &str, permissions: u64, content: &str) {
-    let content = STANDARD.encode(content);
+fn put(text: &mut String, path: &str, permissions: u64, encoding: &str, content: &str) {
     // Writing to a string cannot fail.
     write!(
         text,
-        "- path: '{path}'\n  permissions: '0{permissions}'\n  encoding: 'b64'\n  content: |-\n    {content}\n\n"
+        "- path: '{path}'\n  permissions: '0{permissions}'\n  encoding: '{encoding}'\n  content: |-\n    {content}\n\n"
     )
     .ok();
 }

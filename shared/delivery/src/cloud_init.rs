@@ -5,7 +5,7 @@
 
 mod content;
 
-use crate::{boot, mime, payload::Payload, pyyaml::YamlDocument, splice};
+use crate::{mime, payload::Payload, pyyaml::YamlDocument, script, splice};
 
 /// Form of the user-data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +110,7 @@ fn is_mime(text: &str) -> bool {
 /// # Errors
 /// User-data that cloud-init does not recognise, or would drop, alone or with the agent.
 pub fn render(payload: &Payload, form: Form, with: &[With<'_>], made: &str) -> Result<Rendered, String> {
-    let script = boot::script(payload);
+    let script = script::boot_command(payload);
     let theirs = with.iter().map(Part::read).collect::<Result<Vec<_>, _>>()?;
     let mut notes: Vec<String> = theirs.iter().flat_map(|part| part.notes.clone()).collect();
     if form == Form::CloudConfig {

@@ -2,16 +2,17 @@
 
 mod keys;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io::Write as _,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use flate2::{Compression, write::GzEncoder};
 use serde_json::{Map, Value, json};
 
-use crate::payload::{DROP_IN, File, Payload, UNIT, WAITING};
+use crate::{
+    gzip::gzip,
+    own::{DELIVER, DELIVER_MODE},
+    payload::{Payload, UNIT, UNIT_PATH},
+    script::{Mechanism, script},
+};
 
 /// The spec version, unless an existing config has another one. All of them have the fields that
 /// are rendered.
@@ -47,19 +48,12 @@ pub fn render(payload: &Payload, with: Option<&str>) -> Result<Value, String> {
     object(map, "ignition")?.insert("version".to_owned(), version.into());
 
     let storage = object(map, "storage")?;
-    list(storage, "files", "storage")?.extend(payload.files.iter().map(entry));
-    let ours = payload.all_files();
-    check_paths(storage, &ours[payload.files.len()..])?;
+    let text = script(payload, Mechanism::Files);
+    list(storage, "files", "storage")?.push(script_entry(&text));
+    let written = payload.files.iter().map(|file| file.path.as_str());
+    check_paths(storage, written.chain([UNIT_PATH]))?;
     let units = list(object(map, "systemd")?, "units", "systemd")?;
     units.push(json!({"name": UNIT, "enabled": true, "contents": payload.unit}));
-    for name in WAITING {
-        let drop_in = json!({"name": DROP_IN, "contents": payload.drop_in});
-        match units.iter_mut().find(|theirs| theirs["name"] == name) {
-            None => units.push(json!({"name": name, "dropins": [drop_in]})),
-            Some(Value::Object(unit)) => list(unit, "dropins", name)?.push(drop_in),
-            Some(_) => return Err(format!("systemd.units: {name} is not an object")),
-        }
-    }
     check_names(units, "systemd.units")?;
     for unit in units.iter() {
         let drop_ins = unit["dropins"].as_array().map_or(&[][..], Vec::as_slice);
@@ -94,11 +88,18 @@ fn supported(version: &str) -> Result<&str, String> {
 }
 
 /// Refuses paths that Ignition refuses together: a path twice, or one below a link. It accepts one
-/// below a file, and then fails in the guest. `units` are the files of the delivery's unit and
-/// drop-ins.
-fn check_paths(storage: &Map<String, Value>, units: &[File]) -> Result<(), String> {
+/// below a file, and then fails in the guest. `written` are the files of the script, and its unit.
+fn check_paths<'p>(
+    storage: &'p Map<String, Value>,
+    written: impl Iterator<Item = &'p str>,
+) -> Result<(), String> {
+    const DIRECTORIES: &str = "storage.directories";
     let mut all = BTreeMap::new();
-    for kind in ["directories", "links", "files"] {
+    for (kind, place) in [
+        ("directories", DIRECTORIES),
+        ("links", "storage.links"),
+        ("files", "storage.files"),
+    ] {
         let entries = match storage.get(kind) {
             None | Some(Value::Null) => continue,
             Some(Value::Array(entries)) => entries,
@@ -114,29 +115,29 @@ fn check_paths(storage: &Map<String, Value>, units: &[File]) -> Result<(), Strin
             };
             let path = entry["path"].as_str().filter(simplified).ok_or_else(|| {
                 format!(
-                    "storage.{kind}: {} is not an absolute path without `.`, `..`, `//` and `/` at its end",
+                    "{place}: {} is not an absolute path without `.`, `..`, `//` and `/` at its end",
                     entry["path"]
                 )
             })?;
-            if let Some(other) = all.insert(path, kind) {
-                return Err(format!("storage.{other} already has {path}; remove one of them"));
+            if let Some(other) = all.insert(path, place) {
+                return Err(format!("{other} already has {path}; remove one of them"));
             }
         }
     }
-    for unit in units {
-        if let Some(other) = all.insert(&unit.path, "units") {
+    for path in written {
+        if let Some(other) = all.insert(path, "the delivery") {
             return Err(format!(
-                "storage.{other} already has {}, a unit of the delivery; remove it",
-                unit.path
+                "{other} already has {path}, which the delivery writes; remove it"
             ));
         }
     }
-    for (path, kind) in &all {
+    for (path, place) in &all {
         let above = path.match_indices('/').map(|(at, _)| &path[..at]);
         for above in above {
-            if let Some(other @ ("links" | "files")) = all.get(above).copied() {
+            let found = all.get(above).filter(|other| **other != DIRECTORIES);
+            if let Some(other) = found {
                 return Err(format!(
-                    "storage.{other} already has {above}, and {path} of the {kind} is below it; remove one of them"
+                    "{other} already has {above}, and {path} of {place} is below it; remove one of them"
                 ));
             }
         }
@@ -179,26 +180,14 @@ fn list<'m>(map: &'m mut Map<String, Value>, key: &str, place: &str) -> Result<&
         .ok_or_else(|| format!("{place}: {key} is not a list"))
 }
 
-fn entry(file: &File) -> Value {
-    let contents = match packed(&file.content) {
-        Some(packed) => json!({"source": data(&packed), "compression": "gzip"}),
-        None => json!({"source": data(&file.content)}),
-    };
-    json!({"path": file.path, "mode": file.mode, "overwrite": true, "contents": contents})
-}
-
-fn data(content: &[u8]) -> String {
-    format!("data:;base64,{}", STANDARD.encode(content))
-}
-
-/// The content compressed by gzip, if that is smaller. Equal content gives equal bytes.
-fn packed(content: &[u8]) -> Option<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(content).ok()?;
-    encoder
-        .finish()
-        .ok()
-        .filter(|packed| packed.len() < content.len())
+fn script_entry(script: &str) -> Value {
+    let source = format!("data:;base64,{}", STANDARD.encode(gzip(script.as_bytes())));
+    json!({
+        "path": DELIVER,
+        "mode": DELIVER_MODE,
+        "overwrite": true,
+        "contents": {"source": source, "compression": "gzip"},
+    })
 }
 
 #[cfg(test)]

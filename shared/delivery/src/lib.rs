@@ -3,9 +3,9 @@
 //! Kubermatic's operating-system-manager.
 //!
 //! ```text
-//! kind: Delivery ─ spec ─▶ checked ─ payload ─▶ files ─┬─ boot ─▶ one shell command ─ cloud_init ─▶ user-data
-//!                                                      ├─ ignition ─────────────────────────────▶ configuration
-//!                                                      └─ osp ──────────────────────────────────▶ profile
+//! kind: Delivery ─ spec ─▶ checked ─ payload ─▶ files ─ script ─┬─ cloud_init ─▶ user-data
+//!                                                               ├─ ignition ───▶ configuration
+//!                                                               └─ osp ────────▶ profile
 //! packaging/ ─ guest ─▶ files of `virtfleet-agent install`
 //! ```
 //!
@@ -14,7 +14,6 @@
 
 #![warn(missing_docs)]
 
-mod boot;
 pub mod cloud_init;
 pub mod guest;
 mod gzip;
@@ -25,6 +24,7 @@ pub mod osp;
 mod own;
 pub mod payload;
 mod pyyaml;
+mod script;
 pub mod spec;
 mod splice;
 

@@ -15,7 +15,11 @@ pub const TLS_CA_PATH: &str = TLS_PATHS[2];
 /// Path of the settings.
 pub const SETTINGS: &str = "/etc/virtfleet/agent.d/50-delivery.yaml";
 
+/// Path of the script.
 pub(super) const DELIVER: &str = "/var/lib/virtfleet/delivery/deliver";
+
+/// Permission bits of the script: only root may read it, because the files in it may be secret.
+pub(super) const DELIVER_MODE: u32 = 0o700;
 
 /// Other paths that only the delivery writes.
 pub(crate) const OWN: [&str; 9] = [

@@ -1,6 +1,5 @@
 //! The files that a guest needs, independent of how they are delivered.
 
-use super::own::DELIVER;
 pub(crate) use super::own::{OWN, TLS_PATHS};
 pub use super::own::{SETTINGS, TLS_CA_PATH};
 use std::fmt::Write as _;
@@ -13,15 +12,13 @@ use virtfleet_wire::{
 
 use crate::{
     WANTED,
-    spec::{Agent, Checked, MachineAgent, Platform, Source, Tls},
+    spec::{Agent, Checked, Delivery, MachineAgent, Platform, Source, Tls},
 };
 
 /// The unit of the delivery.
 pub(crate) const UNIT: &str = "virtfleet-delivery.service";
-/// Units that wait for the delivery's first attempt.
-pub(crate) const WAITING: [&str; 2] = ["containerd.service", "kubelet.service"];
-/// The name of their drop-in.
-pub(crate) const DROP_IN: &str = "20-virtfleet-delivery.conf";
+/// The unit's path.
+pub(crate) const UNIT_PATH: &str = "/etc/systemd/system/virtfleet-delivery.service";
 
 /// Maximum size of all files together: a Secret holds 1 MiB, and base64 needs a third.
 const MAX_BYTES: usize = 700_000;
@@ -47,15 +44,26 @@ impl File {
     }
 }
 
+/// The agent's binary for one kind of machine, or for all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentBinary {
+    /// The machine, as `uname -m` prints it; none for all machines.
+    pub machine: Option<String>,
+    /// Its SHA-256 in lowercase hexadecimal digits.
+    pub sha256: String,
+    /// Its sources, tried in this order.
+    pub sources: Vec<Source>,
+}
+
 /// Input of the renderers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Payload {
-    /// Files in the order of writing, without the unit and its drop-ins.
+    /// Files that the script writes, in this order; without the script and its unit.
     pub files: Vec<File>,
+    /// The agent's binaries; none if the image has the agent.
+    pub binaries: Vec<AgentBinary>,
     /// The text of `virtfleet-delivery.service`.
     pub unit: String,
-    /// The text of the drop-ins of containerd and kubelet.
-    pub drop_in: &'static str,
     /// Maximum time that a boot waits for the agent, in seconds.
     pub wait: u64,
 }
@@ -83,53 +91,24 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
     let delivery = &checked.delivery;
     let wait = delivery.wait.0.as_secs();
 
-    let mut wanted = String::new();
-    let mut line = |arguments: std::fmt::Arguments<'_>| {
-        // Writing to a string cannot fail.
-        writeln!(wanted, "{arguments}").ok();
-    };
-    if let Some(agent) = &delivery.agent {
-        let binaries = binaries(agent);
-        for binary in &binaries {
-            let (prefix, at) = (&binary.prefix, &binary.at);
-            let sum = match (binary.sha256, binary.file) {
-                (None, Some(file)) => (outside.sha256)(file).unwrap_or_else(|why| {
-                    say(&format!("{at}.file"), format!("{file} cannot be read: {why}"));
-                    String::new()
-                }),
-                (sum, _) => sum.cloned().unwrap_or_default(),
-            };
-            line(format_args!("{prefix}sha256 {}", sum.to_ascii_lowercase()));
-        }
-        if let Some(version) = &agent.version {
-            line(format_args!("version {version}"));
-        }
-        for (prefix, source) in binaries
-            .iter()
-            .flat_map(|binary| binary.sources.iter().map(|source| (&binary.prefix, source)))
-        {
-            match (&source.disk, &source.url) {
-                (Some(disk), _) => {
-                    let path = disk.path.trim_start_matches('/');
-                    line(format_args!("{prefix}disk {} {path}", disk.label));
-                }
-                (None, Some(url)) => line(format_args!("{prefix}url {url}")),
-                (None, None) => {}
-            }
-        }
+    let mut binaries = Vec::new();
+    for binary in delivery.agent.iter().flat_map(binary_inputs) {
+        let at = &binary.at;
+        let sum = match (binary.sha256, binary.file) {
+            (None, Some(file)) => (outside.sha256)(file).unwrap_or_else(|why| {
+                say(&format!("{at}.file"), format!("{file} cannot be read: {why}"));
+                String::new()
+            }),
+            (sum, _) => sum.cloned().unwrap_or_default(),
+        };
+        binaries.push(AgentBinary {
+            machine: binary.machine.cloned(),
+            sha256: sum.to_ascii_lowercase(),
+            sources: binary.sources.to_vec(),
+        });
     }
-    if delivery.tls.as_ref().is_some_and(|tls| !tls.enrolment) {
-        line(format_args!("group virtfleet {}", TLS_PATHS[1]));
-    }
-    line(format_args!(
-        "repair {}",
-        if delivery.repair_cloud_init { "yes" } else { "no" }
-    ));
 
-    let mut files = vec![
-        File::text(WANTED, 0o644, wanted),
-        File::text(DELIVER, 0o755, include_str!("text/deliver.sh")),
-    ];
+    let mut files = vec![File::text(WANTED, 0o644, wanted(delivery, &binaries))];
     if let Some(tls) = &delivery.tls {
         files.extend(tls_files(tls, outside, &mut say));
     }
@@ -160,21 +139,65 @@ pub fn build(checked: &Checked, outside: &mut Outside<'_>) -> Result<Payload, Ve
     if !problems.is_empty() {
         return Err(problems);
     }
-    let unit = include_str!("text/virtfleet-delivery.service")
-        .replace("@WAIT@", &wait.to_string())
-        .replace("@LIMIT@", &(wait + 60).to_string());
+    let unit = compact(include_str!("text/virtfleet-delivery.service"));
     Ok(Payload {
         files,
-        unit,
-        drop_in: include_str!("text/wait-for-delivery.conf"),
+        binaries,
+        unit: unit.replace("@LIMIT@", &(wait + 60).to_string()),
         wait,
     })
 }
 
+/// A packaged text without comments, indentation and empty lines: user-data must be small.
+pub(crate) fn compact(text: &str) -> String {
+    let lines = text.lines().map(str::trim_start);
+    let read = |line: &&str| !line.is_empty() && (!line.starts_with('#') || line.starts_with("#!"));
+    lines.filter(read).flat_map(|line| [line, "\n"]).collect()
+}
+
+/// The content of [`WANTED`].
+fn wanted(delivery: &Delivery, binaries: &[AgentBinary]) -> String {
+    let mut text = String::new();
+    let mut line = |arguments: std::fmt::Arguments<'_>| {
+        // Writing to a string cannot fail.
+        writeln!(text, "{arguments}").ok();
+    };
+    let prefix = |binary: &AgentBinary| {
+        let machine = binary.machine.as_ref();
+        machine.map_or_else(String::new, |machine| format!("on {machine} "))
+    };
+    for binary in binaries {
+        line(format_args!("{}sha256 {}", prefix(binary), binary.sha256));
+    }
+    let version = delivery.agent.as_ref().and_then(|agent| agent.version.as_ref());
+    if let Some(version) = version {
+        line(format_args!("version {version}"));
+    }
+    for binary in binaries {
+        let prefix = prefix(binary);
+        for source in &binary.sources {
+            match (&source.disk, &source.url) {
+                (Some(disk), _) => {
+                    let path = disk.path.trim_start_matches('/');
+                    line(format_args!("{prefix}disk {} {path}", disk.label));
+                }
+                (None, Some(url)) => line(format_args!("{prefix}url {url}")),
+                (None, None) => {}
+            }
+        }
+    }
+    if delivery.tls.as_ref().is_some_and(|tls| !tls.enrolment) {
+        line(format_args!("group virtfleet {}", TLS_PATHS[1]));
+    }
+    let repair = if delivery.repair_cloud_init { "yes" } else { "no" };
+    line(format_args!("repair {repair}"));
+    text
+}
+
 /// A binary of the input.
-struct Binary<'a> {
-    /// What its lines in [`WANTED`] begin with: nothing, or the machine.
-    prefix: String,
+struct BinaryInput<'a> {
+    /// Its machine; none for all.
+    machine: Option<&'a String>,
     /// Its path in the input.
     at: String,
     sha256: Option<&'a String>,
@@ -183,20 +206,20 @@ struct Binary<'a> {
 }
 
 /// The binary for all machines, or those of `machines`.
-fn binaries(agent: &Agent) -> Vec<Binary<'_>> {
+fn binary_inputs(agent: &Agent) -> Vec<BinaryInput<'_>> {
     if agent.machines.is_empty() {
-        return vec![Binary {
-            prefix: String::new(),
+        return vec![BinaryInput {
+            machine: None,
             at: "agent".to_owned(),
             sha256: agent.sha256.as_ref(),
             file: agent.file.as_ref(),
             sources: &agent.sources,
         }];
     }
-    let of_machine = |(machine, binary)| -> Binary<'_> {
+    let of_machine = |(machine, binary)| -> BinaryInput<'_> {
         let (machine, binary): (&String, &MachineAgent) = (machine, binary);
-        Binary {
-            prefix: format!("on {machine} "),
+        BinaryInput {
+            machine: Some(machine),
             at: format!("agent.machines.{machine}"),
             sha256: binary.sha256.as_ref(),
             file: binary.file.as_ref(),
@@ -241,18 +264,6 @@ fn tls_files(tls: &Tls, outside: &mut Outside<'_>, say: &mut impl FnMut(&str, St
     files
 }
 
-impl Payload {
-    /// All files, including the unit and its drop-ins.
-    pub fn all_files(&self) -> Vec<File> {
-        let system = "/etc/systemd/system";
-        let drop_ins = WAITING
-            .iter()
-            .map(|unit| File::text(format!("{system}/{unit}.d/{DROP_IN}"), 0o644, self.drop_in));
-        let unit = File::text(format!("{system}/{UNIT}"), 0o644, self.unit.as_str());
-        self.files.iter().cloned().chain([unit]).chain(drop_ins).collect()
-    }
-}
-
 /// The settings file. Its defaults differ from the agent's, because user-data is rendered for a
 /// working guest: DNS and queues are managed, and the metrics of the public dashboards are on,
 /// unless the input says otherwise.
@@ -286,15 +297,14 @@ fn settings(written: &Value, tls: Option<&Tls>, platform: Platform) -> String {
     let clones = platform == Platform::Kkp && opt_into_image_clones(&mut map);
     let clones = if clones { IMAGE_CLONES } else { "" };
     format!(
-        "# Written at every boot from user-data; what you set by hand belongs into another file here.\n{clones}\
+        "# Written at every boot from user-data; your own settings belong into another file here.\n{clones}\
          apiVersion: {CONFIG_API_VERSION}\nkind: {AGENT_CONFIG_KIND}\n{}",
         to_yaml(&Value::Object(map))
     )
 }
 
 /// Comment in the settings about the opt-in for KKP.
-const IMAGE_CLONES: &str = "# platform: kkp. KKP attaches secondary disks as clones of the OS image. `content: image-clone` lets the\n\
-     # agent erase such a disk, but only if it is proven to be an untouched clone of this VM's root disk.\n";
+const IMAGE_CLONES: &str = "# platform: kkp. `content: image-clone` lets the agent erase an untouched clone of this VM's root disk.\n";
 
 /// Sets `content: image-clone` on each disk without `content`; returns whether there is one. A
 /// shared disk is never formatted.

@@ -1,8 +1,10 @@
 //! What is shipped below `cloud-init/` is what `virtfleetctl render` prints, and the tools that
 //! read it accept it.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, io::Read as _, path::Path, time::Duration};
 
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use virtfleet_tests::{parts, process::Launch, skip};
 use virtfleet_wire::layered::parse_yaml;
@@ -95,13 +97,17 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
 
 /// Rendered from the top of the tree, as whoever reads them would.
 fn rendered(args: &[&str]) -> String {
+    String::from_utf8(rendered_bytes(args)).unwrap()
+}
+
+fn rendered_bytes(args: &[&str]) -> Vec<u8> {
     let top = shipped("");
     let ctl = virtfleet_tests::bins::ctl().unwrap();
     let line = format!("cd '{}' && exec '{}' render \"$@\"", top.display(), ctl.display());
     Launch::new("sh")
         .args(["-c", &line, "sh"])
         .args(args)
-        .text(Duration::from_secs(30))
+        .bytes(Duration::from_secs(30))
         .unwrap()
 }
 
@@ -118,12 +124,47 @@ fn examples_are_as_they_are_rendered() {
     }
 }
 
+fn unzipped(packed: &[u8]) -> String {
+    let mut text = String::new();
+    GzDecoder::new(packed).read_to_string(&mut text).unwrap();
+    text
+}
+
+/// An example with everything in it that is compressed.
+fn unpacked(name: &str, text: &str) -> String {
+    let texts = |values: &Value, pick: fn(&Value) -> Option<&str>| {
+        let values = values.as_array().unwrap().iter();
+        let packed = values
+            .filter_map(pick)
+            .map(|packed| STANDARD.decode(packed).unwrap());
+        packed.map(|packed| unzipped(&packed)).collect::<String>()
+    };
+    let more = if name.ends_with(".ign") {
+        let config: Value = serde_json::from_str(text).unwrap();
+        texts(&config["storage"]["files"], |file| {
+            file["contents"]["source"].as_str()?.strip_prefix("data:;base64,")
+        })
+    } else if name.ends_with(".osp.yaml") {
+        let profile = parse_yaml(text).unwrap().remove(0).to_json();
+        texts(&profile["spec"]["provisioningConfig"]["files"], |file| {
+            let inline = &file["content"]["inline"];
+            inline["data"].as_str().filter(|_| inline["encoding"] == "gz+b64")
+        })
+    } else {
+        String::new()
+    };
+    text.to_owned() + &more
+}
+
 /// All VMs of a pool have the same user-data, and everyone in the guest can read it.
 #[test]
 fn no_example_has_a_secret() {
-    for (name, _) in EXAMPLES {
+    for (name, args) in EXAMPLES {
         let text = fs::read_to_string(shipped("cloud-init/rendered").join(name)).unwrap();
+        let text = unpacked(name, &text);
         assert!(!text.contains("PRIVATE KEY"), "{name}");
+        let has_authority = args.contains(&FLEET_CA[0]);
+        assert_eq!(text.contains("BEGIN CERTIFICATE"), has_authority, "{name}");
     }
 }
 
@@ -146,11 +187,8 @@ fn the_users_own_user_data_is_untouched() {
 fn the_settings_in_user_data_are_valid() {
     let document = parse_yaml(&rendered(EXAMPLES[3].1)).unwrap().remove(0).to_json();
     let script = document["bootcmd"][0].as_str().unwrap().to_owned();
-    let after = script
-        .split("50-delivery.yaml <<'VIRTFLEET_END'\n")
-        .nth(1)
-        .unwrap();
-    let settings = after.split("VIRTFLEET_END").next().unwrap();
+    let after = script.split("50-delivery.yaml <<'END'\n").nth(1).unwrap();
+    let settings = after.split("\nEND\n").next().unwrap();
     let written = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
     fs::write(written.path(), settings).unwrap();
     let loaded =
@@ -261,7 +299,7 @@ fn the_butane_example_gives_the_ignition_that_is_rendered() {
     let rendered: Value = serde_json::from_str(&text("rendered/flatcar.ign")).unwrap();
     let files = rendered["storage"]["files"].as_array().unwrap();
     assert_eq!(files[0], theirs["storage"]["files"][0]);
-    assert!(files.len() > 3, "the delivery's files");
+    assert_eq!(files[1]["path"], "/var/lib/virtfleet/delivery/deliver");
     let units = rendered["systemd"]["units"].as_array().unwrap();
     let kubelet = units
         .iter()
@@ -273,5 +311,9 @@ fn the_butane_example_gives_the_ignition_that_is_rendered() {
         .iter()
         .map(|drop_in| drop_in["name"].as_str().unwrap())
         .collect();
-    assert_eq!(drop_ins, ["10-cgroup.conf", "20-virtfleet-delivery.conf"]);
+    assert_eq!(drop_ins, ["10-cgroup.conf"]);
+    let ours = units
+        .iter()
+        .find(|unit| unit["name"] == "virtfleet-delivery.service");
+    assert_eq!(ours.unwrap()["enabled"], true);
 }

@@ -178,7 +178,7 @@ impl Guest {
     /// Runs the delivery as its unit does.
     pub(crate) fn service(&self) -> Ran {
         let script = self.at("root/var/lib/virtfleet/delivery/deliver");
-        Self::run(self.launch(self.shell).arg(script).arg(self.wait.to_string()))
+        Self::run(self.launch(self.shell).arg(script))
     }
 
     /// Whether the agent in place is the source.

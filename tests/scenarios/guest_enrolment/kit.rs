@@ -181,7 +181,7 @@ impl World {
         let authority = fs::read_to_string(self.stage.ca_folder().join("clients.crt"))?;
         let first_line = authority.lines().nth(1).context("an empty authority")?;
         ensure!(user_data.contains(first_line), "the authority is missing");
-        let hidden = Regex::new("(?i)private key|token|password|put [0-7]+ [^ ]+ base64")?;
+        let hidden = Regex::new("(?i)private key|token|password|put [0-7]+ [^ ]+ 'base64")?;
         if let Some(found) = hidden.find(user_data) {
             anyhow::bail!("user-data contains {:?}", found.as_str());
         }

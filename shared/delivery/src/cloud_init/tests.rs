@@ -57,7 +57,12 @@ fn the_request_file_has_all_values() {
     assert_eq!(settings["dns"]["manage"], "auto");
     assert_eq!(settings["nic"]["multiqueue"], "auto");
     assert_eq!(settings["metrics"]["profile"], "dashboards");
-    assert!(payload.unit.contains("deliver 90\n") && payload.unit.contains("TimeoutStartSec=150\n"));
+    assert_eq!((payload.wait, payload.binaries[0].machine.as_deref()), (90, None));
+    assert!(
+        payload.unit.contains("\nTimeoutStartSec=150\n"),
+        "{}",
+        payload.unit
+    );
 }
 
 #[test]
@@ -109,7 +114,7 @@ fn enrolment_delivers_the_authority_and_no_secret() {
         let settings = parse_yaml(&settings).unwrap().remove(0).to_json();
         let expected = serde_json::json!({ "enrolment": true, "clientCA": "/etc/virtfleet/tls/ca.crt" });
         assert_eq!(settings["server"]["tls"], expected);
-        for file in payload.all_files() {
+        for file in &payload.files {
             let content = String::from_utf8_lossy(&file.content);
             assert!(!content.contains("PRIVATE KEY"), "{}", file.path);
         }
@@ -162,7 +167,7 @@ fn a_cloud_config_starts_with_the_boot_command() {
     let alone = render(&payload, Form::CloudConfig, &[], MADE).unwrap();
     assert!(alone.text.starts_with("#cloud-config\n# made\n") && alone.notes.is_empty());
     let document = parse_yaml(&alone.text).unwrap().remove(0).to_json();
-    assert_eq!(document["bootcmd"][0], boot::script(&payload));
+    assert_eq!(document["bootcmd"][0], script::boot_command(&payload));
 
     let theirs = "#cloud-config\n# their comment\nbootcmd:\n- theirs\npackages: [jq]\n";
     let merged = render(&payload, Form::CloudConfig, &[with(theirs)], MADE).unwrap();

@@ -16,26 +16,25 @@ fn unpacked(entry: &Value) -> Vec<u8> {
 }
 
 #[test]
-fn the_same_files_are_delivered() {
+fn the_script_and_its_unit_are_delivered() {
     let payload = payload("files:\n- {path: /x, mode: \"0600\", content: short}\n");
     let config = render(&payload, None).unwrap();
     assert_eq!(config["ignition"]["version"], VERSION);
     let files = config["storage"]["files"].as_array().unwrap();
-    assert_eq!(files.len(), payload.files.len());
-    for (entry, file) in files.iter().zip(&payload.files) {
-        assert_eq!(
-            (entry["path"].as_str(), entry["mode"].as_u64()),
-            (Some(file.path.as_str()), Some(file.mode.into()))
-        );
-        assert_eq!(unpacked(entry), file.content, "{}", file.path);
-    }
-    assert!(files.iter().any(|file| file["contents"]["compression"] == "gzip"));
-    assert!(
-        files.iter().any(|file| file["contents"]["compression"].is_null()),
-        "gzip only where it pays"
+    assert_eq!(files.len(), 1);
+    assert_eq!(
+        (files[0]["path"].as_str(), files[0]["mode"].as_u64()),
+        (Some(DELIVER), Some(0o700))
     );
+    let text = String::from_utf8(unpacked(&files[0])).unwrap();
+    assert_eq!(text, script(&payload, Mechanism::Files));
+    assert!(text.contains("\nput 600 x 'base64 -d' <<'END'\n"), "{text}");
     let units = config["systemd"]["units"].as_array().unwrap();
-    assert_eq!(units[0]["enabled"], true);
+    assert_eq!(
+        (units.len(), &units[0]["name"], &units[0]["enabled"]),
+        (1, &json!(UNIT), &json!(true))
+    );
+    assert_eq!(units[0]["contents"], payload.unit);
     assert_eq!(
         render(&payload, None).unwrap(),
         config,
@@ -59,7 +58,7 @@ fn an_existing_config_is_kept() {
             kubelet["enabled"].as_bool(),
             kubelet["dropins"].as_array().unwrap().len()
         ),
-        (Some(true), 2)
+        (Some(true), 1)
     );
     // A newer version has stricter rules, such as for links without a target.
     for version in ["3.0.0", "3.1.0", "3.6.0"] {
@@ -69,7 +68,7 @@ fn an_existing_config_is_kept() {
         );
         let config = render(&payload, Some(&theirs)).unwrap();
         assert_eq!(config["ignition"]["version"], version);
-        assert_eq!(config["systemd"]["units"][0]["dropins"][0]["name"], DROP_IN);
+        assert_eq!(config["systemd"]["units"][1]["name"], UNIT);
     }
 }
 
@@ -94,17 +93,15 @@ fn what_the_delivery_also_has_is_refused() {
         (
             r#""storage":{"links":[{"path":"/etc/systemd/system/virtfleet-delivery.service","target":"/dev/null"}]}"#
                 .to_owned(),
-            "storage.links already has /etc/systemd/system/virtfleet-delivery.service, a unit".to_owned(),
+            "storage.links already has /etc/systemd/system/virtfleet-delivery.service, which".to_owned(),
         ),
         (
-            format!(
-                r#""storage":{{"files":[{{"path":"/etc/systemd/system/kubelet.service.d/{DROP_IN}"}}]}}"#
-            ),
-            format!("storage.files already has /etc/systemd/system/kubelet.service.d/{DROP_IN}, a unit"),
+            r#""storage":{"files":[{"path":"/etc/virtfleet/agent.d"}]}"#.to_owned(),
+            "storage.files already has /etc/virtfleet/agent.d, and /etc/virtfleet/agent.d/".to_owned(),
         ),
         (
-            r#""storage":{"files":[{"path":"/etc/systemd/system/kubelet.service.d"}]}"#.to_owned(),
-            "storage.files already has /etc/systemd/system/kubelet.service.d, and /etc/systemd/".to_owned(),
+            r#""storage":{"directories":[{"path":"/etc/virtfleet/agent.d/50-delivery.yaml/x"}]}"#.to_owned(),
+            "the delivery already has /etc/virtfleet/agent.d/50-delivery.yaml, and /etc/virtfleet/".to_owned(),
         ),
         (
             r#""storage":{"files":[{"path":"/var/lib"}]}"#.to_owned(),
@@ -135,10 +132,9 @@ fn what_the_delivery_also_has_is_refused() {
             "systemd.units: one has no name".to_owned(),
         ),
         (
-            format!(
-                r#""systemd":{{"units":[{{"name":"kubelet.service","dropins":[{{"name":"{DROP_IN}"}}]}}]}}"#
-            ),
-            format!("systemd.units: dropins of \"kubelet.service\" already has {DROP_IN}"),
+            r#""systemd":{"units":[{"name":"a.service","dropins":[{"name":"a.conf"},{"name":"a.conf"}]}]}"#
+                .to_owned(),
+            "systemd.units: dropins of \"a.service\" already has a.conf".to_owned(),
         ),
     ] {
         let error = render(&payload, Some(&with(&lists))).unwrap_err();

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::image::AgentImage;
 use crate::{
     WANTED,
-    own::DELIVER,
     payload::{File, Payload, UNIT},
 };
 
@@ -25,15 +24,15 @@ pub struct AgentItems {
 }
 
 impl AgentItems {
-    /// The binary of `image`, the payload's settings, certificates and files, and the unit. What
-    /// the payload has for a boot command is left out, because node-agent does that work.
+    /// The binary of `image`, the payload's settings, certificates and files, and the unit. The
+    /// request for an agent is left out, because node-agent brings it.
     pub fn new(payload: &Payload, image: &AgentImage) -> Self {
         let binary = json!({
             "path": EXTRACTED_PATH,
             "permissions": 0o755,
             "content": {"imageRef": image.reference()},
         });
-        let delivered = payload.files.iter().filter(|file| !is_of_boot_command(file));
+        let delivered = payload.files.iter().filter(|file| file.path != WANTED);
         let files: Vec<Value> = std::iter::once(binary).chain(delivered.map(inline)).collect();
         let paths: Vec<&Value> = files.iter().map(|file| &file["path"]).collect();
         let unit = json!({
@@ -56,10 +55,6 @@ impl AgentItems {
             units: Vec::new(),
         }
     }
-}
-
-fn is_of_boot_command(file: &File) -> bool {
-    [WANTED, DELIVER].contains(&file.path.as_str())
 }
 
 /// A file with its content: text as it is, so that a person can read it, and base64 for the rest

@@ -9,9 +9,9 @@ pub(super) struct ProfileFile {
     pub(super) path: String,
     /// Its permissions: the octal digits read as a decimal number, as OSM requires.
     pub(super) permissions: u32,
-    /// `b64`, or none for Ignition.
+    /// `b64` or `gz+b64`, or none for Ignition.
     pub(super) encoding: Option<&'static str>,
-    /// Its content, with escaped template marks.
+    /// Its content: encoded for `gz+b64`, otherwise with escaped template marks.
     pub(super) data: String,
 }
 

@@ -4,8 +4,9 @@
 //! The rules are those of OSM v1.11 (`pkg/generator/generator.go`, the webhook in
 //! `pkg/admission/operatingsystemprofile`):
 //! - OSM executes each file's content as a Go template, so `{{` is escaped.
-//! - With cloud-init, `encoding: b64` keeps a content as it is. Ignition ignores the encoding, and
-//!   its content is a YAML block.
+//! - With cloud-init, OSM encodes a content with `encoding: b64`, and passes on any other encoding,
+//!   such as `gz+b64`, with a content that is encoded already. Ignition ignores the encoding, and its
+//!   content is a YAML block of text.
 //! - The webhook refuses `units` in a profile of another system than Flatcar. So the unit is a
 //!   file, and drop-ins with `Wants=` start it.
 //! - OSM's second run of cloud-init never reaches `runcmd`, and its script repeats until each entry
@@ -58,8 +59,8 @@ pub struct RenderedProfile {
 /// comment lines about the origin.
 ///
 /// # Errors
-/// A name or version that Kubernetes or OSM would refuse, a file that the profile already has, and
-/// a file whose content OSM cannot pass on: each with its place.
+/// A name or version that Kubernetes or OSM would refuse, and a file that the profile already has:
+/// each with its place.
 pub fn render(
     payload: &Payload,
     platform: Platform,

@@ -2,7 +2,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use virtfleet_wire::layered::parse_yaml;
 
 use super::*;
-use crate::cloud_init::tests::payload;
+use crate::{cloud_init::tests::payload, own::DELIVER, payload::UNIT_PATH, script::Mechanism};
 
 const UBUNTU: &str = "\
 # Kept.
@@ -99,13 +99,13 @@ fn template(data: &str) -> String {
 /// What the guest gets of a file, as OSM's generator and cloud-init or Ignition pass it on.
 fn delivered(file: &Value, ignition: bool) -> Vec<u8> {
     let data = template(file["content"]["inline"]["data"].as_str().unwrap());
-    let (encoding, content) = if ignition {
-        (None, data)
+    let encoding = file["content"]["inline"]["encoding"]
+        .as_str()
+        .filter(|_| !ignition);
+    let content = if encoding == Some("b64") {
+        STANDARD.encode(&data)
     } else {
-        (
-            file["content"]["inline"]["encoding"].as_str(),
-            STANDARD.encode(&data),
-        )
+        data
     };
     // Sprig's `indent` prefixes each line, the empty one after the last line feed, too.
     let indented: Vec<String> = content.split('\n').map(|line| format!("    {line}")).collect();
@@ -115,33 +115,52 @@ fn delivered(file: &Value, ignition: bool) -> Vec<u8> {
     match encoding {
         None => text.into_bytes(),
         Some("b64") => STANDARD.decode(text).unwrap(),
+        Some("gz+b64") => unzipped(&STANDARD.decode(text).unwrap()),
         Some(other) => panic!("{other}"),
     }
 }
 
+fn unzipped(packed: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(packed), &mut bytes).unwrap();
+    bytes
+}
+
+/// The script that a script for Ignition unpacks.
+fn unpacked(text: &str) -> String {
+    assert!(text.starts_with("#!/bin/sh\numask 077\n"), "{text}");
+    let (_, rest) = text.split_once(" sh \"$f\" \"$@\"\n").unwrap();
+    let packed = STANDARD.decode(rest.strip_suffix("\nEND\n").unwrap()).unwrap();
+    String::from_utf8(unzipped(&packed)).unwrap()
+}
+
 #[test]
-fn every_file_arrives_unchanged_through_osm() {
+fn the_script_and_its_unit_arrive_unchanged_through_osm() {
     let more = "files:\n- {path: /x, mode: \"0600\", content: \"a {{ b }} {{{c: #d\\n\\n\\te\\n\"}\n";
+    let payload = payload(more);
     for (profile, ignition) in [(UBUNTU.to_owned(), false), (flatcar(), true)] {
         let rendered = rendered(more, &profile, &Naming::default()).unwrap();
         assert_eq!(rendered.notes, Vec::<String>::new());
         let value = value(&rendered.text);
         let files = value["spec"]["provisioningConfig"]["files"].as_array().unwrap();
-        for expected in payload(more).all_files() {
-            let file = files.iter().find(|file| file["path"] == expected.path).unwrap();
-            let content = delivered(file, ignition);
-            if expected.path.ends_with("/virtfleet-delivery.service") {
-                let text = String::from_utf8(content).unwrap();
-                assert!(
-                    text.contains("\nEnvironmentFile=-/etc/environment\nExecStartPre=-/bin/sync\n"),
-                    "{text}"
-                );
-            } else {
-                assert_eq!(content, expected.content, "{}", expected.path);
-            }
-            let permissions = file["permissions"].as_u64().unwrap().to_string();
-            assert_eq!(u32::from_str_radix(&permissions, 8).unwrap(), expected.mode);
+        let text = |path: &str| {
+            let file = files.iter().find(|file| file["path"] == path).unwrap();
+            let permissions = file["permissions"].as_u64().unwrap();
+            (permissions, String::from_utf8(delivered(file, ignition)).unwrap())
+        };
+        let (permissions, script) = text(DELIVER);
+        let script = if ignition { unpacked(&script) } else { script };
+        assert_eq!(script, crate::script::script(&payload, Mechanism::Files));
+        assert_eq!(permissions, 700);
+        let (permissions, unit) = text(UNIT_PATH);
+        for part in [
+            "\nBefore=setup.service containerd.service kubelet.service\n",
+            "\n[Service]\nEnvironmentFile=-/etc/environment\n",
+            "\nExecStart=/bin/sh /var/lib/virtfleet/delivery/deliver\n",
+        ] {
+            assert!(unit.contains(part), "{part}: {unit}");
         }
+        assert!(!unit.contains("[Install]") && permissions == 644, "{unit}");
         assert_eq!(files.last().unwrap()["path"], "/opt/bin/setup");
     }
 }
@@ -160,20 +179,11 @@ fn a_profile_gets_files_and_drop_ins_only() {
         let added: Vec<Value> = files.drain(..files.len() - 1).collect();
         after["spec"]["version"] = before["spec"]["version"].clone();
         assert_eq!(after["spec"], before["spec"]);
-        for unit in [
-            "setup.service",
-            "multi-user.target",
-            "kubelet.service",
-            "containerd.service",
-        ] {
+        for unit in ["setup.service", "multi-user.target"] {
             let path = format!("/etc/systemd/system/{unit}.d/20-virtfleet-delivery.conf");
             let file = added.iter().find(|file| file["path"] == path).unwrap();
             let text = file["content"]["inline"]["data"].as_str().unwrap();
-            assert!(text.contains("Wants=virtfleet-delivery.service"), "{text}");
-            assert!(
-                !text.contains("Requires=") && !text.contains("BindsTo="),
-                "{text}"
-            );
+            assert_eq!(text, "[Unit]\nWants=virtfleet-delivery.service\n");
         }
     }
 }
@@ -264,7 +274,7 @@ fn other_layouts_give_the_same_profile() {
             .as_array()
             .unwrap()
             .len(),
-        8
+        4
     );
     assert!(
         rendered.notes[0].contains("could not be extended in place"),
@@ -328,7 +338,7 @@ fn what_osm_would_refuse_is_refused_with_its_place() {
             "",
             &twice,
             &none,
-            "spec.provisioningConfig already has /var/lib/virtfleet/delivery/wanted",
+            "spec.provisioningConfig already has /var/lib/virtfleet/delivery/deliver",
         ),
         (
             "files: [{path: /etc/crictl.yaml, content: x}]\n",
@@ -339,24 +349,6 @@ fn what_osm_would_refuse_is_refused_with_its_place() {
         ("", UBUNTU, &named("osp-ubuntu"), "the name of the original"),
         ("", UBUNTU, &named("Mine"), "a name has lowercase letters"),
         ("", UBUNTU, &versioned, "--version 1.2.3: OSM requires"),
-        (
-            "files: [{path: /x, content: \" x\\n\"}]\n",
-            &flatcar(),
-            &none,
-            "/x: with Ignition, OSM cannot pass on",
-        ),
-        (
-            "files: [{path: /x, content: \"x\"}]\n",
-            &flatcar(),
-            &none,
-            "/x: with Ignition, OSM passes on a file with exactly one",
-        ),
-        (
-            "files: [{path: /x, content: \"\\a\\n\"}]\n",
-            &flatcar(),
-            &none,
-            "/x: an OperatingSystemProfile can contain only text",
-        ),
     ] {
         let error = rendered(more, profile, naming).unwrap_err();
         assert!(error.contains(expected), "{expected}: {error}");
