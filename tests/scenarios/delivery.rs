@@ -5,6 +5,7 @@
 mod cases;
 mod corpus;
 mod examples;
+mod files;
 mod guest;
 mod machines;
 mod power;
