@@ -62,3 +62,6 @@ pub fn words<'t>(text: &'t str, word: &str) -> impl Iterator<Item = &'t str> {
     text.lines()
         .filter_map(move |line| line.strip_prefix(word)?.strip_prefix(' '))
 }
+
+#[cfg(test)]
+mod size_tests;

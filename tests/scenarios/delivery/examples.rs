@@ -6,7 +6,12 @@ use std::{fs, io::Read as _, path::Path, time::Duration};
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use flate2::read::GzDecoder;
 use serde_json::{Value, json};
-use virtfleet_tests::{parts, process::Launch, skip};
+use virtfleet_tests::{
+    osm::{self, Part},
+    parts,
+    process::Launch,
+    skip,
+};
 use virtfleet_wire::layered::parse_yaml;
 
 use super::guest::{render, shipped};
@@ -121,6 +126,43 @@ fn examples_are_as_they_are_rendered() {
         }
         let then = fs::read_to_string(&path).unwrap_or_default();
         assert_eq!(then, now, "{name}: {UPDATE}=1 rewrites it");
+    }
+}
+
+/// Maximum size of user-data without the agent's binary.
+const MAX_USER_DATA_BYTES: usize = 4096;
+
+#[test]
+fn every_example_is_small() {
+    let assert_small = |name: &str, bytes: usize| {
+        eprintln!("{name}: {bytes} bytes");
+        assert!(bytes <= MAX_USER_DATA_BYTES, "{name}: {bytes} bytes of user-data");
+    };
+    for (name, args) in EXAMPLES {
+        match args[0] {
+            "cloud-init" => {
+                let packed: Vec<&str> = args.iter().copied().filter(|arg| *arg != "--text").collect();
+                let packed = rendered_bytes(&packed);
+                assert_eq!(unzipped(&packed), rendered(args), "{name}");
+                assert_small(name, packed.len());
+            }
+            // With a configuration of their own.
+            "ignition" if args.contains(&"--with") => {}
+            "ignition" => assert_small(name, rendered(args).len()),
+            // User-data of a machine is OSM's bootstrap configuration, which stays as it is. The
+            // provisioning configuration gets the delivery.
+            _ => {
+                let theirs = fs::read_to_string(shipped("tests/fixtures/osm/osp.yaml")).unwrap();
+                let profiles = [theirs, rendered(args)];
+                let [before, after] = profiles
+                    .each_ref()
+                    .map(|text| osm::cloud_config(text, Part::Bootstrap, &[]).unwrap());
+                assert_eq!(before, after, "{name}");
+                let [before, after] =
+                    profiles.map(|text| osm::cloud_config(&text, Part::Provisioning, &[]).unwrap().len());
+                assert_small(name, after - before);
+            }
+        }
     }
 }
 
