@@ -158,13 +158,14 @@ fn relative(path: &str) -> &str {
 fn put(text: &mut String, file: &File) {
     let plain = plain(&file.content);
     let decode = if plain.is_some() { "" } else { " 'base64 -d'" };
-    writeln!(
-        text,
-        "put {:o} {}{decode} <<'{END_MARKER}'",
-        file.mode,
-        relative(&file.path)
-    )
-    .ok();
+    let path = relative(&file.path);
+    // With a slash, and never an option.
+    let here = if path.contains('/') && !path.starts_with('-') {
+        ""
+    } else {
+        "./"
+    };
+    writeln!(text, "put {:o} {here}{path}{decode} <<'{END_MARKER}'", file.mode).ok();
     if let Some(plain) = plain {
         text.push_str(plain);
     } else {

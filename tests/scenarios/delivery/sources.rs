@@ -73,8 +73,12 @@ fn tier2_everything_is_in_place_after_one_boot_and_the_next_one_changes_nothing(
             .collect();
         assert!(changed.is_empty(), "left behind: {changed:?}");
         fs::remove_file(guest.at("calls")).unwrap();
+        let folder = guest.at("root/etc/virtfleet/agent.d");
+        let written = || fs::metadata(&folder).unwrap().modified().unwrap();
+        let last_written = written();
         let ran = guest.boot();
         assert_eq!(ran.code, Some(0), "{}", ran.said);
+        assert_eq!(written(), last_written, "the agent watches this folder");
         let after = guest.state();
         changed = after
             .keys()

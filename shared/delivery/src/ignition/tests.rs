@@ -28,7 +28,7 @@ fn the_script_and_its_unit_are_delivered() {
     );
     let text = String::from_utf8(unpacked(&files[0])).unwrap();
     assert_eq!(text, script(&payload, Mechanism::Files));
-    assert!(text.contains("\nput 600 x 'base64 -d' <<'END'\n"), "{text}");
+    assert!(text.contains("\nput 600 ./x 'base64 -d' <<'END'\n"), "{text}");
     let units = config["systemd"]["units"].as_array().unwrap();
     assert_eq!(
         (units.len(), &units[0]["name"], &units[0]["enabled"]),

@@ -21,25 +21,26 @@ alert() {
     { say "$*" 2>>dev/console; } 2>/dev/null
 }
 digest() {
-    sha256sum <"$1" | cut -c -64
+    sha256sum <$1 | cut -c -64
 }
-# True for two files of the same type, mode and content.
-same() {
-    [ "$(stat -c %f "$1"; digest "$1")" = "$(stat -c %f "$2"; digest "$2")" ]
+# Prints the type and mode of a file, and the digest of its content.
+state_of() {
+    stat -c %f $1
+    [ -f $1 ] && digest $1
 } 2>/dev/null
 # put MODE PATH [DECODER]: writes standard input to PATH, unless PATH has that mode and content.
+# Paths have a slash, no blanks and no wildcards (spec.rs), so they are not quoted.
 put() {
-    file=./$2
-    new=${file%/*}/.virtfleet-new.${file##*/}
-    mkdir -p "${file%/*}" && rm -f "$new" && (umask 077 && ${3:-cat} >"$new") && chmod "$1" "$new" &&
-        if same "$file" "$new"; then
-            rm "$new"
-        else
-            sync "$new" && mv -f "$new" "$file" && sync "${file%/*}" && changed=1
-        fi || {
+    new=${2%/*}/.virtfleet-new.${2##*/}
+    # Compared outside of the folder, because programs may watch it.
+    rm -f run/virtfleet-new && (umask 077 && ${3:-cat} >run/virtfleet-new) && chmod $1 run/virtfleet-new && {
+        [ "$(state_of $2)" = "$(state_of run/virtfleet-new)" ] ||
+            { mkdir -p ${2%/*} && rm -f $new && cp -p run/virtfleet-new $new && sync $new && mv -f $new $2 &&
+                sync ${2%/*} && changed=1; }
+    } || {
         alert "cannot write /$2: is the disk full or read-only?"
-        # Fails.
-        ! rm -f "$new"
+        rm -f $new
+        false
     }
 }
 # Also syncs what cloud-init wrote in this boot. The folders may be on other filesystems than /.
@@ -47,6 +48,6 @@ flush() {
     sync -f . etc var/lib opt || sync
 } 2>/dev/null
 
-trap 'alert "stopped before the agent was installed; the next run continues"; exit 1' TERM INT HUP
+trap 'alert "stopped; the next run continues"; exit 1' TERM INT HUP
 # A run that waits for the lock is ended by the time limit of its caller.
-exec 9>run/virtfleet-delivery.lock && flock 9
+mkdir -p $state && exec 9<$state && flock 9
