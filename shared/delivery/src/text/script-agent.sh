@@ -1,6 +1,7 @@
 agent=opt/virtfleet/bin/virtfleet-agent
 new=opt/virtfleet/bin/.virtfleet-new.agent
-trap 'rm -f $new' EXIT
+# An interrupted run may have left it.
+rm -f $new
 mkdir -p opt/virtfleet/bin
 refuse() {
     alert "$*: not installed"
@@ -31,6 +32,6 @@ try() {
     else
         alert "cannot write /$agent: is the disk full or read-only?"
     fi
-    # Fails.
-    ! rm -f $new
+    rm -f $new
+    false
 }

@@ -2,7 +2,7 @@ unmount() {
     [ ! -d run/virtfleet-disk ] || umount run/virtfleet-disk || umount -l run/virtfleet-disk
     rmdir run/virtfleet-disk
 } 2>/dev/null
-trap 'unmount; rm -f $new' EXIT
+trap unmount EXIT
 # disk LABEL PATH: copies to $new.
 disk() {
     n=0

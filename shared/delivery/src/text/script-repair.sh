@@ -7,7 +7,7 @@ if [ "$empty" ]; then
     empty=$(echo $empty)
     n=$(cat $state/repairs 2>/dev/null)
     why=
-    if grep -q '^repair no' $state/wanted; then
+    if ! grep -q '^repair yes' $state/wanted; then
         why=' (repairCloudInit is false)'
     # A cloud-init module that runs user-data has run in this instance; it must not run twice.
     elif ls var/lib/cloud/instance var/lib/cloud/instance/sem 2>/dev/null |

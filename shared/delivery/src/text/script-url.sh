@@ -6,7 +6,12 @@ url() {
         curl -fsSL --connect-timeout 10 -m $t -o $new "$1"
     elif command -v wget >/dev/null; then
         timeout $t wget -q -T 10 -t 1 -O $new "$1"
+    elif command -v python3 >/dev/null; then
+        timeout $t python3 -c 'import socket, sys, urllib.request as u
+socket.setdefaulttimeout(10)
+u.urlretrieve(*sys.argv[1:])' "$1" $new
     else
-        timeout $t python3 -c 'import sys, urllib.request as u; u.urlretrieve(*sys.argv[1:])' "$1" $new
+        say 'no curl, wget or python3: add one of them to the image, or use a disk'
+        false
     fi
 }
