@@ -297,14 +297,14 @@ fn settings(written: &Value, tls: Option<&Tls>, platform: Platform) -> String {
     let clones = platform == Platform::Kkp && opt_into_image_clones(&mut map);
     let clones = if clones { IMAGE_CLONES } else { "" };
     format!(
-        "# Written at every boot from user-data; your own settings belong into another file here.\n{clones}\
+        "# Written at every boot: put your own settings into another file.\n{clones}\
          apiVersion: {CONFIG_API_VERSION}\nkind: {AGENT_CONFIG_KIND}\n{}",
         to_yaml(&Value::Object(map))
     )
 }
 
 /// Comment in the settings about the opt-in for KKP.
-const IMAGE_CLONES: &str = "# platform: kkp. `content: image-clone` lets the agent erase an untouched clone of this VM's root disk.\n";
+const IMAGE_CLONES: &str = "# platform: kkp. The agent may erase untouched clones of the root disk.\n";
 
 /// Sets `content: image-clone` on each disk without `content`; returns whether there is one. A
 /// shared disk is never formatted.

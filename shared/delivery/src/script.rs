@@ -78,8 +78,9 @@ pub(crate) fn script(payload: &Payload, mechanism: Mechanism) -> String {
 
 /// Fetches and installs the agent.
 fn agent(text: &mut String, payload: &Payload, mechanism: Mechanism) {
-    writeln!(text, "limit={}", payload.wait).ok();
-    text.push_str(&compact(include_str!("text/script-agent.sh")));
+    // The rest of the time is for `install`.
+    let seconds = (payload.wait * 3 / 4).to_string();
+    text.push_str(&compact(include_str!("text/script-agent.sh")).replace("@SECONDS@", &seconds));
     let sources = || payload.binaries.iter().flat_map(|binary| &binary.sources);
     if sources().any(|source| source.disk.is_some()) {
         text.push_str(&compact(include_str!("text/script-disk.sh")));

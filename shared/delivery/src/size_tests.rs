@@ -30,6 +30,11 @@ const TOKEN: &str = "settings: {push: {collector: \"relay.tenant-a.svc:10913\", 
                      files: [{path: /etc/virtfleet/join-token, mode: \"0600\", content: \
                      \"vft1.4f9c2f1e.WJR5GYDhF3vDkQ1l6u0n9eS7mXcT8pZbAqLrNiOaUyE\\n\"}]\n";
 
+/// What precedes the other settings: the disks of `cloud-init/kkp.yaml`.
+const DISKS: &str = "settings: {disks: [{name: containers, match: {size: 50Gi, order: 1, allowPositional: true}, \
+                     filesystem: xfs, mountPoint: /var/lib/containerd, seedFrom: existing, required: true}, {name: data, \
+                     match: {size: 200Gi, order: 1, allowPositional: true}, mountPoint: /srv/data}], ";
+
 fn payload(agent: &str, more: &str) -> Payload {
     let text = format!(
         "apiVersion: virtfleet.io/v1alpha1\nkind: Delivery\ntls: {{enrolment: true}}\nagent: {{version: 0.1.0, {agent}}}\n{more}"
@@ -102,11 +107,16 @@ fn rendered_bytes(file: &Value) -> usize {
 /// Secret with the provisioning configuration grows by.
 #[test]
 fn a_profile_of_kkp_grows_little() {
-    for utility in ["cloud-init", "ignition"] {
+    let disks = format!("platform: kkp\n{TOKEN}").replace("settings: {", DISKS);
+    for (utility, more) in [
+        ("cloud-init", TOKEN),
+        ("cloud-init", disks.as_str()),
+        ("ignition", disks.as_str()),
+    ] {
         let profile = profile(utility);
         let profile = Profile::read("osp.yaml", &profile).unwrap();
         let (naming, digest) = (Naming::default(), |_: &str| "00000000".to_owned());
-        let payload = payload(BINARY, TOKEN);
+        let payload = payload(BINARY, more);
         let rendered = osp::render(&payload, Platform::Kkp, &profile, &naming, &digest, "").unwrap();
         let value = parse_yaml(&rendered.text).unwrap().remove(0).to_json();
         let files = value["spec"]["provisioningConfig"]["files"].as_array().unwrap();

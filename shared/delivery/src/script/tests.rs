@@ -40,7 +40,7 @@ fn packaged_texts_pass_through_every_form() {
         command.starts_with("(\numask 077\n"),
         "the files may be secret: {command}"
     );
-    for mark in ["@WAIT@", "@LIMIT@", "@SCRIPT@"] {
+    for mark in ["@WAIT@", "@SECONDS@", "@LIMIT@", "@SCRIPT@"] {
         assert!(!command.contains(mark), "{mark}: {command}");
     }
 }
@@ -57,7 +57,7 @@ fn each_script_has_only_what_it_needs() {
     for text in &both {
         let parts = [
             "\nsha=aaaaaaaa",
-            "\nlimit=90\n",
+            "\nend=$((67 - $(left)))\n",
             "try disk virtfleet bin/agent ||\ntry url https://mirror.example/agent\n",
             "\ndisk() {\n",
             "\nurl() {\n",
@@ -70,7 +70,7 @@ fn each_script_has_only_what_it_needs() {
         assert!(text.ends_with("\nflush\n"), "{text}");
     }
     // The boot command keeps the script and its unit in place. Elsewhere both are files of the
-    // mechanism, and nothing is left empty by cloud-init.
+    // mechanism, and cloud-init cannot be run again.
     for part in [
         "put 700 var/lib/virtfleet/delivery/deliver <\"$0\"",
         "put 644 etc/systemd/system/virtfleet-delivery.service <<",
@@ -96,7 +96,7 @@ fn each_script_has_only_what_it_needs() {
     let baked = crate::payload::build(&checked, &mut outside).unwrap();
     for text in scripts(&baked) {
         assert!(
-            !text.contains("installed()") && !text.contains("limit="),
+            !text.contains("installed()") && !text.contains("end="),
             "the image has the agent: {text}"
         );
         assert!(text.contains("put 640 etc/virtfleet/tls/agent.key <<"), "{text}");

@@ -18,9 +18,8 @@ left() {
     read -r now _ </proc/uptime
     echo $((end - ${now%.*}))
 }
-# The rest of the time is for `install`.
 end=0
-end=$((limit * 3 / 4 - $(left)))
+end=$((@SECONDS@ - $(left)))
 # try KIND ARGUMENT...: installs what a source gives if it is the wanted agent.
 try() {
     if ! "$@"; then

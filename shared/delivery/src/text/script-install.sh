@@ -1,6 +1,6 @@
 until installed; do
     # Older ones cannot restart units of Type=oneshot, and their networkd cannot reload its files.
-    v=$(systemctl --version 2>/dev/null | sed -n 's/^systemd \([0-9]*\).*/\1/p')
+    v=$(systemctl --version | sed 's/systemd //;s/[^0-9].*//;q')
     [ "${v:-244}" -ge 244 ] || refuse "this system has systemd $v, and the agent needs systemd 244 or newer"
     sources && continue
     # Not past the end: the caller kills this run soon after.
@@ -12,7 +12,7 @@ until installed; do
 done
 chmod 755 $agent
 # With SELinux a program needs its label.
-! command -v restorecon >/dev/null || restorecon -RF opt/virtfleet
+restorecon -RF opt/virtfleet 2>/dev/null
 $agent install ${VIRTFLEET_ROOT:+--root "$VIRTFLEET_ROOT"} >&2 || {
     alert "/$agent install failed; see journalctl -u virtfleet-delivery"
     exit 1
