@@ -48,9 +48,20 @@ pub fn render(payload: &Payload, with: Option<&str>) -> Result<Value, String> {
     object(map, "ignition")?.insert("version".to_owned(), version.into());
 
     let storage = object(map, "storage")?;
+    // An agent in the image provisions before the script runs.
+    let early = if payload.binaries.is_empty() {
+        payload.files.len()
+    } else {
+        0
+    };
+    let (early, later) = payload.files.split_at(early);
+    let files = list(storage, "files", "storage")?;
+    for file in early {
+        files.push(entry(&file.path, file.mode, &file.content));
+    }
     let text = script(payload, Mechanism::Files);
-    list(storage, "files", "storage")?.push(script_entry(&text));
-    let written = payload.files.iter().map(|file| file.path.as_str());
+    files.push(entry(DELIVER, DELIVER_MODE, text.as_bytes()));
+    let written = later.iter().map(|file| file.path.as_str());
     check_paths(storage, written.chain([UNIT_PATH]))?;
     let units = list(object(map, "systemd")?, "units", "systemd")?;
     units.push(json!({"name": UNIT, "enabled": true, "contents": payload.unit}));
@@ -88,7 +99,7 @@ fn supported(version: &str) -> Result<&str, String> {
 }
 
 /// Refuses paths that Ignition refuses together: a path twice, or one below a link. It accepts one
-/// below a file, and then fails in the guest. `written` are the files of the script, and its unit.
+/// below a file, and then fails in the guest. `written` are files of the script, and its unit.
 fn check_paths<'p>(
     storage: &'p Map<String, Value>,
     written: impl Iterator<Item = &'p str>,
@@ -180,11 +191,11 @@ fn list<'m>(map: &'m mut Map<String, Value>, key: &str, place: &str) -> Result<&
         .ok_or_else(|| format!("{place}: {key} is not a list"))
 }
 
-fn script_entry(script: &str) -> Value {
-    let source = format!("data:;base64,{}", STANDARD.encode(gzip(script.as_bytes())));
+fn entry(path: &str, mode: u32, content: &[u8]) -> Value {
+    let source = format!("data:;base64,{}", STANDARD.encode(gzip(content)));
     json!({
-        "path": DELIVER,
-        "mode": DELIVER_MODE,
+        "path": path,
+        "mode": mode,
         "overwrite": true,
         "contents": {"source": source, "compression": "gzip"},
     })

@@ -43,6 +43,22 @@ fn the_script_and_its_unit_are_delivered() {
 }
 
 #[test]
+fn an_agent_in_the_image_finds_its_files_at_the_first_boot() {
+    let mut payload = payload("");
+    payload.binaries.clear();
+    let config = render(&payload, None).unwrap();
+    let files = config["storage"]["files"].as_array().unwrap();
+    assert_eq!(files.len(), payload.files.len() + 1);
+    for (entry, file) in files.iter().zip(&payload.files) {
+        assert_eq!(
+            (entry["path"].as_str(), entry["mode"].as_u64()),
+            (Some(file.path.as_str()), Some(file.mode.into()))
+        );
+        assert_eq!(unpacked(entry), file.content, "{}", file.path);
+    }
+}
+
+#[test]
 fn an_existing_config_is_kept() {
     let payload = payload("");
     let theirs = r#"{"ignition":{"version":"3.4.0","config":{"merge":[]}},
