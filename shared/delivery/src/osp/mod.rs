@@ -5,8 +5,8 @@
 //! `pkg/admission/operatingsystemprofile`):
 //! - OSM executes each file's content as a Go template, so `{{` is escaped.
 //! - With cloud-init, OSM encodes a content with `encoding: b64`, and passes on any other encoding,
-//!   such as `gz+b64`, with a content that is encoded already. Ignition ignores the encoding, and its
-//!   content is a YAML block of text.
+//!   such as `gz+b64`, with a content that is encoded already. Ignition ignores the encoding, and
+//!   its content is a YAML block of text.
 //! - The webhook refuses `units` in a profile of another system than Flatcar. So the unit is a
 //!   file, and drop-ins with `Wants=` start it.
 //! - OSM's second run of cloud-init never reaches `runcmd`, and its script repeats until each entry
