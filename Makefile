@@ -13,7 +13,7 @@ VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-clusters bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image agent-disk publish need-registry site virtfleetctl
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-clusters bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-life-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image agent-disk publish need-registry site virtfleetctl
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -148,6 +148,10 @@ bench-guest: static ## Measure boots, restores and the agent in a real guest, wi
 
 guest-soak: static ## Cut the power of N first boots at seeded moments; run all other guest scenarios: N=20
 	@tests/soak.sh guests $(if $(filter command line,$(origin N)),$(N))
+
+guest-life-soak: static ## Test each platform of the delivery in guests: first and second boot, power cut, upgrade, removal
+	@packaging/deb/build.sh target/deb target/$(TARGET)/release/virtfleet-agent
+	@tests/soak.sh guest-life
 
 guest-disk-soak: static ## Test disks in guests: N power cuts, LUKS and TPM, Debian 12, foreign and unreadable disks, races
 	@tests/soak.sh guest-disks $(if $(filter command line,$(origin N)),$(N))

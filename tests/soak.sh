@@ -2,6 +2,8 @@
 # Runs scenarios that take minutes to hours, one at a time, and prints their output:  soak.sh NAME [N]
 #
 #   guests       first boots: the deliveries that `make test` leaves out, and N power cuts (20)
+#   guest-life   each platform of the delivery, from the first boot to the removal of the agent; power
+#                cuts
 #   guest-disks  disks in guests: N power cuts (20), LUKS and TPM, Debian 12, foreign and
 #                unreadable disks, races
 #   guest-dns    DNS in guests: N power cuts (6) while it is changed, and Debian 12
@@ -24,6 +26,9 @@ soak=${1:?name a soak; the first lines of this script list them} count=${2:-}
 case $soak in
 guests)
     filter='test(/^(demo::|guest_(adversity|delivery|ends|enrolment|faults|health|lifecycle|mla|nic|stage)::)/)'
+    ;;
+guest-life)
+    filter='test(/^guest_lifecycle::table::/)'
     ;;
 guest-disks)
     export VIRTFLEET_DISK_CUTS=${count:-20}
@@ -55,7 +60,7 @@ generate)
     filter='test(/^disks_(generated::|csi::.*generated)/)'
     ;;
 *)
-    echo "soak.sh: unknown soak '$soak'; use guests, guest-disks, guest-dns, containers, churn, oldest, disks, compliance or generate" >&2
+    echo "soak.sh: unknown soak '$soak'; use guests, guest-life, guest-disks, guest-dns, containers, churn, oldest, disks, compliance or generate" >&2
     exit 2
     ;;
 esac

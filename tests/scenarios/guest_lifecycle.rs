@@ -5,6 +5,7 @@
 //!   node_exporter's (`node_exporter`), and the kernel kills a pod for lack of memory (`pods`).
 //! - `baked`: an image has the agent, and user-data brings settings only.
 //! - `settings`: settings change, a disk is attached, and the binary is upgraded.
+//! - `table`: each of these `platforms` with each event, from the first boot to the removal.
 
 mod baked;
 mod ignition;
@@ -12,5 +13,7 @@ mod kit;
 mod kkp;
 mod node_exporter;
 mod package;
+mod platforms;
 mod pods;
 mod settings;
+mod table;

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
     bins,
-    guest::{Image, Seed, Suite, needs, play},
+    guest::{Guest as Machine, Image, Scene, Seed, Suite, needs, play},
     pki,
     process::Launch,
     real::{self, AGENT, GUEST_TIMEOUT},
@@ -29,6 +29,20 @@ fn user_data(stage: &Stage, folder: &Path, who: &Guest) -> Result<String> {
     real::render("cloud-init", &input, &[])
 }
 
+/// The first boot of a VM with a baked image begins.
+pub(crate) fn start(scene: &Scene, stage: &Stage, who: &Guest) -> Result<Machine> {
+    let baked = scene.path().join("baked.qcow2");
+    Launch::new(root().join("packaging/guest-image/bake.sh"))
+        .arg(Image::find(Suite::Trixie)?.file("root.img"))
+        .arg(bins::static_agent()?)
+        .arg(&baked)
+        .text(GUEST_TIMEOUT)?;
+    let folder = scene.path().join("delivery");
+    fs::create_dir_all(&folder).context("a folder for the delivery")?;
+    let seed = Seed::no_cloud(&who.name).user_data(user_data(stage, &folder, who)?);
+    scene.start_image(&real::vm(who).seed(seed), &baked, "qcow2")
+}
+
 #[test]
 fn tier4_a_baked_image_has_the_agent_from_its_first_boot_on() {
     let test = "tier4_a_baked_image_has_the_agent_from_its_first_boot_on";
@@ -40,16 +54,7 @@ fn tier4_a_baked_image_has_the_agent_from_its_first_boot_on() {
             return Ok(());
         }
         let (stage, who) = kit::stage()?;
-        let baked = scene.path().join("baked.qcow2");
-        Launch::new(root().join("packaging/guest-image/bake.sh"))
-            .arg(Image::find(Suite::Trixie)?.file("root.img"))
-            .arg(bins::static_agent()?)
-            .arg(&baked)
-            .text(GUEST_TIMEOUT)?;
-        let folder = scene.path().join("delivery");
-        fs::create_dir_all(&folder).context("a folder for the delivery")?;
-        let seed = Seed::no_cloud(&who.name).user_data(user_data(&stage, &folder, &who)?);
-        let machine = scene.start_image(&real::vm(&who).seed(seed), &baked, "qcow2")?;
+        let machine = start(scene, &stage, &who)?;
         machine.wait_cloud_init()?;
         real::until_identified(&stage, &who)?;
         let failed = machine.run("systemctl list-units --failed --no-legend --plain 'virtfleet*'")?;

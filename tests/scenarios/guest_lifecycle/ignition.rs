@@ -23,7 +23,7 @@ use crate::guest_lifecycle::kit;
 const ENGINE: &str = "/usr/lib/dracut/modules.d/30ignition/ignition";
 
 /// The engine, for `skip::need`.
-fn engine() -> Result<()> {
+pub(crate) fn engine() -> Result<()> {
     needs(Suite::Trixie)?;
     let there = Path::new(ENGINE).is_file();
     ensure!(there, "{ENGINE} is not there; apt-get install ignition");
@@ -69,8 +69,8 @@ fn with_engine(scene: &Scene, who: &Guest, firmware: Option<&str>) -> Result<Mac
 }
 
 /// Runs the engine's stages, applies presets and starts the delivery, as a first boot does after
-/// Ignition.
-fn ignite(machine: &Machine, platform: &str) -> Result<()> {
+/// Ignition. `how` is an option of `systemctl start`, or empty.
+pub(crate) fn ignite(machine: &Machine, platform: &str, how: &str) -> Result<()> {
     machine.run(&format!(
         "set -e
         mkdir -p /etc/selinux /run/ignition
@@ -84,7 +84,8 @@ fn ignite(machine: &Machine, platform: &str) -> Result<()> {
         systemctl daemon-reload
         systemctl preset virtfleet-delivery.service
         systemctl is-enabled virtfleet-delivery.service
-        systemctl start virtfleet-delivery.service"
+        sync
+        systemctl start {how} virtfleet-delivery.service"
     ))
     .map(drop)
 }
@@ -106,34 +107,40 @@ fn with_ignition(test: &str, body: impl Fn(&Scene) -> Result<()>) {
     }
 }
 
+/// A VM of `who` with the engine, the agent on a disk, and the configuration on a ConfigDrive.
+pub(crate) fn with_config_drive(scene: &Scene, stage: &Stage, who: &Guest) -> Result<Machine> {
+    let user_data = scene.path().join("user_data");
+    fs::write(&user_data, configuration(stage, scene, who)?)?;
+    let machine = with_engine(scene, who, None)?;
+    let image = scene.path().join("config-2.img");
+    Launch::new("mkfs.vfat")
+        .args(["-n", "config-2", "-C"])
+        .arg(&image)
+        .arg("8192")
+        .text(STAGE_TIMEOUT)?;
+    for folder in ["::openstack", "::openstack/latest"] {
+        Launch::new("mmd")
+            .arg("-i")
+            .arg(&image)
+            .arg(folder)
+            .text(STAGE_TIMEOUT)?;
+    }
+    Launch::new("mcopy")
+        .arg("-i")
+        .arg(&image)
+        .arg(&user_data)
+        .arg("::openstack/latest/user_data")
+        .text(STAGE_TIMEOUT)?;
+    machine.plug_disk(&Disk::raw("config", &image).read_only())?;
+    Ok(machine)
+}
+
 #[test]
 fn tier4_ignition_brings_the_agent_from_a_config_drive() {
     with_ignition("tier4_ignition_brings_the_agent_from_a_config_drive", |scene| {
         let (stage, who) = kit::stage()?;
-        let user_data = scene.path().join("user_data");
-        fs::write(&user_data, configuration(&stage, scene, &who)?)?;
-        let machine = with_engine(scene, &who, None)?;
-        let image = scene.path().join("config-2.img");
-        Launch::new("mkfs.vfat")
-            .args(["-n", "config-2", "-C"])
-            .arg(&image)
-            .arg("8192")
-            .text(STAGE_TIMEOUT)?;
-        for folder in ["::openstack", "::openstack/latest"] {
-            Launch::new("mmd")
-                .arg("-i")
-                .arg(&image)
-                .arg(folder)
-                .text(STAGE_TIMEOUT)?;
-        }
-        Launch::new("mcopy")
-            .arg("-i")
-            .arg(&image)
-            .arg(&user_data)
-            .arg("::openstack/latest/user_data")
-            .text(STAGE_TIMEOUT)?;
-        machine.plug_disk(&Disk::raw("config", &image).read_only())?;
-        ignite(&machine, "kubevirt")?;
+        let machine = with_config_drive(scene, &stage, &who)?;
+        ignite(&machine, "kubevirt", "")?;
         came(&stage, &who, &machine)
     });
 }
@@ -154,7 +161,7 @@ fn tier4_ignition_brings_the_agent_from_the_firmware() {
             "printf '[Match]\\nName=en*\\n[Network]\\nDHCP=yes\\n' >/etc/systemd/network/10-dhcp.network && \
              systemctl restart systemd-networkd && modprobe qemu_fw_cfg",
         )?;
-        ignite(&machine, "qemu")?;
+        ignite(&machine, "qemu", "")?;
         came(&stage, &who, &machine)
     });
 }

@@ -93,9 +93,8 @@ fn kubelet_came_after(machine: &Machine) -> Result<()> {
     machine.run("systemctl is-active kubelet.service").map(drop)
 }
 
-/// The agent is up and identified when the bootstrap script has ended. A reboot, without
-/// cloud-init, changes nothing.
-fn comes_and_stays(scene: &Scene, stage: &Stage, who: &Guest, user_data: String, done: &str) -> Result<()> {
+/// The first boot of a VM with this user-data begins. The guest reaches a mirror with the agent.
+pub(crate) fn start(scene: &Scene, who: &Guest, user_data: String) -> Result<(Machine, Mirror)> {
     let folder = real::agent_folder(scene.path())?;
     let mirror = Mirror::of(&folder, scene.path())?;
     let vm = real::vm(who)
@@ -103,6 +102,22 @@ fn comes_and_stays(scene: &Scene, stage: &Stage, who: &Guest, user_data: String,
         .mirror(80, mirror.address);
     let machine = scene.start(&vm, Start::BeforeCloudInit)?;
     machine.wait_agent(Duration::from_mins(2))?;
+    Ok((machine, mirror))
+}
+
+/// User-data of a profile with the agent.
+pub(crate) fn of_profile(scene: &Scene, stage: &Stage, who: &Guest) -> Result<String> {
+    let input = real::input(stage, scene, who, &[From::Mirror], "", "platform: kkp\n")?;
+    let profile = real::render("osp", &input, &["--from", PROFILE])?;
+    let provisioning = osm::cloud_config(&profile, Part::Provisioning, &[])?;
+    let more = [("/opt/provisioning.cfg", provisioning.as_str())];
+    osm::cloud_config(&profile, Part::Bootstrap, &more)
+}
+
+/// The agent is up and identified when the bootstrap script has ended. A reboot, without
+/// cloud-init, changes nothing.
+fn comes_and_stays(scene: &Scene, stage: &Stage, who: &Guest, user_data: String, done: &str) -> Result<()> {
+    let (machine, mirror) = start(scene, who, user_data)?;
     // Up to five runs of cloud-init, each half a minute on a busy machine.
     machine.run_until_within(
         &format!("test -e {done} && systemctl is-active --quiet kubelet virtfleet-agent"),
@@ -148,11 +163,7 @@ fn tier4_a_profile_of_kkp_brings_the_agent_with_its_second_cloud_config() {
     }
     play(test, |scene| {
         let (stage, who) = kit::stage()?;
-        let input = real::input(&stage, scene, &who, &[From::Mirror], "", "platform: kkp\n")?;
-        let profile = real::render("osp", &input, &["--from", PROFILE])?;
-        let provisioning = osm::cloud_config(&profile, Part::Provisioning, &[])?;
-        let more = [("/opt/provisioning.cfg", provisioning.as_str())];
-        let user_data = osm::cloud_config(&profile, Part::Bootstrap, &more)?;
+        let user_data = of_profile(scene, &stage, &who)?;
         comes_and_stays(scene, &stage, &who, user_data, "/etc/bootstrap-complete")
     });
 }

@@ -1,6 +1,6 @@
 //! Settings that change and binaries that are newer, in a guest that runs.
 
-use std::fs;
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
@@ -45,16 +45,7 @@ fn tier4_an_agent_follows_settings_upgrades_and_disks_in_a_guest_that_runs() {
         |scene| {
             let (stage, who) = kit::stage()?;
             let machine = kit::booted(scene, &stage, &who, Suite::Trixie, |folder| {
-                // A debug build says so in its version. Its symbols are most of it.
-                let newer = folder.join("newer");
-                fs::create_dir_all(&newer)?;
-                Launch::new("strip")
-                    .arg("--strip-debug")
-                    .arg("-o")
-                    .arg(newer.join("virtfleet-agent"))
-                    .arg(bins::agent()?)
-                    .text(STAGE_TIMEOUT)
-                    .map(drop)
+                newer_agent(&folder.join("newer"))
             })?;
             machine.run("touch /etc/cloud/cloud-init.disabled; /root/virtfleet/virtfleet-agent install")?;
             machine.run("systemctl is-active virtfleet-provision virtfleet-settings.path")?;
@@ -92,7 +83,7 @@ fn tier4_an_agent_follows_settings_upgrades_and_disks_in_a_guest_that_runs() {
 
             hangup(&machine)?;
             disk(&machine)?;
-            upgrade(&stage, &who, &machine)
+            upgrade(&stage, &who, &machine, "/root/virtfleet/newer/virtfleet-agent")
         },
     );
 }
@@ -112,11 +103,25 @@ fn disk(machine: &Machine) -> Result<()> {
     until_recorded(machine, "\"device\" in s[\"triggers\"]")
 }
 
-/// A newer binary is installed over the running one.
-fn upgrade(
+/// Creates a folder with a newer agent: a debug build says so in its version. Its symbols are most
+/// of it.
+pub(crate) fn newer_agent(folder: &Path) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    Launch::new("strip")
+        .arg("--strip-debug")
+        .arg("-o")
+        .arg(folder.join("virtfleet-agent"))
+        .arg(bins::agent()?)
+        .text(STAGE_TIMEOUT)
+        .map(drop)
+}
+
+/// The binary at the path `newer` in the guest is installed over the running one.
+pub(crate) fn upgrade(
     stage: &virtfleet_tests::stage::Stage,
     who: &virtfleet_tests::sim::Guest,
     machine: &Machine,
+    newer: &str,
 ) -> Result<()> {
     let wide = |stage: &virtfleet_tests::stage::Stage| {
         stage.ctl()?.args(["vms", "-o", "wide"]).text(real::GUEST_TIMEOUT)
@@ -140,7 +145,7 @@ fn upgrade(
     let before = end_state(machine)?;
     let provisioned = kit::number(machine, "virtfleet-provision", "ActiveEnterTimestampMonotonic")?;
     let process = agent(machine)?;
-    machine.run("/root/virtfleet/newer/virtfleet-agent install")?;
+    machine.run(&format!("{newer} install"))?;
     stage.until_vm_within(real::GUEST_TIMEOUT, who, "the version of the upgrade", |vm| {
         vm["agent"]["status"] == "up"
             && vm["agent"]["version"]
@@ -158,7 +163,7 @@ fn upgrade(
     );
     // And once more: nothing to do.
     let process = agent(machine)?;
-    machine.run("/root/virtfleet/newer/virtfleet-agent install")?;
+    machine.run(&format!("{newer} install"))?;
     ensure!(
         agent(machine)? == process,
         "an agent that was installed already was restarted"
