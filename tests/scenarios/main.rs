@@ -117,6 +117,7 @@ mod packaging_pods;
 mod packaging_publish;
 mod packaging_queue_volume;
 mod packaging_rpm;
+mod packaging_sysext;
 mod packaging_units;
 mod page;
 mod parity;

@@ -1,8 +1,8 @@
 //! The rows of the table: how an agent gets into a guest, is upgraded and removed.
 
-use std::fs;
+use std::{fs, path::Path};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
     bins,
     delivered::Delivery,
@@ -10,10 +10,14 @@ use virtfleet_tests::{
     process::Launch,
     real::{self, AGENT, From, Mirror},
     sim::Guest,
+    skip,
     stage::{STAGE_TIMEOUT, Stage},
 };
 
-use crate::guest_lifecycle::{baked, ignition, kit, kkp, settings};
+use crate::{
+    expressions::root,
+    guest_lifecycle::{baked, ignition, kit, kkp, settings},
+};
 
 /// A guest whose first boot has begun.
 pub(crate) struct Life {
@@ -31,7 +35,7 @@ pub(crate) struct Platform {
     /// Begins a first boot.
     pub(crate) begin: fn(&Scene) -> Result<Life>,
     /// Completes by hand what no boot completes; also after a power cut.
-    pub(crate) complete: fn(&Life) -> Result<()>,
+    pub(crate) complete: Option<fn(&Life) -> Result<()>>,
     /// A file that is there when half of the installation is done.
     pub(crate) halfway: &'static str,
     /// The path of the agent.
@@ -50,7 +54,7 @@ const REMOVE: &str = "/opt/virtfleet/bin/virtfleet-agent install --remove";
 pub(crate) const CONFIG_DRIVE: Platform = Platform {
     needs: trixie,
     begin: begin_config_drive,
-    complete: nothing,
+    complete: None,
     halfway: AGENT,
     agent: AGENT,
     upgrade: upgrade_by_hand,
@@ -86,12 +90,23 @@ pub(crate) const BAKED: Platform = Platform {
 pub(crate) const DEB: Platform = Platform {
     needs: package,
     begin: begin_deb,
-    complete: complete_deb,
+    complete: Some(complete_deb),
     halfway: PACKAGED_AGENT,
     agent: PACKAGED_AGENT,
     upgrade: upgrade_deb,
     remove: "dpkg -r virtfleet-agent",
     comes_back: false,
+};
+
+/// The extension image.
+pub(crate) const SYSEXT: Platform = Platform {
+    needs: squashfs,
+    begin: begin_sysext,
+    complete: Some(complete_sysext),
+    upgrade: upgrade_sysext,
+    remove: "rm /etc/extensions/virtfleet-agent.raw; systemctl restart systemd-sysext; systemctl daemon-reload; \
+             systemctl stop 'virtfleet*'",
+    ..DEB
 };
 
 const PACKAGED_AGENT: &str = "/usr/bin/virtfleet-agent";
@@ -104,8 +119,8 @@ fn package() -> Result<()> {
     bins::package().map(drop)
 }
 
-fn nothing(_: &Life) -> Result<()> {
-    Ok(())
+fn squashfs() -> Result<()> {
+    skip::program("mksquashfs").map(drop)
 }
 
 fn begin_config_drive(scene: &Scene) -> Result<Life> {
@@ -242,5 +257,67 @@ fn upgrade_deb(life: &Life) -> Result<()> {
     let version = machine.run("dpkg-query -W -f='${Version}' virtfleet-agent")?;
     ensure!(version == "99", "{version}");
     ensure!(provisioned()? == before, "provisioning ran again");
+    Ok(())
+}
+
+/// The extension image with a binary, as `virtfleet-agent.raw` in a folder.
+fn extension(agent: &Path, folder: &Path) -> Result<()> {
+    let channel = folder.join("channel");
+    Launch::new(root().join("packaging/sysext/build.sh"))
+        .arg(&channel)
+        .arg(agent)
+        .text(real::GUEST_TIMEOUT)?;
+    let mut built = fs::read_dir(&channel)?.filter_map(|entry| Some(entry.ok()?.path()));
+    let image = built
+        .find(|path| path.extension().is_some_and(|extension| extension == "raw"))
+        .context("no image")?;
+    fs::rename(image, folder.join("virtfleet-agent.raw"))?;
+    fs::remove_dir_all(&channel)?;
+    Ok(())
+}
+
+fn begin_sysext(scene: &Scene) -> Result<Life> {
+    let (stage, who) = kit::stage()?;
+    let machine = kit::booted(scene, &stage, &who, Suite::Trixie, |folder| {
+        extension(&bins::static_agent()?, folder)
+    })?;
+    machine.run(
+        "set -e; touch /etc/cloud/cloud-init.disabled; mkdir -p /etc/extensions
+        cp /root/virtfleet/virtfleet-agent.raw /etc/extensions/; sync
+        systemctl enable systemd-sysext; systemctl restart --no-block systemd-sysext",
+    )?;
+    Ok(Life {
+        stage,
+        who,
+        machine,
+        _mirror: None,
+    })
+}
+
+/// What a boot does with an image that is there, and the certificates.
+fn complete_sysext(life: &Life) -> Result<()> {
+    let machine = &life.machine;
+    machine.run_until("test -x /usr/bin/virtfleet-agent", "the image to be merged")?;
+    machine.run("systemctl daemon-reload && systemctl start virtfleet-extension")?;
+    machine.run(kit::CERTIFICATES).map(drop)
+}
+
+/// As an update of the channel: another image, and a restart of the agent.
+fn upgrade_sysext(life: &Life) -> Result<()> {
+    let machine = &life.machine;
+    let folder = machine.folder().join("newer");
+    settings::newer_agent(&folder)?;
+    let newer = folder.join("virtfleet-agent");
+    extension(&newer, &folder)?;
+    fs::remove_file(&newer)?;
+    machine.copy_in(&folder, "/root/newer")?;
+    fs::remove_dir_all(&folder)?;
+    machine.run(
+        "set -e; cp /root/newer/virtfleet-agent.raw /etc/extensions/.new
+        mv /etc/extensions/.new /etc/extensions/virtfleet-agent.raw
+        systemctl restart systemd-sysext; systemctl daemon-reload; systemctl restart virtfleet-agent",
+    )?;
+    let version = machine.run("/usr/bin/virtfleet-agent --version")?;
+    ensure!(version.contains("-dev"), "{version}");
     Ok(())
 }

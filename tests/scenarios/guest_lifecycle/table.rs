@@ -1,10 +1,12 @@
-//! Platforms × events. Each row is two guests: one that lives from its first boot to the removal of
-//! the agent, and one whose power is cut in its first installation. `make guest-life-soak` runs all
-//! of them; the other tests of `guest_lifecycle` and `guest_delivery` have one event of most
-//! platforms in `make test`, with more checks.
+//! Platforms × events. Each row is two guests: one that lives from its first boot to the removal
+//! of the agent, and one whose power is cut in its first installation.
 //!
-//! Not here: NoCloud (`guest_delivery`), RPM and sysext, of which no image can be had, and Gardener
-//! (`gardener_machine`).
+//! `make guest-life-soak` runs all of them. The other tests of `guest_lifecycle` and of
+//! `guest_delivery` have one event of most platforms in `make test`, with more checks.
+//!
+//! Not here: NoCloud (`guest_delivery`), RPM, for which no image can be had, and Gardener
+//! (`gardener_machine`). The extension image is for Flatcar; here Debian's systemd-sysext merges
+//! it.
 
 use anyhow::{Context as _, Result, ensure};
 use virtfleet_tests::{
@@ -15,7 +17,7 @@ use virtfleet_tests::{
 
 use crate::guest_lifecycle::{
     kit,
-    platforms::{BAKED, CONFIG_DRIVE, DEB, IGNITION, Life, OSM, Platform},
+    platforms::{BAKED, CONFIG_DRIVE, DEB, IGNITION, Life, OSM, Platform, SYSEXT},
 };
 
 /// The command that runs only these.
@@ -102,6 +104,16 @@ fn tier4_a_power_cut_with_a_package() {
     walk("tier4_a_power_cut_with_a_package", &DEB, CUT);
 }
 
+#[test]
+fn tier4_the_life_of_an_extension_image() {
+    walk("tier4_the_life_of_an_extension_image", &SYSEXT, LIFE);
+}
+
+#[test]
+fn tier4_a_power_cut_with_an_extension_image() {
+    walk("tier4_a_power_cut_with_an_extension_image", &SYSEXT, CUT);
+}
+
 const RUNS: &str = "systemctl is-active --quiet virtfleet-agent && systemctl is-active --quiet virtfleet-provision && \
                     ! systemctl list-jobs | grep -q virtfleet";
 const BOOTED: &str = "! systemctl list-jobs --no-legend | grep -q .";
@@ -133,8 +145,12 @@ fn boot_again(machine: &Machine) -> Result<()> {
     machine.boot_to_agent()
 }
 
+fn complete(platform: &Platform, life: &Life) -> Result<()> {
+    platform.complete.map_or(Ok(()), |complete| complete(life))
+}
+
 fn first_boot(platform: &Platform, life: &Life) -> Result<()> {
-    (platform.complete)(life)?;
+    complete(platform, life)?;
     up(life).map(drop)
 }
 
@@ -162,7 +178,7 @@ fn power_cut(platform: &Platform, life: &Life) -> Result<()> {
     )?;
     machine.cut_power();
     machine.boot_to_agent()?;
-    (platform.complete)(life)?;
+    complete(platform, life)?;
     up(life).map(drop)
 }
 
