@@ -181,7 +181,8 @@ fn unpacked(name: &str, text: &str) -> String {
             .map(|packed| STANDARD.decode(packed).unwrap());
         packed.map(|packed| unzipped(&packed)).collect::<String>()
     };
-    let more = if name.ends_with(".ign") {
+    let extension = Path::new(name).extension();
+    let more = if extension.is_some_and(|extension| extension == "ign") {
         let config: Value = serde_json::from_str(text).unwrap();
         texts(&config["storage"]["files"], |file| {
             file["contents"]["source"].as_str()?.strip_prefix("data:;base64,")
