@@ -13,7 +13,7 @@ VERSION = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 TOOLS := --profile tools -p virtfleet-tests
 
 .DEFAULT_GOAL := help
-.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-clusters bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-life-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image agent-sysext agent-disk publish need-registry site virtfleetctl
+.PHONY: help demo guest setup check test e2e repeat bench bench-agent bench-fleet bench-enrol bench-hostile bench-guest bench-labels bench-clusters bench-index bench-mla bench-mla-core bench-health bench-page bench-disks bench-proof bench-parsers bench-dns parity guest-soak guest-life-soak guest-disk-soak guest-dns-soak container-soak churn-soak oldest-kubernetes disk-soak disk-generate fuzz fmt static deb rpm dist clean compliance bench-queue mla-soak image bake container-disk bench-install bench-smoke label-soak agent-image agent-tar agent-sysext agent-disk publish need-registry site virtfleetctl
 
 help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-17s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -223,6 +223,9 @@ container-disk: ## Write a KubeVirt containerDisk with a disk image, as an OCI l
 
 agent-image: static ## Write the container image of the agent into out/agent-image/, from which Gardener's node-agent extracts it (OUT=FOLDER)
 	@$(CARGO) run --quiet -p virtfleet-tests --bin virtfleet-image -- agent --programs target/$(TARGET)/release --out $(OUT)/agent-image
+
+agent-tar: static ## Build an archive of the agent's files, tar.zst, into out/ (OUT=FOLDER)
+	@packaging/tar/build.sh $(OUT) target/$(TARGET)/release/virtfleet-agent
 
 agent-sysext: static ## Build the agent's systemd-sysext image and its update channel into out/agent-sysext/ (OUT=FOLDER URL=where it is served)
 	@packaging/sysext/build.sh '$(OUT)/agent-sysext' target/$(TARGET)/release/virtfleet-agent '$(subst ','\'',$(URL))'

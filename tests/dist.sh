@@ -31,6 +31,7 @@ ln -s virtfleetctl "$out/bin/kubectl-virtfleet"
 cargo run --quiet -p virtfleet-tests --bin virtfleet-manual -- "$out"
 packaging/deb/build.sh "$out" "$agent" "$out"
 packaging/rpm/build.sh "$out" "$agent" "$out"
+packaging/tar/build.sh "$out" "$agent" "$out"
 install -m 644 LICENSE README.md CHANGELOG.md "$out/"
 (cd "$out" && find . -type f ! -name SHA256SUMS -print0 | sort -z | xargs -0 sha256sum >SHA256SUMS)
 

@@ -57,6 +57,7 @@ sqlite3                command:sqlite3
 tmux                   command:tmux
 strace                 command:strace
 squashfs-tools         command:mksquashfs
+zstd                   command:zstd
 runc                   command:runc
 udftools               command:mkudffs
 dnsmasq-base           command:dnsmasq

@@ -118,6 +118,7 @@ mod packaging_publish;
 mod packaging_queue_volume;
 mod packaging_rpm;
 mod packaging_sysext;
+mod packaging_tar;
 mod packaging_units;
 mod page;
 mod parity;
