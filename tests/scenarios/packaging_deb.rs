@@ -13,6 +13,8 @@ use tempfile::TempDir;
 use virtfleet_tests::{bins, process::Launch, skip};
 
 const MINUTE: Duration = Duration::from_mins(1);
+/// Maximum size of a package with the agent.
+pub(crate) const MAX_PACKAGE_BYTES: u64 = 4 << 20;
 
 pub(crate) fn tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -61,6 +63,17 @@ fn tier3_the_same_commit_gives_the_same_package() {
         fs::read(&first).unwrap() == fs::read(&second).unwrap(),
         "they differ"
     );
+}
+
+#[test]
+fn tier3_the_package_is_small() {
+    let test = "tier3_the_package_is_small";
+    let Some(package) = skip::need(3, test, bins::package()).unwrap() else {
+        return;
+    };
+    let bytes = fs::metadata(&package).unwrap().len();
+    eprintln!("{}: {bytes} bytes", package.display());
+    assert!(bytes <= MAX_PACKAGE_BYTES, "{bytes} bytes");
 }
 
 /// dpkg's record of a system with one package.

@@ -4,9 +4,9 @@
 use std::{fs, path::Path, time::Duration};
 
 use tempfile::TempDir;
-use virtfleet_tests::{process::Launch, skip};
+use virtfleet_tests::{bins, process::Launch, skip};
 
-use crate::packaging_deb::{built, image, tree};
+use crate::packaging_deb::{MAX_PACKAGE_BYTES, built, image, tree};
 
 const MINUTE: Duration = Duration::from_mins(1);
 
@@ -35,6 +35,29 @@ fn tier3_the_same_commit_gives_the_same_rpm_and_rpm_accepts_it() {
     let manual = "/usr/share/man/man1/virtfleet-agent.1.gz";
     assert!(listed.lines().any(|line| line == manual), "{listed}");
     assert_eq!(asks(&["-qpc"]), "/etc/virtfleet/agent.yaml\n");
+}
+
+#[test]
+fn tier3_the_rpm_is_small() {
+    let test = "tier3_the_rpm_is_small";
+    let Some(agent) = skip::need(3, test, bins::static_agent()).unwrap() else {
+        return;
+    };
+    let work = TempDir::new().unwrap();
+    // Leaves stand-ins for man pages and completions.
+    built(work.path(), "rpm/build.sh", "first").unwrap();
+    let out = work.path().join("out");
+    Launch::new(tree().join("packaging/rpm/build.sh"))
+        .env("VIRTFLEET_BIN_VIRTFLEET_RPM", bins::rpm().unwrap())
+        .arg(&out)
+        .arg(agent)
+        .arg(work.path().join("manual"))
+        .text(3 * MINUTE)
+        .unwrap();
+    let package = fs::read_dir(&out).unwrap().next().unwrap().unwrap();
+    let bytes = package.metadata().unwrap().len();
+    eprintln!("{}: {bytes} bytes", package.path().display());
+    assert!(bytes <= MAX_PACKAGE_BYTES, "{bytes} bytes");
 }
 
 /// Without a systemd that is new enough, rpm refuses it in one line.
