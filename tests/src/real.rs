@@ -148,8 +148,8 @@ const SET_CLOCK: &str =
     "#cloud-config\nbootcmd:\n- [sh, -c, 'date -s \"@$(cat /sys/class/rtc/rtc0/since_epoch)\"']\n";
 
 /// User-data for all VMs of a pool, whose agents the collector enrols, as the text that
-/// `virtfleetctl render` prints with the authority that it reads from the collector. The agent comes
-/// from a disk labelled [`DISK_LABEL`]. `settings` are indented lines of AgentConfig.
+/// `virtfleetctl render` prints with the authority that it reads from the collector. The agent is
+/// on a disk labelled [`DISK_LABEL`]. `settings` are indented lines of AgentConfig.
 pub fn pool_user_data(stage: &Stage, scene: &Scene, settings: &str) -> Result<String> {
     let folder = scene.path().join("delivery");
     fs::create_dir_all(&folder).with_context(|| format!("create {}", folder.display()))?;
