@@ -9,8 +9,8 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 use rpm::{BuildConfig, CompressionWithLevel, Dependency, FileOptions, Package, PackageBuilder, Scriptlet};
 
-/// Compression of the payload: RPM 4.14 of Enterprise Linux 8 is the first that reads Zstandard.
-const COMPRESSION: CompressionWithLevel = CompressionWithLevel::Zstd(19);
+/// Compression of the payload. With Zstandard, the package has more than 4 MiB.
+const COMPRESSION: CompressionWithLevel = CompressionWithLevel::Xz(9);
 /// Oldest systemd: docs/supported-systems.md has the reasons.
 const MIN_SYSTEMD: &str = "244";
 const NAME: &str = "virtfleet-agent";
