@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use clap::Parser;
 use virtfleet_queue::{Queue, QueueSettings, RecordHead};
+use virtfleet_tests::measure::usage::written;
 
 /// Measure the queue on disk beside a plain file.
 #[derive(Debug, Parser)]
@@ -48,13 +49,6 @@ impl Times {
             read: self.read.min(other.read),
         }
     }
-}
-
-/// Bytes that this process caused to be written to disks.
-fn written() -> Result<u64> {
-    let text = fs::read_to_string("/proc/self/io")?;
-    let line = text.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    Ok(line.context("no write_bytes in /proc/self/io")?.trim().parse()?)
 }
 
 fn plain(folder: &Path, arguments: &Arguments, body: &[u8]) -> Result<Times> {
@@ -122,13 +116,14 @@ fn main() -> Result<()> {
     let appended = (arguments.records * arguments.bytes) as u64;
     let (mut plain_times, mut queue_times) = (None, None);
     let (mut plain_bytes, mut queue_bytes) = (0, 0);
+    let id = std::process::id();
     for _ in 0..arguments.rounds {
-        let before = written()?;
+        let before = written(id)?;
         plain_times = Some(plain(folder, &arguments, &body)?.fastest(plain_times));
-        let between = written()?;
+        let between = written(id)?;
         queue_times = Some(queue(folder, &arguments, &body)?.fastest(queue_times));
         plain_bytes += between - before;
-        queue_bytes += written()? - between;
+        queue_bytes += written(id)? - between;
     }
     let (plain, queue) = plain_times.zip(queue_times).context("no rounds")?;
     let rate = |time: Duration| appended as f64 / 1e6 / time.as_secs_f64();

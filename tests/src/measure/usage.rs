@@ -1,11 +1,11 @@
-//! CPU time and memory of a process, read from procfs.
+//! CPU time, memory and disk writes of a process, read from procfs.
 
 use std::{fs, time::Duration};
 
 use anyhow::{Context as _, Result};
 use procfs_core::{
     FromBufRead as _, FromRead as _,
-    process::{Schedstat, Stat, Status},
+    process::{Io, Schedstat, Stat, Status},
 };
 
 /// Length of a clock tick of `/proc/PID/stat` (`sysconf(3)`, `_SC_CLK_TCK`: 100 on all current
@@ -78,6 +78,18 @@ pub fn peak(id: u32) -> Result<u64> {
     Ok(kib * 1024)
 }
 
+/// Bytes that process `id` has written to disks so far, in whole pages. A page that is removed
+/// before it reaches the disk counts, too; one of a filesystem in memory does not.
+///
+/// # Errors
+/// There is no such process, or its file cannot be parsed.
+pub fn written(id: u32) -> Result<u64> {
+    let path = format!("/proc/{id}/io");
+    let text = fs::read(&path).with_context(|| path.clone())?;
+    let io = Io::from_buf_read(text.as_slice()).with_context(|| path)?;
+    Ok(io.write_bytes)
+}
+
 fn status(id: u32) -> Result<Status> {
     let path = format!("/proc/{id}/status");
     let text = fs::read(&path).with_context(|| path.clone())?;
@@ -101,5 +113,7 @@ mod tests {
         let own = private(id).unwrap();
         assert!(own > 10 * 1024 && own < now, "{own} {now}");
         cpu(0).unwrap_err();
+        written(id).unwrap();
+        written(0).unwrap_err();
     }
 }

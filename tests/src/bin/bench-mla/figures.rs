@@ -31,6 +31,8 @@ pub(crate) struct Side {
     pub(crate) private: f64,
     /// Share of its CPU time in the kernel.
     pub(crate) kernel: f64,
+    /// Bytes written to its disk.
+    pub(crate) written: f64,
 }
 
 impl Window {
@@ -40,6 +42,7 @@ impl Window {
         let mut sides = [Side::default(), Side::default()];
         let mut cpu = [usage::cpu(ids[0])?, usage::cpu(ids[1])?];
         let modes = [usage::modes(ids[0])?, usage::modes(ids[1])?];
+        let written = [usage::written(ids[0])?, usage::written(ids[1])?];
         scene.receiver.take()?;
         let (mut probes, mut sums) = (0.0, [0.0, 0.0]);
         for _ in 0..intervals {
@@ -66,6 +69,7 @@ impl Window {
             side.resident = sums[index] / probes;
             side.peak = usage::peak(ids[index])? as f64;
             side.private = usage::private(ids[index])? as f64;
+            side.written = usage::written(ids[index])?.saturating_sub(written[index]) as f64;
             let [user, system] = usage::modes(ids[index])?;
             let user = user.saturating_sub(modes[index][0]);
             let system = system.saturating_sub(modes[index][1]);
@@ -118,6 +122,15 @@ impl Side {
 
     pub(crate) fn bytes_per_sample(&self) -> f64 {
         self.bytes / self.samples().max(1.0)
+    }
+
+    pub(crate) fn written_per_sample(&self) -> f64 {
+        self.written / self.samples().max(1.0)
+    }
+
+    /// Bytes written to its disk for each byte sent.
+    pub(crate) fn written_per_byte(&self) -> f64 {
+        self.written / self.bytes.max(1.0)
     }
 
     pub(crate) fn samples_per_request(&self) -> f64 {

@@ -17,9 +17,12 @@ use std::{
 
 use anyhow::Result;
 use clap::Parser;
-use virtfleet_tests::{measure::Table, sim};
+use virtfleet_tests::{
+    measure::{Table, usage},
+    sim,
+};
 
-use figures::{Delays, Window, bytes_per_sample, delays, median_ratio};
+use figures::{Delays, Side, Window, bytes_per_sample, delays, is_form, median_ratio};
 use scene::{Form, Scene};
 
 /// Measure remote write of the collector against vmagent.
@@ -58,16 +61,18 @@ fn main() -> Result<()> {
         Window::measure(&scene, arguments.intervals)?
     };
     print(&format!(
-        "\n{few} guests every {} s\n{}",
+        "\n{few} guests every {} s\n{}\n{}",
         arguments.interval,
-        beside(&first)
+        beside(&first),
+        disk(&first)
     ))?;
     let scene = Scene::start(many as usize, arguments.pods, interval)?;
     let all = Window::measure(&scene, arguments.intervals)?;
     print(&format!(
-        "\n{many} guests every {} s\n{}",
+        "\n{many} guests every {} s\n{}\n{}",
         arguments.interval,
-        beside(&all)
+        beside(&all),
+        disk(&all)
     ))?;
     print(&format!(
         "growth per guest from {few} to {many} guests\n{}",
@@ -166,6 +171,35 @@ fn beside(window: &Window) -> String {
     table.render()
 }
 
+/// What both have written to their disks. While the receiver answers, vmagent writes nothing.
+fn disk(window: &Window) -> String {
+    let mut table = Table::new(&["written to the disk", "virtfleet-collector", "vmagent", "goal"]);
+    let each = |figure: fn(&Side) -> f64| {
+        let sides = window.sides.each_ref();
+        sides.map(|side| format!("{:.2}", figure(side)))
+    };
+    let [own, other] = each(Side::written_per_sample);
+    table.row(&["bytes a sample", &own, &other, ""]);
+    let [own, other] = each(Side::written_per_byte);
+    table.row(&[
+        "bytes for each byte sent",
+        &own,
+        &other,
+        goal(window.sides[0].written),
+    ]);
+    table.render()
+}
+
+/// The goal of the bytes written for each byte sent. The queue always writes: without a byte, its
+/// folder is on no disk.
+fn goal(written: f64) -> &'static str {
+    if written > 0.0 {
+        "≤ 1.5"
+    } else {
+        "not measured: TMPDIR is in memory"
+    }
+}
+
 /// Cost per guest of the large fleet divided by that of the small one.
 fn growth(first: &Window, all: &Window) -> String {
     let mut table = Table::new(&["figure", "virtfleet-collector", "vmagent", "goal"]);
@@ -222,6 +256,8 @@ fn outage(scene: &Scene, length: Duration) -> Result<()> {
     let refused = scene.path(Form::V2, &scene.clusters[0]);
     let is_other = |path: &str| path != refused && path.starts_with(Form::V2.prefix());
     let live = scene.collect(scene.interval * 4)?;
+    let collector = scene.processes()[0];
+    let before = usage::written(collector)?;
     let begin = Instant::now();
     scene.receiver.refuse(Some(&refused));
     let during = scene.collect(length)?;
@@ -229,6 +265,12 @@ fn outage(scene: &Scene, length: Duration) -> Result<()> {
     let outage = begin.elapsed();
     let deadline = length * MAX_DRAIN_TIME + scene.interval * 6;
     let after = scene.until_caught_up(&refused, deadline)?;
+    let written = usage::written(collector)?.saturating_sub(before) as f64;
+    let all = during.iter().chain(&after);
+    let sent: u64 = all
+        .filter(|request| is_form(request, Form::V2))
+        .map(|request| request.bytes)
+        .sum();
     let live_rate = live
         .iter()
         .filter(|request| request.path == refused)
@@ -254,7 +296,8 @@ fn outage(scene: &Scene, length: Duration) -> Result<()> {
     let text = format!(
         "outage of {:.0} s of 1 of {} tenants; {} requests refused\n\
          backlog of {} samples drained in {:.2} s after the first success: {:.0} a second, live rate {live_rate:.0}, \
-         ratio {:.1} (goal ≥ 5)\n{}",
+         ratio {:.1} (goal ≥ 5)\n\
+         {:.2} bytes written to the disk for each byte sent in the meantime (goal {})\n{}",
         outage.as_secs_f64(),
         scene.clusters.len(),
         scene.receiver.refused(),
@@ -262,6 +305,8 @@ fn outage(scene: &Scene, length: Duration) -> Result<()> {
         drain.seconds,
         drain.rate(),
         drain.rate() / live_rate.max(1e-9),
+        written / (sent as f64).max(1.0),
+        goal(written),
         table.render()
     );
     print(&text)
