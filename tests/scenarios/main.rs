@@ -102,6 +102,7 @@ mod install_walk;
 mod leftovers;
 mod machine;
 mod mla;
+mod mla_hostile;
 mod mla_kkp;
 mod mla_relabel;
 mod mla_soak;

@@ -22,7 +22,8 @@ fn samples(request: &Recorded) -> u64 {
     series.map(|series| series.samples.len() as u64).sum()
 }
 
-fn receiver() -> Recorder {
+/// A receiver of 2.0 that accepts everything.
+pub(crate) fn receiver() -> Recorder {
     Recorder::start(|_, request| Some(Reply::status(204).written(samples(request)))).unwrap()
 }
 
@@ -38,7 +39,7 @@ fn stage(clusters: usize) -> Stage {
 }
 
 /// Sends the samples of a user cluster to this URL, with further lines of `spec.mla`.
-fn send_to(stage: &Stage, cluster: &str, url: &str, more: &str) {
+pub(crate) fn send_to(stage: &Stage, cluster: &str, url: &str, more: &str) {
     let name = format!("clusters/{cluster}/cluster.yaml");
     let text = fs::read_to_string(stage.manifests().join(&name)).unwrap();
     let spec = text.split("\n  mla:").next().unwrap_or_default().trim_end();
