@@ -215,6 +215,18 @@ fn check_up(expected: &Expected, name: &str, samples: &Samples, found: &mut Foun
         }
         last = (!value.is_nan()).then_some(*at);
     }
+    if expected.migrated.contains(name) {
+        let mut pairs = samples.iter().zip(samples.iter().skip(1));
+        let resumed = pairs.find(|((at, value), (next, next_value))| {
+            value.is_nan() && !next_value.is_nan() && !expected.is_outage(*at, *next)
+        });
+        if let Some(((at, _), _)) = resumed {
+            problems.add(
+                "series of a migrated VM ends and begins again",
+                format!("up of {name} at {at}"),
+            );
+        }
+    }
     let Some((at, value)) = samples.last() else { return };
     if !value.is_nan() {
         problems.add(
@@ -367,6 +379,20 @@ mod tests {
             stored.insert(other, vec![(5000, f64::NAN)]);
         });
         assert!(twice.contains("not exactly one series up"), "{twice}");
+    }
+
+    #[test]
+    fn a_stale_marker_within_the_series_of_a_migrated_vm_is_found() {
+        let mut stored = stored();
+        stored.get_mut(&labels("up", "node")).unwrap()[1].1 = f64::NAN;
+        let mut expected = expected();
+        expected.migrated.insert(VM.to_owned());
+        for (outages, is_found) in [(vec![], true), (vec![(1500, 2500)], false)] {
+            expected.outages = outages;
+            let text = check(&expected, &stored).violations.join("\n");
+            let found = text.contains("a migrated VM ends and begins again (1): up of worker-0 at 2000");
+            assert_eq!(found, is_found, "{text}");
+        }
     }
 
     #[test]
